@@ -1,0 +1,245 @@
+"""Configuration of one replica: every field with its unit, default and reason.
+
+One frozen value, `RaftConfig`, made in code, from a TOML file (`RaftConfig.from_toml`) or from Kafka's own property names
+(`RaftConfig.from_properties`). What is wrong raises ConfigError before anything is opened, bound or written.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.errors import ConfigError
+from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
+
+MEBIBYTE: Final = 1024 * 1024
+ENGINES: Final = ("thread", "inline")
+FLUSHES: Final = ("thread", "inline")
+
+
+def at_least(limit: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
+    """Return a validator: an integer not below `limit`."""
+
+    def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < limit:
+            raise ConfigError(f"{attribute.name}={value!r} must be an integer of at least {limit}")
+
+    return check
+
+
+def one_of(*allowed: str) -> Callable[[Any, attrs.Attribute[str], str], None]:
+    """Return a validator: one of the `allowed` words."""
+
+    def check(_: object, attribute: attrs.Attribute[str], value: str) -> None:
+        if value not in allowed:
+            raise ConfigError(f"{attribute.name}={value!r} must be one of {', '.join(allowed)}")
+
+    return check
+
+
+@attrs.frozen(order=True)
+class StaticVoter:
+    """A voter of a static quorum (kraft.version 0): its id and where it is reached."""
+
+    id: ReplicaId
+    endpoint: Endpoint
+
+    def __str__(self) -> str:
+        return f"{self.id}@{self.endpoint}"
+
+
+def parse_voter(text: str) -> StaticVoter:
+    """Read `id@host:port`, the form of Kafka's `controller.quorum.voters`.
+
+    Raises: ConfigError, also for `0.0.0.0` and `::`, to which nobody can connect.
+    """
+    match = re.fullmatch(r"([0-9]{1,10})@(.+)", text.strip(), re.ASCII)
+    if match is None:
+        raise ConfigError(f"{text!r} is no voter: expected id@host:port")
+    endpoint = parse_endpoint(match[2])
+    if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+        raise ConfigError(f"voter {text!r}: nobody can connect to {endpoint.host}; name a routable host")
+    return StaticVoter(int(match[1]), endpoint)
+
+
+def parse_voters(text: str) -> tuple[StaticVoter, ...]:
+    """Read a comma-separated list of `id@host:port`."""
+    return tuple(parse_voter(part) for part in text.split(",") if part.strip())
+
+
+@attrs.frozen(kw_only=True)
+class RaftConfig:
+    """Identity, places, timeouts and limits of one replica."""
+
+    node_id: ReplicaId = attrs.field(validator=at_least(0))
+    """Number of this replica in its quorum."""
+
+    directory: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
+    """Kafka's `metadata.log.dir`, made by `kraftlib format`. None: nothing is kept on disk (memory log)."""
+
+    cluster_id: str | None = None
+    """Name of the cluster. None: the one that the directory was formatted with."""
+
+    voters: tuple[StaticVoter, ...] = ()
+    """Static quorum (kraft.version 0). Empty where the voters stand in the log (kraft.version 1)."""
+
+    bootstrap_servers: tuple[Endpoint, ...] = ()
+    """Where to look for the leader. Empty: the static voters."""
+
+    listen: Endpoint = Endpoint("127.0.0.1", 0)
+    """Where this replica accepts connections; port 0 takes a free one. Loopback by default."""
+
+    advertised: Endpoint | None = None
+    """What others are told to connect to. None: what is listened on."""
+
+    listener_name: str = "CONTROLLER"
+    """Name of the listener in voter sets and BeginQuorumEpoch; upper case, as Kafka compares."""
+
+    insecure: bool = False
+    """Allow listening beyond loopback without TLS."""
+
+    election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(0))
+    """A voter that knows no leader stands after this much plus as much again at random."""
+
+    election_backoff_max_ms: int = attrs.field(default=1_000, validator=at_least(0))
+    """Longest wait of a voter that is not the first successor named by a leaving leader."""
+
+    fetch_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
+    """A follower that completes no Fetch for this long starts an election; a leader that no majority fetches from
+    resigns after 1.5 times as long."""
+
+    fetch_max_wait_ms: int = attrs.field(default=500, validator=at_least(0))
+    """How long a leader may hold a Fetch that it has nothing to answer."""
+
+    fetch_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
+    """How many bytes a follower asks for at once; at least one batch always comes."""
+
+    snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
+    """How many bytes of a snapshot a follower asks for at once."""
+
+    request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
+    """A request without an answer for this long is given up; its late answer is ignored."""
+
+    retry_backoff_ms: int = attrs.field(default=20, validator=at_least(0))
+    """Pause of a connection after an error answer."""
+
+    leader_loss_stagger_ms: int = attrs.field(default=30, validator=at_least(0))
+    """A follower that lost its connection and is refused a new one takes the leader for dead and stands within this
+    random time, so that a killed leader is replaced in tens of milliseconds (beyond Kafka)."""
+
+    append_linger_ms: int = attrs.field(default=0, validator=at_least(0))
+    """How long a leader gathers appends before it writes them. 0: what arrives while a flush runs forms the next batch."""
+
+    batch_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1_024))
+    """Largest batch, hence largest atomic append."""
+
+    backlog_max_bytes: int = attrs.field(default=64 * MEBIBYTE, validator=at_least(1_024))
+    """Appended and not yet committed bytes, beyond which an append raises BacklogFullError."""
+
+    segment_bytes: int = attrs.field(default=1_024 * MEBIBYTE, validator=at_least(8 * MEBIBYTE))
+    """A log segment is closed before it would grow beyond this."""
+
+    segment_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(1))
+    """A log segment is closed when its first batch is older than this."""
+
+    frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
+    """Largest request or answer that is read from a connection."""
+
+    epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
+    """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka)."""
+
+    shutdown_timeout_ms: int = attrs.field(default=5_000, validator=at_least(0))
+    """How long a graceful shutdown waits for a successor."""
+
+    engine: str = attrs.field(default="thread", validator=one_of(*ENGINES))
+    """`thread`: the replica has an event loop of its own, so that a busy host does not cost the quorum its leader.
+    `inline`: it runs in the host's loop, which is faster and needs a host that never blocks."""
+
+    flush: str = attrs.field(default="thread", validator=one_of(*FLUSHES))
+    """`thread`: fsync runs beside the loop. `inline`: in it, faster on a fast disk; a slow disk then costs elections."""
+
+    file_mode: int = attrs.field(default=0o600, validator=at_least(0))
+    """Mode of new files; directories get it with search permission added."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.fetch_max_wait_ms >= self.fetch_timeout_ms:
+            raise ConfigError(
+                f"fetch_max_wait_ms={self.fetch_max_wait_ms} must be below fetch_timeout_ms="
+                f"{self.fetch_timeout_ms}, else an idle leader looks like a dead one"
+            )
+        if self.request_timeout_ms < self.fetch_max_wait_ms:
+            raise ConfigError(
+                f"request_timeout_ms={self.request_timeout_ms} must not be below fetch_max_wait_ms="
+                f"{self.fetch_max_wait_ms}, else every idle Fetch times out"
+            )
+        ids = [voter.id for voter in self.voters]
+        if len(set(ids)) != len(ids):
+            raise ConfigError(f"voters={','.join(map(str, self.voters))}: an id may stand there once only")
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> RaftConfig:
+        """Read a TOML file: the fields of this class at top level or under `[kraftlib]`.
+
+        Paths are taken relative to the file. Raises: ConfigError for unreadable or wrong TOML, unknown keys, bad values.
+        """
+        path = Path(path)
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read the configuration {path}: {error.strerror or error}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is no TOML: {error}") from error
+        table = table.get("kraftlib", table)
+        if isinstance(table.get("directory"), str):
+            table = {**table, "directory": path.parent / table["directory"]}
+        return cls.from_mapping(table, where=str(path))
+
+    @classmethod
+    def from_mapping(cls, table: Mapping[str, object], *, where: str = "configuration") -> RaftConfig:
+        """Build from plain values (text, numbers, lists), as a TOML table has them."""
+        fields = typing.get_type_hints(cls)
+        unknown = sorted(set(table) - set(fields))
+        if unknown:
+            raise ConfigError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(fields))}")
+        if "node_id" not in table:
+            raise ConfigError(f"{where}: node_id is missing")
+        values = {name: _from_plain(name, value, fields[name]) for name, value in table.items()}
+        return cls(**values)
+
+
+def _from_plain(name: str, value: object, wanted: object) -> Any:
+    """Turn a plain value into what the field `name` of type `wanted` holds."""
+    if name == "voters":
+        return tuple(parse_voter(text) for text in _texts(name, value))
+    if name == "bootstrap_servers":
+        return tuple(parse_endpoint(text) for text in _texts(name, value))
+    if name in ("listen", "advertised"):
+        if not isinstance(value, str):
+            raise ConfigError(f"{name}={value!r} must be text of the form host:port")
+        return Endpoint(value[: -len(":0")].strip("[]"), 0) if value.endswith(":0") else parse_endpoint(value)
+    if name == "directory":
+        if not isinstance(value, str | Path):
+            raise ConfigError(f"{name}={value!r} must be a path")
+        return Path(value)
+    if name == "file_mode" and isinstance(value, str):
+        return int(value, 8) if re.fullmatch(r"0?[0-7]{3}", value) else value
+    kinds = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
+    kind = next(kind for kind in kinds if kind is not type(None))
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{name}={value!r} must be of type {kind.__name__}")
+    return value
+
+
+def _texts(name: str, value: object) -> list[str]:
+    if isinstance(value, str):
+        return [part for part in value.split(",") if part.strip()]
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return value
+    raise ConfigError(f"{name}={value!r} must be a list of text or one comma-separated text")

@@ -1,0 +1,181 @@
+"""What the core wants done: a closed union of small values, in an ordered list. **The order is the durability argument.**
+
+Each action may rely on the ones before it. PersistElection, TruncateLog, WriteSnapshotChunk and InstallSnapshot touch
+the disk: what follows them, and the next event, waits. Only FlushLog overlaps with everything else; its end comes back
+as `Flushed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.records.batch import Batch
+from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+
+Message = Any
+
+
+@attrs.frozen
+class PersistElection:
+    """Make the election state durable: no message that depends on it may leave before."""
+
+    election: ElectionState
+    kraft_version: int
+
+
+@attrs.frozen
+class BeginEpoch:
+    """Tell the log that `epoch` starts here, before it has a record."""
+
+    epoch: Epoch
+    start_offset: Offset
+
+
+@attrs.frozen
+class AppendToLog:
+    """Append stamped batches. Readable at once, durable with the next flush."""
+
+    batches: Sequence[Batch]
+
+
+@attrs.frozen
+class TruncateLog:
+    """Drop what reaches beyond `end_offset`; LogTruncated tells the core where the log really ends."""
+
+    end_offset: Offset
+
+
+@attrs.frozen
+class FlushLog:
+    """Make durable what was appended so far; comes back as Flushed with this log version."""
+
+    log_version: int
+
+
+@attrs.frozen
+class SendRequest:
+    """Send to a replica (number >= 0) or to a bootstrap server (-2, -3, ...)."""
+
+    correlation_id: int
+    destination: int
+    endpoint: Endpoint
+    request: Message
+
+
+@attrs.frozen
+class SendResponse:
+    """Answer a request. None: close the connection instead, since some error codes stop a Kafka peer."""
+
+    request_id: int
+    response: Message | None
+
+
+@attrs.frozen
+class SendRecords:
+    """Answer a Fetch: `response` with the log's bytes from `start_offset` on put into its one partition."""
+
+    request_id: int
+    response: Message
+    start_offset: Offset
+    max_bytes: int
+
+
+@attrs.frozen
+class SendSnapshotChunk:
+    """Answer a FetchSnapshot: `response` with size and bytes of the stored snapshot put into its one partition.
+
+    The executor answers POSITION_OUT_OF_RANGE itself where `position` lies outside the file.
+    """
+
+    request_id: int
+    response: Message
+    snapshot_id: OffsetAndEpoch
+    position: int
+    max_bytes: int
+
+
+@attrs.frozen
+class WriteSnapshotChunk:
+    """Add bytes to the download of `snapshot_id` at `position` (0 begins it anew); SnapshotChunkWritten comes back."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+    data: bytes | memoryview
+
+
+@attrs.frozen
+class DropSnapshotDownload:
+    """Forget the partial download."""
+
+
+@attrs.frozen
+class InstallSnapshot:
+    """Verify the download, freeze it and let it replace the log; SnapshotInstalled or SnapshotRefused comes back."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.frozen
+class AdvanceHighWatermark:
+    """Everything below is committed: wake waiters, feed the applier."""
+
+    high_watermark: Offset
+
+
+@attrs.frozen
+class AcceptAppends:
+    """This replica leads `epoch`: records may be appended, the first gets `base_offset`."""
+
+    epoch: Epoch
+    base_offset: Offset
+
+
+@attrs.frozen
+class RefuseAppends:
+    """The leadership of `epoch` is over: what is not written was never appended, what is written has an unknown outcome."""
+
+    epoch: Epoch
+
+
+@attrs.frozen
+class SubmitControl:
+    """Put control records into the accumulator as a batch of their own; they come back with RecordsSubmitted."""
+
+    records: Sequence[Message]
+
+
+@attrs.frozen
+class AnnounceLeader:
+    """Tell the listener: first without a leader, then with one. A leader hears of itself once it has applied all before."""
+
+    leader: LeaderAndEpoch
+
+
+@attrs.frozen
+class ShutdownComplete:
+    """Nothing more is to be handed over; the executor may stop."""
+
+
+Action = (
+    PersistElection
+    | BeginEpoch
+    | AppendToLog
+    | TruncateLog
+    | FlushLog
+    | SendRequest
+    | SendResponse
+    | SendRecords
+    | SendSnapshotChunk
+    | WriteSnapshotChunk
+    | DropSnapshotDownload
+    | InstallSnapshot
+    | AdvanceHighWatermark
+    | AcceptAppends
+    | RefuseAppends
+    | SubmitControl
+    | AnnounceLeader
+    | ShutdownComplete
+)

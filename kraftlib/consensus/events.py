@@ -1,0 +1,154 @@
+"""What the core is told: a closed union of small values.
+
+Each says what *has happened*. Time comes beside them (`handle(event, now_ms)`), never inside.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import attrs
+
+from kraftlib.records.batch import Batch
+from kraftlib.types import Epoch, Offset, OffsetAndEpoch
+
+Message = Any
+"""A declared message of `kraftlib.wire.messages`; handlers are chosen by its class."""
+
+
+class Failure(enum.Enum):
+    """Why a request has no answer (rpcs.md section 1, failures below the protocol)."""
+
+    DISCONNECTED = "disconnected"
+    UNSUPPORTED_VERSION = "unsupported version"
+    AUTHENTICATION = "authentication failed"
+    MALFORMED = "malformed answer"
+
+
+@attrs.frozen
+class RequestReceived:
+    """A peer or client asks. The answer goes out as SendResponse, SendRecords or SendSnapshotChunk with this id."""
+
+    request_id: int
+    request: Message
+    version: int
+
+
+@attrs.frozen
+class ResponseReceived:
+    """The answer to SendRequest of this correlation id."""
+
+    correlation_id: int
+    response: Message
+
+
+@attrs.frozen
+class RequestFailed:
+    """SendRequest of this correlation id will have no answer."""
+
+    correlation_id: int
+    failure: Failure
+
+
+@attrs.frozen
+class ConnectionLost:
+    """The connection to this destination is gone (or, `refused`, could not be made)."""
+
+    destination: int
+    refused: bool
+
+
+@attrs.frozen
+class RecordsSubmitted:
+    """The accumulator drained these batches for the epoch in which this replica leads.
+
+    Their base offsets are those that the accumulator promised.
+    """
+
+    batches: tuple[Batch, ...]
+    epoch: Epoch
+
+
+@attrs.frozen
+class Flushed:
+    """A flush came back: everything below `end_offset` is durable, if the log is still of this version."""
+
+    end_offset: Offset
+    log_version: int
+
+
+@attrs.frozen
+class LogTruncated:
+    """TruncateLog was performed; `end_offset` is where the log really ends, since only whole batches go."""
+
+    end_offset: Offset
+
+
+@attrs.frozen
+class TimeoutReached:
+    """`deadline_ms()` has passed."""
+
+
+@attrs.frozen
+class SnapshotCreated:
+    """The application has frozen a snapshot of this id."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.frozen
+class SnapshotChunkWritten:
+    """WriteSnapshotChunk was performed; `size` bytes of the download are there."""
+
+    snapshot_id: OffsetAndEpoch
+    size: int
+
+
+@attrs.frozen
+class SnapshotInstalled:
+    """A downloaded snapshot was verified and replaced the log; these are its control records."""
+
+    snapshot_id: OffsetAndEpoch
+    kraft_version: int
+    voters: Any | None
+
+
+@attrs.frozen
+class SnapshotRefused:
+    """A downloaded snapshot did not verify; nothing was replaced and the download is gone."""
+
+    snapshot_id: OffsetAndEpoch
+    reason: str
+
+
+@attrs.frozen
+class ResignRequested:
+    """The application wants this replica to give up the leadership of `epoch`."""
+
+    epoch: Epoch
+
+
+@attrs.frozen
+class ShutdownRequested:
+    """The host wants a graceful end: hand over, if leading."""
+
+    timeout_ms: int
+
+
+Event = (
+    RequestReceived
+    | ResponseReceived
+    | RequestFailed
+    | ConnectionLost
+    | RecordsSubmitted
+    | Flushed
+    | LogTruncated
+    | TimeoutReached
+    | SnapshotCreated
+    | SnapshotChunkWritten
+    | SnapshotInstalled
+    | SnapshotRefused
+    | ResignRequested
+    | ShutdownRequested
+)

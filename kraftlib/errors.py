@@ -1,0 +1,125 @@
+"""Every error of the library, in one tree, and what became of the record.
+
+    KraftError                      everything a caller may catch
+    ├── ConfigError (ValueError)    the caller asked for something impossible
+    ├── NotLeaderError              nothing was appended; .leader says where to go, if known
+    ├── BacklogFullError            nothing was appended; try again later
+    ├── RecordTooLargeError         nothing was appended; it never will be
+    ├── ClosedError                 nothing was appended; the client is shut down
+    ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
+    ├── ProtocolError               bytes or messages that the protocol forbids
+    │   ├── LocalProtocolError      we were about to send them
+    │   └── RemoteProtocolError     a remote replica sent them
+    ├── StorageError                .path, .position
+    │   ├── DirectoryInUseError     another process holds the lock
+    │   ├── NotFormattedError       says how to format it
+    │   └── CorruptBatchError       checksum, length or offsets do not fit
+    └── ReplicaFailedError          the replica stopped itself; __cause__ says why
+    InvariantError (AssertionError) our own bug; stops the replica before it can write or vote again
+
+A class exists when a caller would act differently. Messages hold the values that disagree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+
+    from kraftlib.types import LeaderAndEpoch
+
+
+class KraftError(Exception):
+    """Everything that the library raises for a caller to catch."""
+
+
+class ConfigError(KraftError, ValueError):
+    """The caller asked for something impossible; the message names the value and the remedy."""
+
+
+class NotLeaderError(KraftError):
+    """This replica does not lead the epoch that was asked for. Nothing was appended.
+
+    `leader` is the leader and epoch as known here; its `leader_id` is None while none is known.
+    """
+
+    def __init__(self, message: str, *, leader: LeaderAndEpoch) -> None:
+        super().__init__(message)
+        self.leader = leader
+
+
+class BacklogFullError(KraftError):
+    """Too much is waiting to be written or committed. Nothing was appended; try again later."""
+
+
+class RecordTooLargeError(KraftError, ValueError):
+    """The records of one append do not fit into one batch. Nothing was appended; they never will."""
+
+
+class ClosedError(KraftError):
+    """The client is shut down, or shutting down. Nothing was appended."""
+
+
+class OutcomeUnknownError(KraftError):
+    """Leadership was lost, or a deadline passed, with the records written but not known committed.
+
+    They may be committed or be gone: only the log can tell. `base_offset` and `epoch` say where to look.
+    """
+
+    def __init__(self, message: str, *, base_offset: int = -1, epoch: int = -1) -> None:
+        super().__init__(message)
+        self.base_offset = base_offset
+        self.epoch = epoch
+
+
+class ProtocolError(KraftError):
+    """Bytes or messages that the protocol forbids."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to send what the protocol, or the chosen version of it, forbids."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """A remote replica or client sent what the protocol forbids."""
+
+
+class StorageError(KraftError):
+    """The disk refused or holds what it should not. `path` and `position` say where."""
+
+    def __init__(
+        self, message: str, *, path: os.PathLike[str] | str | None = None, position: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.position = position
+
+
+class DirectoryInUseError(StorageError):
+    """Another process holds the lock of the directory."""
+
+
+class NotFormattedError(StorageError):
+    """The directory was never formatted; the message says how to format it."""
+
+
+class CorruptBatchError(StorageError):
+    """Checksum, length, magic or offsets of a batch do not fit."""
+
+
+class ReplicaFailedError(KraftError):
+    """The replica stopped itself, because of its disk or a bug; `__cause__` says which.
+
+    Records whose append was not acknowledged have an unknown outcome.
+    """
+
+
+class InvariantError(AssertionError):
+    """Our own bug. The replica stops before it can write or vote again."""
+
+
+def ensure(condition: object, message: str) -> None:
+    """Raise InvariantError unless `condition` holds. Unlike `assert` it is never switched off."""
+    if not condition:
+        raise InvariantError(message)

@@ -1,0 +1,83 @@
+"""What a transport promises: it moves opaque frames, one request in, one reply out, and says when a connection is lost.
+
+A frame is a whole Kafka request or response with its header, without the four length bytes. The transport never looks
+inside. `TcpTransport` frames them on sockets, `MemoryTransport` hands them over inside a process, and
+`examples/custom_transport.py` shows a user's own.
+
+All calls are made, and all callbacks must be called, on the engine's event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import attrs
+
+from kraftlib.types import Endpoint
+
+Reply = Callable[[bytes | None], None]
+"""Takes the frame that answers a request, once. None: no answer will come, the connection is to be closed or is lost."""
+
+
+@attrs.frozen
+class Peer:
+    """Who sent a request, as far as the transport knows: for logs, limits and authorization."""
+
+    address: str
+    """Remote address as text."""
+
+    principal: str | None = None
+    """Authenticated name, if the transport authenticates."""
+
+
+@attrs.frozen
+class Destination:
+    """Whom to connect to. Two destinations of different numbers never share a connection, even to one endpoint.
+
+    `number` is the replica id, or -2, -3, ... for a bootstrap server whose id is not known (rpcs.md section 1).
+    """
+
+    number: int
+    endpoint: Endpoint
+
+
+@runtime_checkable
+class FrameReceiver(Protocol):
+    """The engine, as a transport sees it."""
+
+    def request_received(self, frame: bytes | memoryview, reply: Reply, peer: Peer) -> None:
+        """Take a request. `reply` is called once, later or at once; answers leave in the order of their requests."""
+        ...
+
+    def connection_lost(self, destination: Destination, refused: bool) -> None:
+        """Take note that the connection to `destination` is gone, or that a new one could not be made (`refused`).
+
+        Requests in flight on it have had `reply(None)` before.
+        """
+        ...
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Moves frames between replicas."""
+
+    async def start(self, receiver: FrameReceiver) -> Endpoint:
+        """Begin to accept requests; return where others reach this replica."""
+        ...
+
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        """Send a request, connecting first if need be; return at once.
+
+        `reply` gets the answer, or None if the connection is lost, refused or given up. Requests to one destination
+        are answered in order.
+        """
+        ...
+
+    def disconnect(self, destination: Destination) -> None:
+        """Drop the connection, if there is one; the next `send` makes a new one."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting, drop all connections, release all resources."""
+        ...

@@ -1,0 +1,173 @@
+"""What a log and an election store promise: two protocols that say, per method, what is durable on return.
+
+Anything that keeps these promises can carry a replica: the files of this package, the memory stores of the tests, or a
+user's own (`examples/custom_log.py` keeps one in SQLite). `kraftlib.testing` has a contract kit that checks them.
+
+**Threads.** The engine's loop calls everything but `flush`, which runs on the disk thread while the loop goes on
+appending and reading. `truncate`, `install_snapshot` and `write` of the election also run on the disk thread, but
+then the loop waits and calls nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from kraftlib.records.batch import Batch
+from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
+
+
+@runtime_checkable
+class ReplicatedLog(Protocol):
+    """The batches of one partition, its epoch boundaries and its snapshots.
+
+    * offsets are contiguous from `start_offset` to `end_offset`, epochs never fall;
+    * what was flushed survives a crash; what was only appended may be lost, but only from the end;
+    * an error of the disk leaves as StorageError, and then the log is not used any more.
+    """
+
+    @property
+    def start_offset(self) -> Offset:
+        """First offset that can be read; everything below is in a snapshot."""
+        ...
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last record that was appended, flushed or not."""
+        ...
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """One past the last record that survives a crash. Equal to `end_offset` when the log has just been opened."""
+        ...
+
+    def epoch_starts(self) -> Sequence[EpochStart]:
+        """Return the epochs in the log and where they start, both ascending (formats.md, leader-epoch-checkpoint)."""
+        ...
+
+    def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
+        """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable: batches carry epochs too.
+
+        Does nothing if `epoch` is the latest; otherwise drops entries with a start at or beyond `start_offset`.
+        """
+        ...
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append stamped batches at `end_offset`. Readable on return, **not** durable: `flush` makes it so.
+
+        A batch of a newer epoch begins that epoch. Raises: InvariantError, if offsets or epochs do not continue the log.
+        """
+        ...
+
+    def flush(self) -> Offset:
+        """Make durable what was appended before the call; return the end offset that is durable now.
+
+        Called on the disk thread, one call at a time. Raises: StorageError; it is never retried, since a second fsync
+        may report success for pages that were dropped.
+        """
+        ...
+
+    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+        """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` in all but at least one.
+
+        Empty if `start_offset` is the end. Uncommitted and unflushed batches are included: the caller knows the high
+        watermark. Raises: StorageError below `start_offset`; CorruptBatchError for bytes that do not fit their checksum.
+        """
+        ...
+
+    def truncate(self, end_offset: Offset) -> Offset:
+        """Drop the batches that reach beyond `end_offset`; return the new end. Durable on return.
+
+        A batch is the unit, so the new end is below `end_offset` if that lies inside a batch.
+        """
+        ...
+
+    def snapshots(self) -> Sequence[OffsetAndEpoch]:
+        """Return the ids of the stored snapshots, ascending. The bootstrap checkpoint is one of them."""
+        ...
+
+    def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSink:
+        """Open a new snapshot of this id for writing; it exists for others only once frozen."""
+        ...
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSource:
+        """Open a stored snapshot for reading. Raises: StorageError, if there is none of this id."""
+        ...
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Drop every batch and begin anew at the end of this stored snapshot. Durable on return.
+
+        Start and end offset are then `snapshot_id.offset`; older snapshots are gone.
+        """
+        ...
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Forget batches and snapshots that this stored snapshot replaces. Whole segments only; durable some time later."""
+        ...
+
+    def close(self) -> None:
+        """Flush, note a clean end and release files and locks. Calling it twice is allowed."""
+        ...
+
+
+@runtime_checkable
+class SnapshotSink(Protocol):
+    """Bytes of a snapshot on their way to disk."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written."""
+        ...
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end. Not durable."""
+        ...
+
+    def freeze(self) -> None:
+        """Make durable, then visible under its final name: all or nothing, whatever happens in between."""
+        ...
+
+    def abort(self) -> None:
+        """Drop what was written. Does nothing after `freeze`."""
+        ...
+
+
+@runtime_checkable
+class SnapshotSource(Protocol):
+    """A stored snapshot, open for reading."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes from `position`; shorter only at the end."""
+        ...
+
+    def close(self) -> None:
+        """Release the file."""
+        ...
+
+
+@runtime_checkable
+class QuorumStateStore(Protocol):
+    """The durable election state of one replica: epoch, leader, vote."""
+
+    def read(self) -> ElectionState | None:
+        """Return what was written last; None if nothing ever was.
+
+        Raises: StorageError, if something was written and cannot be trusted: a forgotten vote may be cast twice.
+        """
+        ...
+
+    def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
+        """Replace the election state. Durable on return, all or nothing.
+
+        `kraft_version` picks Kafka's data version; `voters` are the ids of a static quorum, written for people only.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files. Calling it twice is allowed."""
+        ...

@@ -1,0 +1,143 @@
+"""Values that every layer speaks in: replicas, epochs, offsets, endpoints."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+import uuid
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import ConfigError
+
+ReplicaId = int
+"""Number of a replica, >= 0. On the wire -1 stands for "none"; in memory that is None."""
+
+Epoch = int
+"""Number of a leadership, >= 0. Only grows."""
+
+Offset = int
+"""Place of a record in the log, from 0. Ranges are half-open."""
+
+ZERO_UUID: Final = uuid.UUID(int=0)
+"""On the wire: "no directory id given"."""
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = uuid.UUID(int=1)
+"""The one topic of KRaft, text form `AAAAAAAAAAAAAAAAAAAAAQ`; its one partition is 0."""
+
+_UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
+
+
+def uuid_text(value: uuid.UUID) -> str:
+    """Return Kafka's text of a 128-bit id: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii")[:22]
+
+
+def parse_uuid(text: str) -> uuid.UUID:
+    """Read Kafka's text of a 128-bit id.
+
+    Raises: ConfigError, if it is not 22 characters of URL-safe base64.
+    """
+    if not _UUID_TEXT.fullmatch(text):
+        raise ConfigError(f"{text!r} is no id: expected 22 characters of URL-safe base64, as `kraftlib random-uuid` prints")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def new_uuid() -> uuid.UUID:
+    """Return a random id that Kafka's tools accept: it never begins with `-` and is not reserved."""
+    while True:
+        value = uuid.UUID(bytes=secrets.token_bytes(16))
+        # Kafka reserves (0, 0) to (0, 99) for directory ids; its argument parser takes a leading `-` for an option.
+        if value.int >= 100 and not uuid_text(value).startswith("-"):
+            return value
+
+
+@attrs.frozen(order=True)
+class ReplicaKey:
+    """Who a replica is: its id and, where known, the id of the directory that holds its log (KIP-853).
+
+    A replica that lost its disk comes back with another directory id and is another replica.
+    """
+
+    id: ReplicaId
+    directory_id: uuid.UUID | None = None
+
+    def matches(self, other: ReplicaKey) -> bool:
+        """Whether `other` is this voter: same id, and this directory id is unknown or the same."""
+        return self.id == other.id and (self.directory_id is None or self.directory_id == other.directory_id)
+
+    def __str__(self) -> str:
+        return f"{self.id}" if self.directory_id is None else f"{self.id}:{uuid_text(self.directory_id)}"
+
+
+@attrs.frozen(kw_only=True, order=True)
+class OffsetAndEpoch:
+    """End of a log prefix: `offset` is exclusive, `epoch` is that of the record before it.
+
+    Ordered by epoch and then offset, so the greater one is the more up-to-date log (KIP-595, Vote).
+    Also the id of a snapshot, which replaces all records below `offset` (KIP-630).
+    """
+
+    epoch: Epoch
+    offset: Offset
+
+    def __str__(self) -> str:
+        return f"{self.offset}@{self.epoch}"
+
+
+BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
+"""Id of the checkpoint with which a dynamic quorum is formatted. It holds the first voters and is never sent to anybody."""
+
+
+@attrs.frozen
+class LeaderAndEpoch:
+    """The leader of an epoch; `leader_id` is None while none is known."""
+
+    leader_id: ReplicaId | None
+    epoch: Epoch
+
+
+@attrs.frozen(kw_only=True)
+class ElectionState:
+    """What the next election depends on; durable before anyone hears of it (`quorum-state`).
+
+    A leader and a vote may both stand for one epoch: a voter that voted for X and then follows X keeps its vote, so that
+    it cannot vote twice when X is lost.
+    """
+
+    epoch: Epoch = 0
+    leader_id: ReplicaId | None = None
+    voted_key: ReplicaKey | None = None
+
+
+@attrs.frozen(kw_only=True, order=True)
+class EpochStart:
+    """First offset of an epoch: one line of `leader-epoch-checkpoint`."""
+
+    epoch: Epoch
+    start_offset: Offset
+
+
+@attrs.frozen(order=True)
+class Endpoint:
+    """Where a listener is reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read `host:port`; an IPv6 host stands in brackets.
+
+    Raises: ConfigError, if either part is missing or the port is not 1..65535.
+    """
+    match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text, re.ASCII)
+    if match is None or not 0 < int(match[3]) < 65536:
+        raise ConfigError(f"{text!r} is no endpoint: expected host:port, with an IPv6 host in brackets")
+    return Endpoint(match[1] or match[2], int(match[3]))
