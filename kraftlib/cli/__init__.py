@@ -1,0 +1,3 @@
+"""The command kraftlib."""
+
+from __future__ import annotations

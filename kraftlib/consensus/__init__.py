@@ -1,0 +1,3 @@
+"""The core of the protocol: (state, event, now) to actions."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Kafka's metadata records, declared: names, ids, versions, and no behaviour."""
+
+from __future__ import annotations

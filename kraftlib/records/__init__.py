@@ -1,0 +1,3 @@
+"""Record batches: checksum, compression, control records, accumulator, snapshots, serdes."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Where decisions meet deeds: executor, applier, transports, clients."""
+
+from __future__ import annotations

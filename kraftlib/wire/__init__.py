@@ -1,0 +1,3 @@
+"""What goes over a connection: messages and frames."""
+
+from __future__ import annotations
