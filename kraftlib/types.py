@@ -42,7 +42,9 @@ def parse_uuid(text: str) -> uuid.UUID:
     Raises: ConfigError, if it is not 22 characters of URL-safe base64.
     """
     if not _UUID_TEXT.fullmatch(text):
-        raise ConfigError(f"{text!r} is no id: expected 22 characters of URL-safe base64, as `kraftlib random-uuid` prints")
+        raise ConfigError(
+            f"{text!r} is no id: expected 22 characters of URL-safe base64, as `kraftlib random-uuid` prints"
+        )
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
