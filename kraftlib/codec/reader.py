@@ -1,0 +1,215 @@
+"""Bounded reading: no length that a peer sends is believed before it is known to fit into what is there.
+
+A `Reader` walks over bytes from a position to an end. Each read either returns a value and moves on, or raises
+RemoteProtocolError with the position and the value that does not fit, and does not move.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Final, NoReturn
+
+from kraftlib.errors import RemoteProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+_INT8: Final = struct.Struct(">b").unpack_from
+_INT16: Final = struct.Struct(">h").unpack_from
+_INT32: Final = struct.Struct(">i").unpack_from
+_INT64: Final = struct.Struct(">q").unpack_from
+_UINT16: Final = struct.Struct(">H").unpack_from
+_UINT32: Final = struct.Struct(">I").unpack_from
+_FLOAT64: Final = struct.Struct(">d").unpack_from
+
+
+class Reader:
+    """Reads big-endian values from `data`, from `position` up to `end`, which is exclusive.
+
+    `take` hands out views of `data`, not copies: they keep it alive, and must not be handed out of reach of someone
+    who changes it.
+    """
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: Buffer, position: int = 0, end: int | None = None) -> None:
+        if isinstance(data, memoryview) and data.format != "B":
+            data = data.cast("B")
+        if end is None:
+            end = len(data)
+        elif end < len(data):
+            # From here on the end of the buffer is the end of reading, and struct and indexing check it for us.
+            data = memoryview(data)[:end]
+        if not 0 <= position <= end <= len(data):
+            raise ValueError(f"position {position} and end {end} do not lie within {len(data)} bytes")
+        self.data: Buffer = data
+        self.position = position
+        self.end = end
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return self.end - self.position
+
+    def _short(self, wanted: int, what: str) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"{what} at byte {self.position} needs {wanted} bytes, but {self.end - self.position} are left"
+        )
+
+    def int8(self) -> int:
+        """Read a signed 8-bit number."""
+        try:
+            value: int = _INT8(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(1, "int8") from None
+        self.position += 1
+        return value
+
+    def int16(self) -> int:
+        """Read a signed 16-bit number."""
+        try:
+            value: int = _INT16(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(2, "int16") from None
+        self.position += 2
+        return value
+
+    def int32(self) -> int:
+        """Read a signed 32-bit number."""
+        try:
+            value: int = _INT32(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(4, "int32") from None
+        self.position += 4
+        return value
+
+    def int64(self) -> int:
+        """Read a signed 64-bit number."""
+        try:
+            value: int = _INT64(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(8, "int64") from None
+        self.position += 8
+        return value
+
+    def uint16(self) -> int:
+        """Read an unsigned 16-bit number."""
+        try:
+            value: int = _UINT16(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(2, "uint16") from None
+        self.position += 2
+        return value
+
+    def uint32(self) -> int:
+        """Read an unsigned 32-bit number."""
+        try:
+            value: int = _UINT32(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(4, "uint32") from None
+        self.position += 4
+        return value
+
+    def float64(self) -> float:
+        """Read an IEEE 754 double."""
+        try:
+            value: float = _FLOAT64(self.data, self.position)[0]
+        except struct.error:
+            raise self._short(8, "float64") from None
+        self.position += 8
+        return value
+
+    def boolean(self) -> bool:
+        """Read one byte; as in Kafka, whatever is not 0 is true."""
+        position = self.position
+        if position >= self.end:
+            raise self._short(1, "boolean")
+        self.position = position + 1
+        return self.data[position] != 0
+
+    def uuid(self) -> uuid.UUID:
+        """Read 16 bytes."""
+        position = self.position
+        if position + 16 > self.end:
+            raise self._short(16, "uuid")
+        self.position = position + 16
+        return uuid.UUID(bytes=bytes(self.data[position : position + 16]))
+
+    def uvarint(self) -> int:
+        """Read an unsigned 32-bit number of 1 to 5 bytes."""
+        data, position = self.data, self.position
+        try:
+            byte = data[position]
+            if byte < 0x80:
+                self.position = position + 1
+                return byte
+            value = byte & 0x7F
+            for shift in (7, 14, 21, 28):
+                position += 1
+                byte = data[position]
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+        except IndexError:
+            raise self._short(position + 1 - self.position, "varint") from None
+        if byte >= 0x80 or value > 0xFFFFFFFF:
+            self._too_wide(32)
+        self.position = position + 1
+        return value
+
+    def varint(self) -> int:
+        """Read a signed 32-bit number, zigzag."""
+        value = self.uvarint()
+        return value >> 1 if not value & 1 else ~(value >> 1)
+
+    def varlong(self) -> int:
+        """Read a signed 64-bit number of 1 to 10 bytes, zigzag."""
+        data, position = self.data, self.position
+        value = 0
+        try:
+            for shift in range(0, 70, 7):
+                byte = data[position]
+                position += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+        except IndexError:
+            raise self._short(position + 1 - self.position, "varlong") from None
+        if byte >= 0x80 or value >> 64:
+            self._too_wide(64)
+        self.position = position
+        return value >> 1 if not value & 1 else ~(value >> 1)
+
+    def _too_wide(self, bits: int) -> NoReturn:
+        size = 5 if bits == 32 else 10
+        raw = bytes(self.data[self.position : self.position + size])
+        raise RemoteProtocolError(f"variable-length number {raw.hex()} at byte {self.position} exceeds {bits} bits")
+
+    def take(self, size: int) -> memoryview:
+        """Return a view of the next `size` bytes, without copying them."""
+        position = self.position
+        if not 0 <= size <= self.end - position:
+            raise self._short(size, "a field")
+        self.position = position + size
+        return memoryview(self.data)[position : position + size]
+
+    def read_bytes(self, size: int) -> bytes:
+        """Return a copy of the next `size` bytes."""
+        position = self.position
+        if not 0 <= size <= self.end - position:
+            raise self._short(size, "a field")
+        self.position = position + size
+        return bytes(self.data[position : position + size])
+
+    def skip(self, size: int) -> None:
+        """Pass over `size` bytes."""
+        if not 0 <= size <= self.end - self.position:
+            raise self._short(size, "a field")
+        self.position += size
+
+    def expect_end(self) -> None:
+        """Raise RemoteProtocolError, if anything is left."""
+        if self.position != self.end:
+            raise RemoteProtocolError(
+                f"{self.end - self.position} bytes are left over at byte {self.position} of {self.end}"
+            )
