@@ -1,7 +1,7 @@
 """Configuration of one replica: every field with its unit, default and reason.
 
-One frozen value, `RaftConfig`, made in code, from a TOML file (`RaftConfig.from_toml`) or from Kafka's own property names
-(`RaftConfig.from_properties`). What is wrong raises ConfigError before anything is opened, bound or written.
+One frozen value, `RaftConfig`, made in code, from a TOML file (`RaftConfig.from_toml`) or from Kafka's own property
+names (`RaftConfig.from_properties`). What is wrong raises ConfigError before anything is opened, bound or written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def parse_voter(text: str) -> StaticVoter:
     if match is None:
         raise ConfigError(f"{text!r} is no voter: expected id@host:port")
     endpoint = parse_endpoint(match[2])
-    if endpoint.host in ("0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+    if endpoint.host in ("0.0.0.0", "::"):  # refused, not bound
         raise ConfigError(f"voter {text!r}: nobody can connect to {endpoint.host}; name a routable host")
     return StaticVoter(int(match[1]), endpoint)
 
@@ -135,7 +135,7 @@ class RaftConfig:
     random time, so that a killed leader is replaced in tens of milliseconds (beyond Kafka)."""
 
     append_linger_ms: int = attrs.field(default=0, validator=at_least(0))
-    """How long a leader gathers appends before it writes them. 0: what arrives while a flush runs forms the next batch."""
+    """How long a leader gathers appends before writing them. 0: what arrives while a flush runs is the next batch."""
 
     batch_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1_024))
     """Largest batch, hence largest atomic append."""
@@ -163,7 +163,7 @@ class RaftConfig:
     `inline`: it runs in the host's loop, which is faster and needs a host that never blocks."""
 
     flush: str = attrs.field(default="thread", validator=one_of(*FLUSHES))
-    """`thread`: fsync runs beside the loop. `inline`: in it, faster on a fast disk; a slow disk then costs elections."""
+    """`thread`: fsync runs beside the loop. `inline`: in it, faster on a fast disk; a slow one then costs elections."""
 
     file_mode: int = attrs.field(default=0o600, validator=at_least(0))
     """Mode of new files; directories get it with search permission added."""
@@ -187,7 +187,8 @@ class RaftConfig:
     def from_toml(cls, path: str | Path) -> RaftConfig:
         """Read a TOML file: the fields of this class at top level or under `[kraftlib]`.
 
-        Paths are taken relative to the file. Raises: ConfigError for unreadable or wrong TOML, unknown keys, bad values.
+        Paths are taken relative to the file.
+        Raises: ConfigError for unreadable or wrong TOML, unknown keys, bad values.
         """
         path = Path(path)
         try:

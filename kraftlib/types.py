@@ -91,7 +91,7 @@ class OffsetAndEpoch:
 
 
 BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
-"""Id of the checkpoint with which a dynamic quorum is formatted. It holds the first voters and is never sent to anybody."""
+"""Id of the checkpoint with which a dynamic quorum is formatted: it holds the first voters and is never sent."""
 
 
 @attrs.frozen
@@ -106,8 +106,8 @@ class LeaderAndEpoch:
 class ElectionState:
     """What the next election depends on; durable before anyone hears of it (`quorum-state`).
 
-    A leader and a vote may both stand for one epoch: a voter that voted for X and then follows X keeps its vote, so that
-    it cannot vote twice when X is lost.
+    A leader and a vote may both stand for one epoch: a voter that voted for X and then follows X keeps its vote, so
+    that it cannot vote twice when X is lost.
     """
 
     epoch: Epoch = 0

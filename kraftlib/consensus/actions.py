@@ -1,4 +1,6 @@
-"""What the core wants done: a closed union of small values, in an ordered list. **The order is the durability argument.**
+"""What the core wants done: a closed union of small values, in an ordered list.
+
+**The order is the durability argument.**
 
 Each action may rely on the ones before it. PersistElection, TruncateLog, WriteSnapshotChunk and InstallSnapshot touch
 the disk: what follows them, and the next event, waits. Only FlushLog overlaps with everything else; its end comes back
@@ -135,7 +137,7 @@ class AcceptAppends:
 
 @attrs.frozen
 class RefuseAppends:
-    """The leadership of `epoch` is over: what is not written was never appended, what is written has an unknown outcome."""
+    """The leadership of `epoch` is over: what is unwritten was not appended, what is written has an unknown outcome."""
 
     epoch: Epoch
 
@@ -149,7 +151,7 @@ class SubmitControl:
 
 @attrs.frozen
 class AnnounceLeader:
-    """Tell the listener: first without a leader, then with one. A leader hears of itself once it has applied all before."""
+    """Tell the listener: first without a leader, then with one. A leader hears of itself once all before is applied."""
 
     leader: LeaderAndEpoch
 

@@ -17,7 +17,7 @@ import attrs
 from kraftlib.types import Endpoint
 
 Reply = Callable[[bytes | None], None]
-"""Takes the frame that answers a request, once. None: no answer will come, the connection is to be closed or is lost."""
+"""Takes the frame that answers a request, once. None: no answer will come, the connection is lost or to be closed."""
 
 
 @attrs.frozen

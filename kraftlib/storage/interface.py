@@ -46,7 +46,7 @@ class ReplicatedLog(Protocol):
         ...
 
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
-        """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable: batches carry epochs too.
+        """Note that `epoch` starts at `start_offset`, though it has no record. Not durable: batches carry epochs too.
 
         Does nothing if `epoch` is the latest; otherwise drops entries with a start at or beyond `start_offset`.
         """
@@ -55,7 +55,8 @@ class ReplicatedLog(Protocol):
     def append(self, batches: Sequence[Batch]) -> None:
         """Append stamped batches at `end_offset`. Readable on return, **not** durable: `flush` makes it so.
 
-        A batch of a newer epoch begins that epoch. Raises: InvariantError, if offsets or epochs do not continue the log.
+        A batch of a newer epoch begins that epoch.
+        Raises: InvariantError, if offsets or epochs do not continue the log.
         """
         ...
 
@@ -68,10 +69,11 @@ class ReplicatedLog(Protocol):
         ...
 
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
-        """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` in all but at least one.
+        """Return whole batches from the one that has `start_offset` on, at most `max_bytes` in all but at least one.
 
         Empty if `start_offset` is the end. Uncommitted and unflushed batches are included: the caller knows the high
-        watermark. Raises: StorageError below `start_offset`; CorruptBatchError for bytes that do not fit their checksum.
+        watermark.
+        Raises: StorageError below `start_offset`; CorruptBatchError for bytes that do not fit their checksum.
         """
         ...
 
@@ -102,7 +104,10 @@ class ReplicatedLog(Protocol):
         ...
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Forget batches and snapshots that this stored snapshot replaces. Whole segments only; durable some time later."""
+        """Forget batches and snapshots that this stored snapshot replaces.
+
+        Whole segments only; durable some time later.
+        """
         ...
 
     def close(self) -> None:
