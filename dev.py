@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The tasks of this repository, with the standard library alone: `python3 dev.py --help`.
+"""The tasks of this repository, with the standard library alone.
 
-Everything runs in `.venv`, which is made on first use and renewed when `pyproject.toml` changes.
-The network is used by pip only, and only for that.
+Everything runs in .venv, which is made on first use and renewed when pyproject.toml changes.
+The network is used by pip, and by nothing else.
 """
 
 from __future__ import annotations
@@ -22,19 +22,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+OLDEST_PYTHON = (3, 11)
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 STAMP = VENV / "kraftlib-stamp"
-"""What `.venv` holds: the kind of install and what it was made from. Written last, so a half-made one has none."""
+"""Says what .venv holds and what that was made from. Written last, so that a half-made one has none."""
 
 CORE, FULL = "core", "full"
 EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,prometheus,opentelemetry,test,dev,docs]"}
-OLDEST_PYTHON = (3, 11)
 
-COMMAND = "kraftlib"
-"""The installed command; `demo`, `bench` and `simulate` are its subcommands."""
+PASSED_ON = {
+    "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
+    "bench": (CORE, ("kraftlib", "bench"), "measure commits per second beside the machine's own limits"),
+    "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
+    "schemas": (FULL, ("python", "tools/schemas.py"), "compare the declared messages with Kafka's schemas"),
+}
+"""Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
+
+TYPED = ("kraftlib", "dev.py", "tools", "examples")
+SOURCES = ("kraftlib", "tests", "examples", "docs", "tools")
+BUILT = ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 
 
 class TaskError(Exception):
@@ -54,10 +63,10 @@ def ensure_environment(kind: str) -> None:
             return
         STAMP.unlink(missing_ok=True)
         if not works(PYTHON):
-            say(f"making {VENV.relative_to(ROOT)} with Python {sys.version.split()[0]}")
-            run([sys.executable, "-m", "venv", "--clear", VENV])
-        say(f"installing kraftlib{EXTRAS[kind]} into it (once; takes a minute or two)")
-        run([PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--editable", f"{ROOT}{EXTRAS[kind]}"])
+            say(f"making {VENV.name} with Python {sys.version.split()[0]}")
+            run([sys.executable, "-m", "venv", "--clear", str(VENV)])
+        say(f"installing kraftlib{EXTRAS[kind]} into {VENV.name}: once, a minute or so")
+        run([str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--editable", f"{ROOT}{EXTRAS[kind]}"])
         STAMP.write_text(f"{kind} {fingerprint()}\n", encoding="ascii")
 
 
@@ -71,7 +80,7 @@ def environment_fits(kind: str) -> bool:
 
 def fingerprint() -> str:
     """Return what an environment depends on, as a hash: the project file, what we install, and where we stand."""
-    parts = [(ROOT / "pyproject.toml").read_bytes(), repr(EXTRAS).encode(), str(ROOT).encode()]
+    parts = [(ROOT / "pyproject.toml").read_bytes(), repr(EXTRAS).encode(), os.fsencode(ROOT)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -98,22 +107,22 @@ def alone() -> Iterator[None]:
 def check_python() -> None:
     """Say what is missing before the standard library says it less kindly."""
     if sys.version_info < OLDEST_PYTHON:
-        newer = [name for minor in (14, 13, 12, 11) if (name := shutil.which(f"python3.{minor}"))]
-        hint = f"this machine has {newer[0]}: run it as `{newer[0]} dev.py …`" if newer else "install a newer one"
+        newer = [name for name in ("python3.14", "python3.13", "python3.12", "python3.11") if shutil.which(name)]
+        hint = f"this machine has one: {newer[0]} dev.py …" if newer else "install a newer one"
         raise TaskError(f"kraftlib needs Python 3.11 or newer, this is {sys.version.split()[0]}; {hint}")
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
         raise TaskError(
-            f"this Python comes without {' and '.join(missing)}, which make the environment; "
-            f"on Debian and Ubuntu: apt install python{version}-venv"
+            f"this Python comes without {' and '.join(missing)}, with which the environment is made; "
+            f"on Debian and Ubuntu: apt install {package}"
         )
 
 
 def works(python: Path) -> bool:
     """Whether `python` starts and has pip."""
     try:
-        return subprocess.run([python, "-c", "import pip"], capture_output=True, timeout=60).returncode == 0
+        return subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
@@ -126,56 +135,125 @@ def say(text: str) -> None:
     print(f"dev.py: {text}", flush=True)
 
 
-def run(command: Sequence[str | os.PathLike[str]]) -> None:
-    """Run `command` at the root of the repository, its output shown as it comes."""
+def call(command: Sequence[str]) -> int:
+    """Run `command` at the root of the repository, its output shown as it comes, and return its exit status."""
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def run(command: Sequence[str]) -> None:
+    """Run `command`, which must succeed."""
     status = call(command)
     if status:
-        raise TaskError(f"exit status {status} from: {' '.join(map(os.fspath, command))}")
+        raise TaskError(f"exit status {status} from: {' '.join(command)}")
 
 
-def call(command: Sequence[str | os.PathLike[str]]) -> int:
-    """Run `command` at the root of the repository and return its exit status."""
-    return subprocess.run([os.fspath(part) for part in command], cwd=ROOT, check=False).returncode
+def tool(name: str, *arguments: str) -> list[str]:
+    """Return the command line of a program of the environment."""
+    return [str(BIN / name), *arguments]
+
+
+def call_pytest(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run pytest and return its exit status and its last line, the summary."""
+    colour = ["--color=yes"] if sys.stdout.isatty() else []
+    command = tool("python", "-m", "pytest", *colour, *arguments)
+    end = b""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        output = process.stdout.fileno() if process.stdout else -1
+        while chunk := os.read(output, 65536):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            end = (end + chunk)[-4096:]
+    return process.returncode, end.decode(errors="replace").rstrip().rpartition("\n")[2]
 
 
 # Tasks --------------------------------------------------------------------------------------------
 
 
-def task_env(options: argparse.Namespace) -> int:
-    """Make .venv with everything that development needs."""
+def env(options: argparse.Namespace) -> int:
+    """make .venv with everything that development needs"""
     ensure_environment(FULL)
     say(f"{BIN.relative_to(ROOT)} is ready")
     return 0
 
 
-def task_clean(options: argparse.Namespace) -> int:
-    """Remove what was built, and caches; .venv stays (--all removes it too)."""
-    doomed = [
-        ROOT / name
-        for name in ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
+def lint(options: argparse.Namespace) -> int:
+    """check format and style with ruff (--fix: put right what can be)"""
+    ensure_environment(FULL)
+    if getattr(options, "fix", False):
+        call(tool("ruff", "format", "."))
+        return call(tool("ruff", "check", "--fix", "."))
+    return call(tool("ruff", "format", "--check", ".")) | call(tool("ruff", "check", "."))
+
+
+def types(options: argparse.Namespace) -> int:
+    """check the types of kraftlib, dev.py, the tools and the examples with mypy, strictly"""
+    ensure_environment(FULL)
+    targets = [name for name in TYPED if (ROOT / name).is_file() or any((ROOT / name).rglob("*.py"))]
+    return call(tool("mypy", *targets))
+
+
+def docs(options: argparse.Namespace) -> int:
+    """build the documentation into docs/_build; a warning is an error"""
+    ensure_environment(FULL)
+    return call(tool("sphinx-build", "-W", "--keep-going", "-n", "-q", "docs", "docs/_build"))
+
+
+def test(options: argparse.Namespace) -> int:
+    """settle everything: lint, types, docs and tests (--fast: without docs and slow tests)"""
+    ensure_environment(FULL)
+    pytest_arguments = [
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        *(["-m", "not slow"] if options.fast else []),
+        *options.pytest,
     ]
-    doomed += [path for top in ("kraftlib", "tests", "examples", "docs") for path in (ROOT / top).rglob("__pycache__")]
-    if options.all:
-        doomed.append(VENV)
-    for path in doomed:
+    summary = ""
+
+    def pytest() -> int:
+        nonlocal summary
+        status, summary = call_pytest(pytest_arguments)
+        return status
+
+    steps: dict[str, Callable[[], int]] = {"lint": lambda: lint(options), "types": lambda: types(options)}
+    if not options.fast:
+        steps["docs"] = lambda: docs(options)
+    steps["pytest"] = pytest
+
+    rows = []
+    for name, step in steps.items():
+        say(f"-- {name}")
+        began = time.monotonic()
+        status = step()
+        rows.append((name, time.monotonic() - began, "ok" if status == 0 else "FAILED"))
+    print("\nstep       seconds  result")
+    for name, seconds, result in rows:
+        print(f"{name:<10} {seconds:7.1f}  {result}")
+    # The very last line is pytest's own summary, so that whoever reads only the end sees what was run.
+    print(summary, flush=True)
+    return int(any(result != "ok" for _, _, result in rows))
+
+
+def clean(options: argparse.Namespace) -> int:
+    """remove what was built and cached (--all: .venv too)"""
+    doomed = [ROOT / name for name in BUILT]
+    doomed += [path for top in SOURCES for path in (ROOT / top).rglob("__pycache__")]
+    for path in [*doomed, *([VENV] if options.all else [])]:
         shutil.rmtree(path, ignore_errors=True)
     return 0
 
 
-TASKS: dict[str, Callable[[argparse.Namespace], int]] = {"env": task_env, "clean": task_clean}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run one task; the exit status is the task's."""
-    parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
-    commands = parser.add_subparsers(dest="task", required=True)
-    for name, task in TASKS.items():
-        command = commands.add_parser(name, help=(task.__doc__ or "").strip())
-        if name == "clean":
-            command.add_argument("--all", action="store_true", help="remove .venv too")
-    options = parser.parse_args(arguments)
     try:
-        return TASKS[options.task](options)
+        if arguments and arguments[0] in PASSED_ON:
+            kind, command, _ = PASSED_ON[arguments[0]]
+            ensure_environment(kind)
+            return call([*tool(*command), *arguments[1:]])
+        options = parse(arguments)
+        status: int = options.run(options)
+        return status
     except TaskError as error:
         print(f"dev.py: {error}", file=sys.stderr)
         return 1
@@ -183,5 +261,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line, or print the help and exit."""
+    parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
+    tasks = parser.add_subparsers(metavar="TASK", required=True)
+    for name, (_, _, text) in PASSED_ON.items():
+        tasks.add_parser(name, help=text)
+    made = {}
+    for task in (test, env, lint, types, docs, clean):
+        made[task.__name__] = tasks.add_parser(task.__name__, help=task.__doc__, description=task.__doc__)
+        made[task.__name__].set_defaults(run=task)
+    made["test"].add_argument("--fast", action="store_true", help="without the docs and the tests marked slow")
+    made["test"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
+    made["lint"].add_argument("--fix", action="store_true", help="format, and apply ruff's fixes")
+    made["clean"].add_argument("--all", action="store_true", help="remove .venv too")
+    return parser.parse_args(arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
