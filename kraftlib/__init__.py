@@ -1,5 +1,106 @@
-"""Kafka's KRaft as an embeddable library: consensus inside your own process."""
+"""Kafka's KRaft as an embeddable library: consensus inside your own process.
+
+The public names stand in this module and load on first use, so that `import kraftlib` costs next to nothing:
+
+    from kraftlib import RaftClient, RaftConfig, StateMachine
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraftlib.config import RaftConfig
+    from kraftlib.errors import (
+        BacklogFullError,
+        ClosedError,
+        ConfigError,
+        CorruptBatchError,
+        DirectoryInUseError,
+        InvariantError,
+        KraftError,
+        LocalProtocolError,
+        NotFormattedError,
+        NotLeaderError,
+        OutcomeUnknownError,
+        ProtocolError,
+        RecordTooLargeError,
+        RemoteProtocolError,
+        ReplicaFailedError,
+        StorageError,
+    )
+    from kraftlib.runtime.transport import Transport
+    from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+    from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
+
 __version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "kraftlib.config": ["RaftConfig"],
+    "kraftlib.errors": [
+        "BacklogFullError",
+        "ClosedError",
+        "ConfigError",
+        "CorruptBatchError",
+        "DirectoryInUseError",
+        "InvariantError",
+        "KraftError",
+        "LocalProtocolError",
+        "NotFormattedError",
+        "NotLeaderError",
+        "OutcomeUnknownError",
+        "ProtocolError",
+        "RecordTooLargeError",
+        "RemoteProtocolError",
+        "ReplicaFailedError",
+        "StorageError",
+    ],
+    "kraftlib.runtime.transport": ["Transport"],
+    "kraftlib.storage.interface": ["QuorumStateStore", "ReplicatedLog"],
+    "kraftlib.types": ["Endpoint", "LeaderAndEpoch", "OffsetAndEpoch", "ReplicaKey"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BacklogFullError",
+    "ClosedError",
+    "ConfigError",
+    "CorruptBatchError",
+    "DirectoryInUseError",
+    "Endpoint",
+    "InvariantError",
+    "KraftError",
+    "LeaderAndEpoch",
+    "LocalProtocolError",
+    "NotFormattedError",
+    "NotLeaderError",
+    "OffsetAndEpoch",
+    "OutcomeUnknownError",
+    "ProtocolError",
+    "QuorumStateStore",
+    "RaftConfig",
+    "RecordTooLargeError",
+    "RemoteProtocolError",
+    "ReplicaFailedError",
+    "ReplicaKey",
+    "ReplicatedLog",
+    "StorageError",
+    "Transport",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load the public `name` from its home; later uses find it here."""
+    try:
+        home = _HOME_OF[name]
+    except KeyError:
+        raise AttributeError(f"module 'kraftlib' has no attribute {name!r}") from None
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

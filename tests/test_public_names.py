@@ -1,0 +1,59 @@
+"""The public names of kraftlib: all there, said once, and loaded when used."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kraftlib
+
+
+@pytest.mark.parametrize("name", kraftlib.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(kraftlib, name) is not None
+
+
+def test_what_type_checkers_see_is_what_runs() -> None:
+    """The imports for type checkers, the table of homes and `__all__` name the same things."""
+    imported = {
+        (alias.name, node.module)
+        for node in ast.walk(ast.parse(Path(kraftlib.__file__).read_bytes()))
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__" and node.module != "typing"
+        for alias in node.names
+    }
+    assert imported == set(kraftlib._HOME_OF.items())
+    assert set(kraftlib.__all__) == {*kraftlib._HOME_OF, "__version__"}
+    assert set(kraftlib.__all__) <= set(dir(kraftlib))
+
+
+def test_every_error_is_public() -> None:
+    from kraftlib import errors
+
+    declared = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert declared <= set(kraftlib.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Zookeeper'"):
+        _ = kraftlib.Zookeeper
+
+
+def test_import_kraftlib_loads_nothing_else() -> None:
+    loaded = modules_after("import kraftlib")
+
+    assert {name for name in loaded if name.startswith("kraftlib")} == {"kraftlib"}
+    assert not loaded & {"asyncio", "attrs", "attr", "ssl", "socket"}
+
+
+def modules_after(statement: str) -> set[str]:
+    """Return the names of the modules that a new interpreter holds after `statement`."""
+    program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-c", program]
+    return set(json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout))
