@@ -55,14 +55,15 @@ class TaskError(Exception):
 
 def ensure_environment(kind: str) -> None:
     """Make or renew `.venv` so that it holds at least `kind`. Two callers at once wait for each other."""
+    check_version()
     if environment_fits(kind):
         return
-    check_python()
     with alone():
         if environment_fits(kind):
             return
         STAMP.unlink(missing_ok=True)
         if not works(PYTHON):
+            check_venv()
             say(f"making {VENV.name} with Python {sys.version.split()[0]}")
             run([sys.executable, "-m", "venv", "--clear", str(VENV)])
         say(f"installing kraftlib{EXTRAS[kind]} into {VENV.name}: once, a minute or so")
@@ -79,9 +80,12 @@ def environment_fits(kind: str) -> bool:
 
 
 def fingerprint() -> str:
-    """Return what an environment depends on, as a hash: the project file, what we install, and where we stand."""
-    parts = [(ROOT / "pyproject.toml").read_bytes(), repr(EXTRAS).encode(), os.fsencode(ROOT)]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    """Return what an environment depends on, as a hash: what pip reads of the project file, our extras, our place."""
+    import tomllib  # not at the top: an older Python is to be told kindly
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    parts = [project["build-system"], project["project"], project["tool"]["hatch"], EXTRAS, str(ROOT)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @contextlib.contextmanager
@@ -104,12 +108,16 @@ def alone() -> Iterator[None]:
         os.close(directory)
 
 
-def check_python() -> None:
-    """Say what is missing before the standard library says it less kindly."""
+def check_version() -> None:
+    """Refuse a Python that is too old, before it trips over something."""
     if sys.version_info < OLDEST_PYTHON:
         newer = [name for name in ("python3.14", "python3.13", "python3.12", "python3.11") if shutil.which(name)]
         hint = f"this machine has one: {newer[0]} dev.py …" if newer else "install a newer one"
         raise TaskError(f"kraftlib needs Python 3.11 or newer, this is {sys.version.split()[0]}; {hint}")
+
+
+def check_venv() -> None:
+    """Refuse a Python that cannot make environments: some distributions sell that part separately."""
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     if missing:
         package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
@@ -195,7 +203,7 @@ def types(options: argparse.Namespace) -> int:
 def docs(options: argparse.Namespace) -> int:
     """build the documentation into docs/_build; a warning is an error"""
     ensure_environment(FULL)
-    return call(tool("sphinx-build", "-W", "--keep-going", "-n", "-q", "docs", "docs/_build"))
+    return call(tool("sphinx-build", "-W", "--keep-going", "-n", "-E", "-q", "docs", "docs/_build"))
 
 
 def test(options: argparse.Namespace) -> int:

@@ -1,0 +1,61 @@
+"""How the documentation is built: Sphinx, MyST and Furo, without the network. `python3 dev.py docs` builds it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pygments.lexers.special import TextLexer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import kraftlib
+
+project = "kraftlib"
+author = "The kraftlib authors"
+copyright = author
+version = release = kraftlib.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+# A section's index lists its pages by pattern, and a section may still be empty. (The warning has a subtype but no
+# type, so that suppress_warnings does not reach it.)
+logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda r: getattr(r, "subtype", "") != "empty_glob")
+
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+# References to our own names must resolve. Others would need the inventories of other projects, and so the network.
+nitpick_ignore_regex = [(r"py:.*", r"(?!kraftlib\.).*")]
+
+html_theme = "furo"
+html_title = "kraftlib"
+html_copy_source = False
+
+_INLINE_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+
+
+def docstring_to_rst(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+    """Turn a docstring of ours, which is plain text, into reStructuredText.
+
+    `code` in single backticks becomes code, and what stands indented after an empty line is shown as it is.
+    """
+    out: list[str] = []
+    for line in lines:
+        starts_block = line.startswith("    ") and out and not out[-1].strip()
+        if starts_block and not next((o for o in reversed(out) if o.strip()), "").startswith("    "):
+            out += ["::", ""]
+        out.append(line if line.startswith("    ") else _INLINE_CODE.sub(r"``\1``", line))
+    lines[:] = out
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", docstring_to_rst)
+    # A drawing in Mermaid's text is shown as text here, and drawn by the forges that know it.
+    app.add_lexer("mermaid", TextLexer)

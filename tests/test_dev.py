@@ -1,0 +1,116 @@
+"""dev.py, the tasks of the repository."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "dev.py"
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> ModuleType:
+    """The module of dev.py, with an empty directory for a repository and an environment that counts as made."""
+    spec = importlib.util.spec_from_file_location("dev", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    project = SCRIPT.with_name("pyproject.toml").read_text(encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(project, encoding="utf-8")
+    module.ROOT, module.VENV = tmp_path, tmp_path / ".venv"
+    module.PYTHON, module.STAMP = module.VENV / "python", module.VENV / "stamp"
+    module.VENV.mkdir()
+    module.PYTHON.touch()
+    module.STAMP.write_text(f"{module.FULL} {module.fingerprint()}\n")
+    return module
+
+
+def test_the_help_names_every_task() -> None:
+    shown = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    for task in "env demo lint types docs test bench simulate schemas clean".split():
+        assert f"\n    {task} " in shown.stdout
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    subprocess.run([sys.executable, "-I", "-S", SCRIPT, "--help"], capture_output=True, check=True, timeout=60)
+
+
+def test_an_environment_is_renewed_when_its_dependencies_change_and_not_when_the_linter_does(dev: ModuleType) -> None:
+    project = dev.ROOT / "pyproject.toml"
+    assert dev.environment_fits(dev.FULL)
+
+    project.write_text(project.read_text() + "\n[tool.other]\nx = 1\n")
+    assert dev.environment_fits(dev.FULL)
+
+    project.write_text(project.read_text().replace('"attrs>=', '"another", "attrs>='))
+    assert not dev.environment_fits(dev.FULL)
+
+
+def test_a_full_environment_serves_the_demo_and_a_core_one_does_not_serve_the_tests(dev: ModuleType) -> None:
+    assert dev.environment_fits(dev.CORE)
+    dev.STAMP.write_text(f"{dev.CORE} {dev.fingerprint()}\n")
+    assert dev.environment_fits(dev.CORE)
+    assert not dev.environment_fits(dev.FULL)
+
+
+def test_a_half_made_environment_does_not_count(dev: ModuleType) -> None:
+    dev.STAMP.unlink()
+    assert not dev.environment_fits(dev.CORE)
+
+
+def test_the_second_of_two_callers_waits_and_then_finds_it_made(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamp = dev.STAMP.read_text()
+    dev.STAMP.unlink()
+    waits = threading.Event()
+    monkeypatch.setattr(dev, "say", lambda text: waits.set() if "waiting" in text else None)
+    monkeypatch.setattr(dev, "run", lambda command: pytest.fail(f"nothing was left to do, yet it ran {command}"))
+    directory = os.open(dev.ROOT, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)  # the first caller
+
+    second = threading.Thread(target=dev.ensure_environment, args=(dev.FULL,))
+    second.start()
+    assert waits.wait(timeout=30)
+    dev.STAMP.write_text(stamp)
+    os.close(directory)
+    second.join(timeout=30)
+
+    assert not second.is_alive()
+
+
+def test_an_old_python_is_told_so(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dev, "OLDEST_PYTHON", (99, 0))
+    assert dev.main(["env"]) == 1
+    assert "kraftlib needs Python 3.11 or newer" in capsys.readouterr().err
+
+
+def test_a_python_without_venv_is_told_which_package_has_it(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(dev.TaskError, match=r"apt install python3\.\d+-venv"):
+        dev.check_venv()
+
+
+def test_arguments_of_a_program_are_passed_on_as_they_are(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(dev, "call", lambda command: called.append(command) or 3)
+
+    assert dev.main(["bench", "--output", "json", "--", "-x"]) == 3
+    assert [command[1:] for command in called] == [["bench", "--output", "json", "--", "-x"]]
+
+
+def test_the_last_line_of_pytest_is_found_however_it_is_cut(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import sys; sys.stdout.write('one\\n== 2 pa'); sys.stdout.flush(); print('ssed ==\\n'); sys.exit(1)"
+    monkeypatch.setattr(dev, "tool", lambda *command: [sys.executable, "-c", program])
+    assert dev.call_pytest([]) == (1, "== 2 passed ==")

@@ -1,0 +1,101 @@
+"""The code in the README and in the documentation runs, or says why not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.snippets import ROOT, Block, blocks, commands
+
+PAGES = sorted([ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)])
+PAGE_TIMEOUT_S = 170
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def has_something_to_run(path: Path) -> bool:
+    return any(b.language == "python" or b.remark == "run" for b in blocks(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if has_something_to_run(page)], ids=page_id)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.snippets", str(page)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=PAGE_TIMEOUT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_code_is_marked_so_that_it_is_found_and_left_out_only_with_a_reason(page: Path) -> None:
+    wrong = []
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if re.match(r"(py|python3|pycon|\{code-block\}.*|\{code\}.*|sh|shell)$|python .*", block.language):
+            wrong.append(f"{page}:{block.line} use python, console or bash, not {block.language}")
+        if re.match(r"not run\b", block.remark) and not re.match(r"not run: \S{2,}", block.remark):
+            wrong.append(f"{page}:{block.line} is left out without a reason")
+        if block.remark == "run" and not commands(block):
+            wrong.append(
+                f"{page}:{block.line} is to be run, but has no line that begins with `$ kraftlib` or `$ python`"
+            )
+    assert wrong == []
+
+
+# The runner itself ---------------------------------------------------------------------------------
+
+
+def test_blocks_know_their_language_line_and_remark() -> None:
+    page = (
+        "# A\n\n```python\nx = 1\n```\n\n<!-- run -->\n\n```console\n$ kraftlib --help\nusage\n```\n\n"
+        "text\n\n~~~text\n```\n~~~\n"
+    )
+
+    assert blocks(page) == [
+        Block(language="python", line=4, text="x = 1\n", remark=""),
+        Block(language="console", line=10, text="$ kraftlib --help\nusage\n", remark="run"),
+        Block(language="text", line=17, text="```\n", remark=""),
+    ]
+
+
+def test_commands_are_the_lines_of_ours_and_a_backslash_continues_them() -> None:
+    block = Block(
+        language="console", line=7, text="$ ls\n$ kraftlib a \\\n  --b\nout\n$ python c.py\n$ pythonic\n", remark="run"
+    )
+    assert [(n, c.split()) for n, c in commands(block)] == [(8, ["kraftlib", "a", "--b"]), (11, ["python", "c.py"])]
+
+
+@pytest.mark.parametrize(
+    ("page", "status", "output"),
+    [
+        ("```python\nx = 1\n```\n```python\nprint(x + 1)\n```\n", 0, "2\nran 2 blocks"),
+        ("```python\nimport asyncio\nprint(await asyncio.sleep(0, 'slept'))\n```\n", 0, "slept"),
+        ("text\n\n```python\n1 / 0\n```\n", 1, 'page.md", line 4'),
+        ("<!-- not run: needs a printer -->\n```python\n1 / 0\n```\n", 0, "ran 0 blocks"),
+        ("```console\n$ python -c 'raise SystemExit(3)'\n```\n", 0, "ran 0 blocks"),
+        ("<!-- run -->\n```console\n$ python -c 'raise SystemExit(3)'\n```\n", 1, "page.md:3: exit status 3"),
+    ],
+)
+def test_the_runner_runs_what_it_should_and_says_where_it_failed(
+    page: str, status: int, output: str, tmp_path: Path
+) -> None:
+    (tmp_path / "page.md").write_text(page)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.snippets", "page.md"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == status
+    assert output in done.stdout
