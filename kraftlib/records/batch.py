@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.records.checksum import crc32c
@@ -45,11 +45,14 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
+_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_PREFIX_SIZE
+_COVERED_START: Final = CRC_START - LENGTH_PREFIX_SIZE
+
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _OUTSIDE_CRC: Final = struct.Struct(">qiibI")
 _INSIDE_CRC: Final = struct.Struct(">hiqqqhii")
 _PREFIX: Final = struct.Struct(">qii")
-_ATTRIBUTES: Final = struct.Struct(">h")
+_SHORT: Final = struct.Struct(">h")
 _LONG: Final = struct.Struct(">q")
 _INT: Final = struct.Struct(">i")
 _UNSIGNED_INT: Final = struct.Struct(">I")
@@ -114,7 +117,7 @@ class Batch:
     @property
     def attributes(self) -> int:
         """The 16 attribute bits."""
-        return int(_ATTRIBUTES.unpack_from(self.data, CRC_START)[0])
+        return int(_SHORT.unpack_from(self.data, CRC_START)[0])
 
     @property
     def codec(self) -> Codec:
@@ -169,9 +172,10 @@ class Batch:
         return values
 
     def _block(self, max_bytes: int) -> bytes:
-        codec = self.codec
-        payload = bytes(memoryview(self.data)[HEADER_SIZE:])
-        return payload if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
+        """Return the records, decompressed."""
+        attributes = self.attributes
+        block = bytes(memoryview(self.data)[HEADER_SIZE:])
+        return block if attributes & CODEC_MASK == 0 else decompress(_codec(attributes), block, max_bytes=max_bytes)
 
     def __eq__(self, other: object) -> bool:
         return self.data == other.data if isinstance(other, Batch) else NotImplemented
@@ -184,30 +188,17 @@ class Batch:
         return f"<Batch [{self.base_offset}, {self.end_offset}) epoch {self.epoch} {kind} {self.size} bytes>"
 
 
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """What the header of a batch says, its CRC not checked: enough to walk a file from batch to batch."""
 
-    __slots__ = ("attributes", "base_offset", "crc", "epoch", "last_offset", "max_timestamp", "record_count", "size")
-
-    def __init__(
-        self,
-        base_offset: int,
-        last_offset: int,
-        epoch: int,
-        attributes: int,
-        max_timestamp: int,
-        record_count: int,
-        size: int,
-        crc: int,
-    ) -> None:
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.epoch = epoch
-        self.attributes = attributes
-        self.max_timestamp = max_timestamp
-        self.record_count = record_count
-        self.size = size
-        self.crc = crc
+    base_offset: int
+    last_offset: int
+    epoch: int
+    attributes: int
+    max_timestamp: int
+    record_count: int
+    size: int
+    crc: int
 
     @property
     def is_control(self) -> bool:
@@ -229,36 +220,31 @@ def encode_batch(
     """
     parts = block_parts(values)
     if codec is not Codec.NONE:
-        parts = [compress(codec, b"".join(parts))]
-    return assemble(
-        parts, len(values), attributes=codec, timestamp_ms=timestamp_ms, base_offset=base_offset, epoch=epoch
-    )
+        parts = (compress(codec, b"".join(parts)),)
+    return assemble(parts, len(values), codec, timestamp_ms, timestamp_ms, base_offset, epoch)
 
 
 def assemble(
     parts: Sequence[bytes],
     record_count: int,
-    *,
     attributes: int,
-    timestamp_ms: int,
+    base_timestamp: int,
+    max_timestamp: int,
     base_offset: int,
     epoch: int,
-    max_timestamp_ms: int | None = None,
 ) -> Batch:
     """Return the batch whose encoded (and perhaps compressed) records are `parts`, with header and CRC."""
     if record_count < 1:
         raise ConfigError("a batch holds at least one record")
-    last_delta = record_count - 1
-    if max_timestamp_ms is None:
-        max_timestamp_ms = timestamp_ms
     covered = b"".join(
-        (_INSIDE_CRC.pack(attributes, last_delta, timestamp_ms, max_timestamp_ms, -1, -1, -1, record_count), *parts)
+        (
+            _INSIDE_CRC.pack(attributes, record_count - 1, base_timestamp, max_timestamp, -1, -1, -1, record_count),
+            *parts,
+        )
     )
-    outside = _OUTSIDE_CRC.pack(
-        base_offset, CRC_START - LENGTH_PREFIX_SIZE + len(covered), epoch, MAGIC, crc32c(covered)
-    )
+    outside = _OUTSIDE_CRC.pack(base_offset, _COVERED_START + len(covered), epoch, MAGIC, crc32c(covered))
     is_control = attributes & CONTROL != 0
-    return Batch(base_offset, base_offset + last_delta, epoch, is_control, max_timestamp_ms, outside + covered)
+    return Batch(base_offset, base_offset + record_count - 1, epoch, is_control, max_timestamp, outside + covered)
 
 
 def parse_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
@@ -266,21 +252,9 @@ def parse_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
 
     Raises: CorruptBatchError, if it is cut short or cannot be the header of a batch.
     """
-    if len(data) - position < HEADER_SIZE:
-        raise CorruptBatchError(
-            f"{len(data) - position} bytes are too few for the header of a batch", position=position
-        )
-    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _HEADER.unpack_from(
-        data, position
-    )
-    if length < HEADER_SIZE - LENGTH_PREFIX_SIZE:
-        raise CorruptBatchError(f"batch length {length} is below {HEADER_SIZE - LENGTH_PREFIX_SIZE}", position=position)
-    if magic != MAGIC:
-        raise CorruptBatchError(f"magic is {magic}, only {MAGIC} is supported", position=position)
-    if base < 0 or last_delta < 0 or base + last_delta >= _MAX_OFFSET or not 0 <= count <= last_delta + 1:
-        raise CorruptBatchError(
-            f"base offset {base}, last offset delta {last_delta} and record count {count} do not fit", position=position
-        )
+    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _unpack(data, position)
+    if _is_impossible(base, length, magic, last_delta, count):
+        raise _header_error(base, length, magic, last_delta, count, position)
     return BatchHeader(
         base, base + last_delta, epoch, attributes, max_timestamp, count, length + LENGTH_PREFIX_SIZE, crc
     )
@@ -291,29 +265,53 @@ def read_batch(data: bytes | memoryview, position: int = 0) -> Batch:
 
     Raises: CorruptBatchError with the position, also if the batch is cut short.
     """
-    available = len(data) - position
-    if available < HEADER_SIZE:
-        raise CorruptBatchError(f"{available} bytes are too few for the header of a batch", position=position)
-    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _HEADER.unpack_from(
-        data, position
-    )
-    size = length + LENGTH_PREFIX_SIZE
-    if (
-        length < HEADER_SIZE - LENGTH_PREFIX_SIZE
+    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _unpack(data, position)
+    if _is_impossible(base, length, magic, last_delta, count):
+        raise _header_error(base, length, magic, last_delta, count, position)
+    end = position + length + LENGTH_PREFIX_SIZE
+    if end > len(data):
+        raise CorruptBatchError(
+            f"a batch of {end - position} bytes at {position} is cut short after {len(data) - position}",
+            position=position,
+        )
+    view = memoryview(data)
+    actual = crc32c(view[position + CRC_START : end])
+    if actual != crc:
+        raise CorruptBatchError(
+            f"CRC of the batch at {position} is {actual:#010x}, it claims {crc:#010x}", position=position
+        )
+    whole = data if end - position == len(data) else view[position:end]
+    return Batch(base, base + last_delta, epoch, attributes & CONTROL != 0, max_timestamp, whole)
+
+
+def _unpack(data: bytes | memoryview, position: int) -> tuple[int, ...]:
+    try:
+        return _HEADER.unpack_from(data, position)
+    except struct.error as error:
+        raise CorruptBatchError(
+            f"{len(data) - position} bytes at {position} are too few for the header of a batch", position=position
+        ) from error
+
+
+def _is_impossible(base: int, length: int, magic: int, last_delta: int, count: int) -> bool:
+    return (
+        length < _LENGTH_MIN
         or magic != MAGIC
         or base < 0
         or last_delta < 0
         or base + last_delta >= _MAX_OFFSET
         or not 0 <= count <= last_delta + 1
-    ):
-        parse_header(data, position)  # says which
-    if size > available:
-        raise CorruptBatchError(f"a batch of {size} bytes is cut short after {available}", position=position)
-    whole = data if size == len(data) else memoryview(data)[position : position + size]
-    actual = crc32c(memoryview(whole)[CRC_START:])
-    if actual != crc:
-        raise CorruptBatchError(f"CRC is {actual:#010x}, the header says {crc:#010x}", position=position)
-    return Batch(base, base + last_delta, epoch, attributes & CONTROL != 0, max_timestamp, whole)
+    )
+
+
+def _header_error(base: int, length: int, magic: int, last_delta: int, count: int, position: int) -> CorruptBatchError:
+    if magic != MAGIC:
+        reason = f"has magic {magic}, only {MAGIC} is supported"
+    elif length < _LENGTH_MIN:
+        reason = f"claims a length of {length}, below {_LENGTH_MIN}"
+    else:
+        reason = f"has base offset {base}, last offset delta {last_delta} and record count {count}, which do not fit"
+    return CorruptBatchError(f"the batch at {position} {reason}", position=position)
 
 
 def read_batches(data: bytes | memoryview, *, drop_incomplete: bool = False) -> tuple[Batch, ...]:
@@ -345,7 +343,7 @@ def is_incomplete(data: bytes | memoryview, position: int = 0) -> bool:
     if available < LENGTH_PREFIX_SIZE:
         return True
     length = _INT.unpack_from(data, position + 8)[0]
-    return bool(length >= HEADER_SIZE - LENGTH_PREFIX_SIZE and length + LENGTH_PREFIX_SIZE > available)
+    return bool(length >= _LENGTH_MIN and length + LENGTH_PREFIX_SIZE > available)
 
 
 def check_kraft(batch: Batch, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> None:
@@ -366,22 +364,22 @@ def check_kraft(batch: Batch, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Non
 
 def check_kraft_header(batch: Batch) -> None:
     """Check what the header of a batch of a KRaft log must say; costs little, so a follower does it for every batch."""
-    attributes = batch.attributes
+    attributes, last_delta, _, _, _, _, _, count = _INSIDE_CRC.unpack_from(batch.data, CRC_START)
     if attributes & ~(CODEC_MASK | CONTROL):
         raise CorruptBatchError(f"attributes {attributes:#06x} of {batch} are not those of a KRaft batch")
-    if attributes & CONTROL and _codec(attributes) is not Codec.NONE:
-        raise CorruptBatchError(f"{batch} is a control batch and compressed with {_codec(attributes).name.lower()}")
-    _codec(attributes)
-    expected = batch.last_offset - batch.base_offset + 1
-    if batch.record_count != expected:
-        raise CorruptBatchError(f"{batch} claims {batch.record_count} records for {expected} offsets")
+    if attributes & CODEC_MASK and _codec(attributes) and attributes & CONTROL:
+        raise CorruptBatchError(f"{batch} is a control batch, and compressed")
+    if count != last_delta + 1:
+        raise CorruptBatchError(f"{batch} claims {count} records for {last_delta + 1} offsets")
 
 
 def _kraft_records(batch: Batch, block: bytes) -> Iterator[tuple[bytes | None, bytes]]:
     """Yield key and value of each record, as strict as KRaft's reader."""
     offset = batch.base_offset
     # Decoded relative to timestamp 0, so that a timestamp is a delta.
-    for record in decode_block(block, batch.record_count, base_offset=offset, base_timestamp=0):
+    for record in decode_block(
+        block, batch.record_count, base_offset=offset, last_offset=batch.last_offset, base_timestamp=0
+    ):
         reason = _kraft_objection(record, offset, is_control=batch.is_control)
         if reason:
             raise CorruptBatchError(f"record {offset} of {batch} {reason}: KRaft's readers reject it")

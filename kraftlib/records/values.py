@@ -18,42 +18,25 @@ result is the very block that was read, the guess was right. What does not fit g
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
+from kraftlib.codec.varint import encode_varint, varint_size
+
 _CACHED_SIZES: Final = 4_096
-_CACHED_DELTAS: Final = 8_192
 _UNIFORM_MAX: Final = 4_096
 
-# An offset delta is zigzag, 7 bits a byte: where its width grows, and what the width is from there on.
+# Where a further byte is needed to say an offset delta: zigzag, 7 bits a byte.
 _WIDTH_STARTS: Final = (0, 64, 8_192, 1_048_576, 134_217_728)
-
-
-def _varint(value: int) -> bytes:
-    """Encode a number >= 0 as zigzag varint."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _varint_size(value: int) -> int:
-    """Return how many bytes the zigzag varint of a number >= 0 has."""
-    return max(1, ((value << 1).bit_length() + 6) // 7)
-
-
-_DELTAS: Final = [_varint(delta) for delta in range(_CACHED_DELTAS)]
 
 
 class _Tails(dict[int, bytes]):
     """Per value size: what stands between the offset delta and the value."""
 
     def __missing__(self, size: int) -> bytes:
-        tail = b"\x01" + _varint(size)
+        tail = b"\x01" + encode_varint(size)
         if len(self) >= _CACHED_SIZES:
             self.clear()
         self[size] = tail
@@ -67,7 +50,7 @@ class _Leads(dict[int, bytes]):
         self.delta_width = delta_width
 
     def __missing__(self, size: int) -> bytes:
-        lead = b"\x00" + _varint(4 + self.delta_width + _varint_size(size) + size) + b"\x00\x00"
+        lead = b"\x00" + encode_varint(4 + self.delta_width + varint_size(size) + size) + b"\x00\x00"
         if len(self) >= _CACHED_SIZES:
             self.clear()
         self[size] = lead
@@ -76,23 +59,24 @@ class _Leads(dict[int, bytes]):
 
 _TAILS: Final = _Tails()
 _LEADS: Final = tuple(_Leads(width) for width in range(1, 1 + len(_WIDTH_STARTS)))
+_DELTAS: Final = [encode_varint(delta) for delta in range(8_192)]
 
 
 def record_size(*, offset_delta: int, value_size: int) -> int:
     """Return how many bytes a record of a bare value takes in its block."""
-    length = 4 + _varint_size(offset_delta) + _varint_size(value_size) + value_size
-    return _varint_size(length) + length
+    length = 4 + varint_size(offset_delta) + varint_size(value_size) + value_size
+    return varint_size(length) + length
 
 
-def block_parts(values: Sequence[bytes]) -> list[bytes]:
+def block_parts(values: Sequence[bytes]) -> Sequence[bytes]:
     """Return the block of records of `values` in pieces, to be joined."""
     count = len(values)
-    sizes = list(map(len, values))
     if count == 1:
-        size = sizes[0]
-        return [_LEADS[0][size][1:], b"\x00", _TAILS[size], values[0], b"\x00"]
+        size = len(values[0])
+        return _LEADS[0][size][1:], b"\x00", _TAILS[size], values[0], b"\x00"
     if count == 0:
-        return []
+        return ()
+    sizes = list(map(len, values))
     size = sizes[0]
     if count <= _UNIFORM_MAX and sizes.count(size) == count:
         parts = [b""] * (2 * count)
@@ -101,7 +85,7 @@ def block_parts(values: Sequence[bytes]) -> list[bytes]:
     else:
         parts = [b""] * (4 * count)
         parts[0::4] = _leads(sizes)
-        parts[1::4] = _DELTAS[:count] if count <= _CACHED_DELTAS else map(_varint, range(count))
+        parts[1::4] = _DELTAS[:count] if count <= len(_DELTAS) else map(encode_varint, range(count))
         parts[2::4] = map(_TAILS.__getitem__, sizes)
         parts[3::4] = values
     # Each head begins with the header count of the record before it: the first has none, the last lacks one.
@@ -112,11 +96,8 @@ def block_parts(values: Sequence[bytes]) -> list[bytes]:
 
 def _leads(sizes: list[int]) -> list[bytes]:
     leads: list[bytes] = []
-    for width, start in enumerate(_WIDTH_STARTS):
-        if start >= len(sizes):
-            break
-        end = _WIDTH_STARTS[width + 1] if width + 1 < len(_WIDTH_STARTS) else len(sizes)
-        leads += map(_LEADS[width].__getitem__, sizes[start:end])
+    for width, start, end in _runs(len(sizes)):
+        leads += map(_LEADS[width - 1].__getitem__, sizes[start:end])
     return leads
 
 
@@ -127,25 +108,33 @@ def _uniform_heads(size: int, count: int) -> list[bytes]:
     return [lead + delta + tail for lead, delta in zip(_leads([size] * count), _DELTAS, strict=False)]
 
 
+def _runs(count: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of records whose offset deltas have one width: width, start, end."""
+    for start, end in pairwise((*_WIDTH_STARTS, count)):
+        if start >= count:
+            return
+        yield varint_size(start), start, min(end, count)
+
+
 def split_block(block: bytes, count: int) -> list[bytes] | None:
     """Return the values of a block of `count` records; None, if it is not a block that `block_parts` makes."""
-    values = _split_uniform(block, count) or _split_by_length(block, count)
+    size = _first_value_size(block)
+    if count == 1 and size >= 0:
+        values: list[bytes] | None = [block[-1 - size : -1]]
+    else:
+        values = _split_uniform(block, count, size) or _split_by_length(block, count)
     if values is None or b"".join(block_parts(values)) != block:
         return None
     return values
 
 
-def _split_uniform(block: bytes, count: int) -> list[bytes] | None:
-    """Cut the block into values of one size, that of the first; None, if its length tells that they differ."""
-    value_size = _first_value_size(block)
-    if value_size < 0 or count < 2:
+def _split_uniform(block: bytes, count: int, value_size: int) -> list[bytes] | None:
+    """Cut the block into values of one size; None, if its length tells that they differ."""
+    if value_size < 0:
         return None
     values: list[bytes] = []
     position = 0
-    for width, start in enumerate(_WIDTH_STARTS):
-        if start >= count:
-            break
-        end = min(count, _WIDTH_STARTS[width + 1]) if width + 1 < len(_WIDTH_STARTS) else count
+    for _, start, end in _runs(count):
         size = record_size(offset_delta=start, value_size=value_size)
         stop = position + size * (end - start)
         if stop > len(block):
@@ -157,16 +146,17 @@ def _split_uniform(block: bytes, count: int) -> list[bytes] | None:
 
 
 def _first_value_size(block: bytes) -> int:
-    """Return the size of the first value, or -1 where that takes more than two bytes to say."""
-    if len(block) < 7:
+    """Return the size that the first record claims for its value; -1, if the block ends before."""
+    try:
+        at = 4  # attributes, timestamp delta, offset delta and key length have a byte each
+        while block[at - 4] > 0x7F:
+            at += 1
+        size = block[at + 1]
+        if size > 0x7F:
+            size, _ = _long_length(size, block, at + 2)
+    except IndexError:
         return -1
-    # 1 or 2 bytes of length, then attributes, timestamp delta, offset delta, key length: 4 bytes.
-    at = 5 if block[0] < 0x80 else 6
-    low = block[at]
-    if low < 0x80:
-        return low >> 1
-    high = block[at + 1]
-    return (high << 7 | low & 0x7F) >> 1 if high < 0x80 else -1
+    return size >> 1
 
 
 def _split_by_length(block: bytes, count: int) -> list[bytes] | None:
@@ -175,37 +165,39 @@ def _split_by_length(block: bytes, count: int) -> list[bytes] | None:
     add = values.append
     position = 0
     try:
-        for width, start in enumerate(_WIDTH_STARTS):
-            if start >= count:
-                break
-            end = min(count, _WIDTH_STARTS[width + 1]) if width + 1 < len(_WIDTH_STARTS) else count
+        for width, start, end in _runs(count):
+            fixed = 4 + width
             for _ in range(start, end):
                 length = block[position]
                 position += 1
                 if length > 0x7F:
-                    length &= 0x7F
-                    shift = 7
-                    while (byte := block[position]) > 0x7F:
-                        length |= (byte & 0x7F) << shift
-                        shift += 7
-                        position += 1
-                        if shift > 28:
-                            return None
-                    length |= byte << shift
-                    position += 1
-                # length = 4 + width of the delta + width of the value's size + the value's size
-                rest = (length >> 1) - 5 - width
-                position += length >> 1
-                size = rest - 1 if rest <= 64 else rest - 2 if rest <= 8_193 else rest - _width_of_size(rest)
+                    length, position = _long_length(length, block, position)
+                length >>= 1
+                position += length
+                # What the length counts beyond the fixed bytes: the value, and how many bytes say its size.
+                rest = length - fixed
+                size = rest - 1 if rest <= 64 else rest - 2 if rest <= 8_193 else rest - _size_width(rest)
                 add(block[position - 1 - size : position - 1])
     except IndexError:
         return None
     return values
 
 
-def _width_of_size(rest: int) -> int:
-    """Return how many bytes of `rest` are the varint of the size of the remaining ones."""
+def _long_length(first: int, block: bytes, position: int) -> tuple[int, int]:
+    """Return the varint whose `first` byte says that more follow, still in zigzag, and where it ends."""
+    length = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = block[position]
+        position += 1
+        length |= (byte & 0x7F) << shift
+        if byte <= 0x7F:
+            return length, position
+    raise IndexError
+
+
+def _size_width(rest: int) -> int:
+    """Return how many of `rest` bytes are the varint that says the size of the others."""
     width = 3
-    while _varint_size(rest - width) > width:
+    while varint_size(rest - width) > width:
         width += 1
     return width
