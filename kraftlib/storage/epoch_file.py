@@ -1,0 +1,114 @@
+"""Which epoch starts where, and `leader-epoch-checkpoint`, the file that says so.
+
+A follower asks "where does your epoch e end?" to find out where its log leaves that of the leader; this table is the
+source of the answer. It is a cache of what the batches say, plus at most one epoch that has no record yet, so it is
+rebuilt from the batches at every start and the file is written for Kafka and its tools.
+
+The file is text, one `\\n` after every line:
+
+    0          version of the format
+    2          number of entries
+    1 0        epoch, start offset; ascending in both columns
+    3 17
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kraftlib.errors import StorageError, ensure
+from kraftlib.types import Epoch, EpochStart, Offset
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+_ENTRY: Final = re.compile(r"([0-9]{1,10}) ([0-9]{1,19})", re.ASCII)
+
+
+class EpochTable:
+    """Epochs and their first offsets, ascending in both. Used by the memory log and the file log alike."""
+
+    __slots__ = ("_starts", "latest_epoch")
+
+    latest_epoch: Epoch
+    """The epoch of the last entry; -1 if there is none."""
+
+    def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
+        self._starts: list[EpochStart] = []
+        self.latest_epoch = -1
+        for start in starts:
+            ensure(
+                not self._starts or _ascends(self._starts[-1], start), f"{start} does not ascend from {self._starts}"
+            )
+            self._starts.append(start)
+            self.latest_epoch = start.epoch
+
+    def starts(self) -> Sequence[EpochStart]:
+        """Return the entries, ascending."""
+        return tuple(self._starts)
+
+    def assign(self, epoch: Epoch, start_offset: Offset) -> bool:
+        """Note that `epoch` starts at `start_offset`; return whether that changed anything.
+
+        Nothing if it is the latest epoch already. Otherwise entries that are not before it in both epoch and offset go,
+        so that an epoch in which nothing was written disappears when the next one starts at the same offset.
+        """
+        starts = self._starts
+        if starts and starts[-1].epoch == epoch and starts[-1].start_offset <= start_offset:
+            return False
+        while starts and (starts[-1].epoch >= epoch or starts[-1].start_offset >= start_offset):
+            starts.pop()
+        starts.append(EpochStart(epoch=epoch, start_offset=start_offset))
+        self.latest_epoch = epoch
+        return True
+
+    def truncate_to(self, end_offset: Offset) -> bool:
+        """Drop the epochs that start at or beyond `end_offset`; return whether there were any."""
+        before = len(self._starts)
+        while self._starts and self._starts[-1].start_offset >= end_offset:
+            self._starts.pop()
+        self.latest_epoch = self._starts[-1].epoch if self._starts else -1
+        return len(self._starts) != before
+
+    def start_at(self, start_offset: Offset) -> bool:
+        """Let the log begin at `start_offset`: the epoch that it lies in begins there, those before go."""
+        below = [start for start in self._starts if start.start_offset < start_offset]
+        if not below:
+            return False
+        rest = self._starts[len(below) :]
+        if not rest or rest[0].start_offset > start_offset:
+            rest.insert(0, EpochStart(epoch=below[-1].epoch, start_offset=start_offset))
+        self._starts = rest
+        return True
+
+
+def _ascends(before: EpochStart, after: EpochStart) -> bool:
+    return before.epoch < after.epoch and before.start_offset < after.start_offset
+
+
+def encode_epochs(starts: Sequence[EpochStart]) -> bytes:
+    """Return the content of `leader-epoch-checkpoint`."""
+    lines = ["0", str(len(starts)), *(f"{start.epoch} {start.start_offset}" for start in starts)]
+    return "".join(line + "\n" for line in lines).encode("ascii")
+
+
+def decode_epochs(data: bytes) -> Sequence[EpochStart]:
+    """Read the content of `leader-epoch-checkpoint`.
+
+    Raises: StorageError for another version, a wrong count, or entries that are no numbers or do not ascend.
+    """
+    lines = data.decode("ascii", "replace").splitlines()
+    if not lines or lines[0] != "0":
+        raise StorageError(f"{FILE_NAME} has version {lines[0] if lines else ''!r}, only 0 is known")
+    if len(lines) < 2 or lines[1] != str(len(lines) - 2):
+        raise StorageError(f"{FILE_NAME} has {max(len(lines) - 2, 0)} entries and says otherwise: {lines[1:2]}")
+    starts: list[EpochStart] = []
+    for line in lines[2:]:
+        match = _ENTRY.fullmatch(line)
+        if match is None:
+            raise StorageError(f"{FILE_NAME}: {line!r} is no entry; expected epoch and start offset")
+        start = EpochStart(epoch=int(match[1]), start_offset=int(match[2]))
+        if starts and not _ascends(starts[-1], start):
+            raise StorageError(f"{FILE_NAME}: {line!r} does not ascend from {starts[-1]}")
+        starts.append(start)
+    return tuple(starts)

@@ -1,0 +1,297 @@
+"""A log and an election store in memory that keep the promises of `interface`, losses included.
+
+They are for tests and for the simulator, so they are honest about durability: `crash` returns what a disk would have
+kept. Everything flushed survives; of what was only appended any prefix of whole batches may survive, since the kernel
+writes back when it likes. A flush vouches only for what was appended before it *began*, so it comes in two halves
+between which simulated time can pass; so does the write of an election.
+"""
+
+from __future__ import annotations
+
+import random as chance
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import attrs
+
+from kraftlib.errors import StorageError, ensure
+from kraftlib.records.batch import Batch
+from kraftlib.storage.batches import ensure_continues, ensure_readable, up_to
+from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
+
+
+@attrs.frozen
+class FlushInProgress:
+    """What a flush that has begun will make durable, unless the log is truncated meanwhile."""
+
+    end_offset: Offset
+    log_version: int
+
+
+class MemoryReplicatedLog:
+    """Batches of one partition and their snapshots, in lists. Nothing outlives the process."""
+
+    def __init__(self, *, start_offset: Offset = 0) -> None:
+        self._start_offset = self._end_offset = self._flushed_offset = start_offset
+        self._batches: list[Batch] = []
+        self._base_offsets: list[Offset] = []
+        self._epochs = EpochTable()
+        self._snapshots: dict[OffsetAndEpoch, bytes] = {}
+        self._version = 0
+        self._is_closed = False
+        self.torn_tail = b""
+        """After a crash: bytes of a batch that was being written, which recovery cut."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """First offset that can be read."""
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last record."""
+        return self._end_offset
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """One past the last record that `crash` certainly keeps."""
+        return self._flushed_offset
+
+    def epoch_starts(self) -> Sequence[EpochStart]:
+        """Return the epochs in the log and where they start."""
+        return self._epochs.starts()
+
+    def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
+        """Note that `epoch` starts at `start_offset`. Lost in a crash while it has no record."""
+        ensure(start_offset <= self._end_offset, f"epoch {epoch} cannot start at {start_offset}, beyond the log's end")
+        self._epochs.assign(epoch, start_offset)
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append stamped batches at the end. Readable on return, not durable."""
+        self._ensure_open()
+        for batch in batches:
+            ensure_continues(batch, self._end_offset, self._epochs.latest_epoch)
+            if batch.epoch != self._epochs.latest_epoch:
+                self._epochs.assign(batch.epoch, batch.base_offset)
+            self._base_offsets.append(batch.base_offset)
+            self._batches.append(batch)
+            self._end_offset = batch.last_offset + 1
+
+    def begin_flush(self) -> FlushInProgress:
+        """Begin to make durable what has been appended so far."""
+        self._ensure_open()
+        return FlushInProgress(self._end_offset, self._version)
+
+    def finish_flush(self, flush: FlushInProgress) -> Offset:
+        """Make it durable and return the end offset that is durable now; a truncation in between voids the flush."""
+        self._ensure_open()
+        if flush.log_version == self._version:
+            self._flushed_offset = max(self._flushed_offset, flush.end_offset)
+        return self._flushed_offset
+
+    def flush(self) -> Offset:
+        """Make durable what was appended before the call; return the end offset that is durable now."""
+        return self.finish_flush(self.begin_flush())
+
+    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+        """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
+        self._ensure_open()
+        ensure_readable(start_offset, self._start_offset, self._end_offset)
+        if start_offset == self._end_offset:
+            return ()
+        return up_to(self._batches, bisect_right(self._base_offsets, start_offset) - 1, max_bytes)
+
+    def truncate(self, end_offset: Offset) -> Offset:
+        """Drop the batches that reach beyond `end_offset`; return the new end. What remains is durable."""
+        self._ensure_open()
+        ensure(end_offset >= self._start_offset, f"cannot truncate to {end_offset}, below {self._start_offset}")
+        if end_offset < self._end_offset:
+            keep = bisect_right(self._base_offsets, end_offset)
+            if self._batches[keep - 1].last_offset >= end_offset:
+                keep -= 1
+            del self._batches[keep:], self._base_offsets[keep:]
+            self._end_offset = self._batches[-1].last_offset + 1 if self._batches else self._start_offset
+            self._epochs.truncate_to(self._end_offset)
+        self._flushed_offset = self._end_offset
+        self._version += 1
+        return self._end_offset
+
+    def snapshots(self) -> Sequence[OffsetAndEpoch]:
+        """Return the ids of the stored snapshots, ascending."""
+        return sorted(self._snapshots)
+
+    def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> MemorySnapshotSink:
+        """Open a new snapshot for writing; it exists for others once frozen."""
+        self._ensure_open()
+        return MemorySnapshotSink(self, snapshot_id)
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> MemorySnapshotSource:
+        """Open a stored snapshot for reading."""
+        self._ensure_open()
+        if snapshot_id not in self._snapshots:
+            raise StorageError(f"there is no snapshot {snapshot_id}")
+        return MemorySnapshotSource(self._snapshots[snapshot_id])
+
+    def store_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """Take over a frozen snapshot. One that exists already stays as it is."""
+        self._ensure_open()
+        self._snapshots.setdefault(snapshot_id, data)
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Drop every batch and begin anew at the end of this stored snapshot."""
+        self._ensure_open()
+        ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to install")
+        self._batches.clear()
+        self._base_offsets.clear()
+        self._epochs = EpochTable()
+        self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
+        self._drop_snapshots_before(snapshot_id)
+        self._version += 1
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Forget batches and snapshots that this stored snapshot replaces."""
+        self._ensure_open()
+        ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
+        ensure(snapshot_id.offset <= self._end_offset, f"snapshot {snapshot_id} is beyond the end {self._end_offset}")
+        if snapshot_id.offset > self._start_offset:
+            drop = sum(1 for batch in self._batches if batch.last_offset < snapshot_id.offset)
+            del self._batches[:drop], self._base_offsets[:drop]
+            self._start_offset = snapshot_id.offset
+            self._flushed_offset = max(self._flushed_offset, self._start_offset)
+            self._epochs.start_at(snapshot_id.offset)
+        self._drop_snapshots_before(snapshot_id)
+
+    def _drop_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._snapshots = {kept: data for kept, data in self._snapshots.items() if kept >= snapshot_id}
+
+    def close(self) -> None:
+        """Flush; the log cannot be used any more. Calling it twice is allowed."""
+        if not self._is_closed:
+            self.flush()
+            self._is_closed = True
+
+    def crash(self, random: chance.Random, *, torn_tail: bool = False) -> MemoryReplicatedLog:
+        """Return the log as recovery finds it after the power went; this one cannot be used any more.
+
+        What was flushed is there, and `random` chooses how many of the later batches are. With `torn_tail` it also
+        chooses how much of the next one reached the disk, which recovery cuts and shows as `torn_tail`. Snapshots that
+        were not frozen are gone, and so is an epoch without a record.
+        """
+        durable = sum(1 for batch in self._batches if batch.last_offset < self._flushed_offset)
+        kept = random.randint(durable, len(self._batches))
+        lost = self._batches[kept:]
+        survivor = self._recovered(kept)
+        if torn_tail and lost:
+            survivor.torn_tail = bytes(lost[0].data)[: random.randrange(1, len(lost[0].data))]
+        return survivor
+
+    def reopen(self) -> MemoryReplicatedLog:
+        """Return the log as it is opened again after `close`."""
+        ensure(self._is_closed, "the log is still open")
+        return self._recovered(len(self._batches))
+
+    def _recovered(self, kept: int) -> MemoryReplicatedLog:
+        self._is_closed = True
+        start_offset = self._base_offsets[0] if self._base_offsets else self._start_offset
+        survivor = MemoryReplicatedLog(start_offset=start_offset)
+        survivor._snapshots = self._snapshots.copy()
+        survivor.append(self._batches[:kept])
+        survivor._flushed_offset = survivor._end_offset
+        return survivor
+
+    def _ensure_open(self) -> None:
+        if self._is_closed:
+            raise StorageError("the log is closed")
+
+
+class MemorySnapshotSink:
+    """A snapshot being written; it reaches its log when frozen."""
+
+    def __init__(self, log: MemoryReplicatedLog, snapshot_id: OffsetAndEpoch) -> None:
+        self._log = log
+        self._snapshot_id = snapshot_id
+        self._data: bytearray | None = bytearray()
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written."""
+        return self._size
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        if self._data is None:
+            raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped and takes no more bytes")
+        self._data += data
+        self._size = len(self._data)
+
+    def freeze(self) -> None:
+        """Make durable and visible."""
+        if self._data is None:
+            raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped already")
+        self._log.store_snapshot(self._snapshot_id, bytes(self._data))
+        self._data = None
+
+    def abort(self) -> None:
+        """Drop what was written. Does nothing after `freeze`."""
+        self._data = None
+
+
+class MemorySnapshotSource:
+    """A stored snapshot, open for reading."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return len(self._data)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes from `position`."""
+        ensure(position >= 0 and size >= 0, f"cannot read {size} bytes at {position}")
+        return self._data[position : position + size]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryQuorumStateStore:
+    """The election state in a variable. A crash during a write leaves the old state or the new one, never a mixture."""
+
+    def __init__(self, election: ElectionState | None = None) -> None:
+        self._durable = election
+        self._writing: ElectionState | None = None
+        self._is_closed = False
+
+    def read(self) -> ElectionState | None:
+        """Return what was written last; None if nothing ever was."""
+        return self._durable
+
+    def begin_write(self, election: ElectionState) -> None:
+        """Begin to replace the state: until `finish_write` a crash may leave either."""
+        if self._is_closed:
+            raise StorageError("the election store is closed")
+        self._writing = election
+
+    def finish_write(self) -> None:
+        """Make durable what `begin_write` was given."""
+        ensure(self._writing is not None, "no write has begun")
+        self._durable, self._writing = self._writing, None
+
+    def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
+        """Replace the election state. Durable on return."""
+        self.begin_write(election)
+        self.finish_write()
+
+    def close(self) -> None:
+        """No more writes. Calling it twice is allowed."""
+        self._is_closed = True
+
+    def crash(self, random: chance.Random) -> MemoryQuorumStateStore:
+        """Return the store as it is found after the power went; this one cannot be written any more."""
+        self._is_closed = True
+        survived = self._writing is not None and random.random() < 0.5
+        return MemoryQuorumStateStore(self._writing if survived else self._durable)
