@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from functools import lru_cache
 from typing import Final, NoReturn
 
 from kraftlib.errors import RemoteProtocolError
@@ -22,6 +23,15 @@ _UINT16: Final = struct.Struct(">H").unpack_from
 _UINT32: Final = struct.Struct(">I").unpack_from
 _FLOAT64: Final = struct.Struct(">d").unpack_from
 
+MAX_ELEMENTS: Final = 250_000
+"""Elements of arrays that one message may hold: bounds the time and memory that a frame of 100 MiB can cost."""
+
+
+@lru_cache(maxsize=512)
+def _uuid(raw: bytes) -> uuid.UUID:
+    # Making one costs more than all the rest of a Fetch's partition, and it is nearly always one of a few.
+    return uuid.UUID(bytes=raw)
+
 
 class Reader:
     """Reads big-endian values from `data`, from `position` up to `end`, which is exclusive.
@@ -30,7 +40,7 @@ class Reader:
     who changes it.
     """
 
-    __slots__ = ("data", "end", "position")
+    __slots__ = ("data", "elements_left", "end", "position")
 
     def __init__(self, data: Buffer, position: int = 0, end: int | None = None) -> None:
         if isinstance(data, memoryview) and data.format != "B":
@@ -45,13 +55,15 @@ class Reader:
         self.data: Buffer = data
         self.position = position
         self.end = end
+        self.elements_left = MAX_ELEMENTS
 
     @property
     def remaining(self) -> int:
         """How many bytes are left."""
         return self.end - self.position
 
-    def _short(self, wanted: int, what: str) -> RemoteProtocolError:
+    def short(self, wanted: int, what: str) -> RemoteProtocolError:
+        """Return the error that says how much `what` needs and how little is there."""
         return RemoteProtocolError(
             f"{what} at byte {self.position} needs {wanted} bytes, but {self.end - self.position} are left"
         )
@@ -61,7 +73,7 @@ class Reader:
         try:
             value: int = _INT8(self.data, self.position)[0]
         except struct.error:
-            raise self._short(1, "int8") from None
+            raise self.short(1, "int8") from None
         self.position += 1
         return value
 
@@ -70,7 +82,7 @@ class Reader:
         try:
             value: int = _INT16(self.data, self.position)[0]
         except struct.error:
-            raise self._short(2, "int16") from None
+            raise self.short(2, "int16") from None
         self.position += 2
         return value
 
@@ -79,7 +91,7 @@ class Reader:
         try:
             value: int = _INT32(self.data, self.position)[0]
         except struct.error:
-            raise self._short(4, "int32") from None
+            raise self.short(4, "int32") from None
         self.position += 4
         return value
 
@@ -88,7 +100,7 @@ class Reader:
         try:
             value: int = _INT64(self.data, self.position)[0]
         except struct.error:
-            raise self._short(8, "int64") from None
+            raise self.short(8, "int64") from None
         self.position += 8
         return value
 
@@ -97,7 +109,7 @@ class Reader:
         try:
             value: int = _UINT16(self.data, self.position)[0]
         except struct.error:
-            raise self._short(2, "uint16") from None
+            raise self.short(2, "uint16") from None
         self.position += 2
         return value
 
@@ -106,7 +118,7 @@ class Reader:
         try:
             value: int = _UINT32(self.data, self.position)[0]
         except struct.error:
-            raise self._short(4, "uint32") from None
+            raise self.short(4, "uint32") from None
         self.position += 4
         return value
 
@@ -115,7 +127,7 @@ class Reader:
         try:
             value: float = _FLOAT64(self.data, self.position)[0]
         except struct.error:
-            raise self._short(8, "float64") from None
+            raise self.short(8, "float64") from None
         self.position += 8
         return value
 
@@ -123,7 +135,7 @@ class Reader:
         """Read one byte; as in Kafka, whatever is not 0 is true."""
         position = self.position
         if position >= self.end:
-            raise self._short(1, "boolean")
+            raise self.short(1, "boolean")
         self.position = position + 1
         return self.data[position] != 0
 
@@ -131,9 +143,9 @@ class Reader:
         """Read 16 bytes."""
         position = self.position
         if position + 16 > self.end:
-            raise self._short(16, "uuid")
+            raise self.short(16, "uuid")
         self.position = position + 16
-        return uuid.UUID(bytes=bytes(self.data[position : position + 16]))
+        return _uuid(bytes(self.data[position : position + 16]))
 
     def uvarint(self) -> int:
         """Read an unsigned 32-bit number of 1 to 5 bytes."""
@@ -151,7 +163,7 @@ class Reader:
                 if byte < 0x80:
                     break
         except IndexError:
-            raise self._short(position + 1 - self.position, "varint") from None
+            raise self.short(position + 1 - self.position, "varint") from None
         if byte >= 0x80 or value > 0xFFFFFFFF:
             self._too_wide(32)
         self.position = position + 1
@@ -174,7 +186,7 @@ class Reader:
                 if byte < 0x80:
                     break
         except IndexError:
-            raise self._short(position + 1 - self.position, "varlong") from None
+            raise self.short(position + 1 - self.position, "varlong") from None
         if byte >= 0x80 or value >> 64:
             self._too_wide(64)
         self.position = position
@@ -189,7 +201,7 @@ class Reader:
         """Return a view of the next `size` bytes, without copying them."""
         position = self.position
         if not 0 <= size <= self.end - position:
-            raise self._short(size, "a field")
+            raise self.short(size, "a field")
         self.position = position + size
         return memoryview(self.data)[position : position + size]
 
@@ -197,14 +209,40 @@ class Reader:
         """Return a copy of the next `size` bytes."""
         position = self.position
         if not 0 <= size <= self.end - position:
-            raise self._short(size, "a field")
+            raise self.short(size, "a field")
         self.position = position + size
         return bytes(self.data[position : position + size])
+
+    def string(self, size: int) -> str:
+        """Read `size` bytes of UTF-8."""
+        position = self.position
+        if not 0 <= size <= self.end - position:
+            raise self.short(size, "a string")
+        try:
+            value = str(self.data[position : position + size], "utf-8")
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(f"string at byte {position} is no UTF-8: {error.reason}") from None
+        self.position = position + size
+        return value
+
+    def expect_elements(self, count: int, min_size: int) -> None:
+        """Check the count of an array, before anything is made for it, against what is left.
+
+        `min_size` is the least number of bytes that an element can take.
+        """
+        if not 0 <= count * min_size <= self.end - self.position:
+            raise RemoteProtocolError(
+                f"an array before byte {self.position} claims {count} elements of at least {min_size} bytes, "
+                f"but {self.end - self.position} are left"
+            )
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise RemoteProtocolError(f"arrays of more than {MAX_ELEMENTS} elements, at byte {self.position}")
 
     def skip(self, size: int) -> None:
         """Pass over `size` bytes."""
         if not 0 <= size <= self.end - self.position:
-            raise self._short(size, "a field")
+            raise self.short(size, "a field")
         self.position += size
 
     def expect_end(self) -> None:

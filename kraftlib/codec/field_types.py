@@ -1,0 +1,244 @@
+"""How a value of each type is read and written.
+
+    number, bool, uuid   fixed size, big-endian
+    string               flexible: uvarint(size + 1); else int16 size.     Null: 0; else -1
+    bytes, records       flexible: uvarint(size + 1); else int32 size.     Null: 0; else -1
+    array                flexible: uvarint(count + 1); else int32 count.   Null: 0; else -1
+    nullable struct      int8: 1, then the struct.                         Null: -1
+
+A `FieldCodec` is a pair of plain functions; `kraftlib.codec.struct_codec` puts them together. Readers raise
+RemoteProtocolError, writers LocalProtocolError; both say what is wrong, and the struct around them says where.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.codec.reader import Reader
+from kraftlib.codec.varint import write_uvarint
+from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+
+Read = Callable[[Reader], Any]
+Write = Callable[[Any, bytearray], None]
+
+STRING_MAX: Final = 0x7FFF
+"""Kafka reads and writes no longer string, flexible or not."""
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+
+@attrs.frozen
+class FieldCodec:
+    """Reads and writes one value."""
+
+    read: Read
+    write: Write
+    min_size: int
+    """The least number of bytes that a value takes: what a count is checked against."""
+
+    form: str = ""
+    """`struct`'s letter, if neighbours may be read and written together with it."""
+
+
+def number_codec(form: str, what: str) -> FieldCodec:
+    """Numbers and booleans, by `struct`'s letter."""
+    packer = struct.Struct(f">{form}")
+    unpack_from, pack, size = packer.unpack_from, packer.pack, packer.size
+
+    def read(reader: Reader) -> Any:
+        try:
+            value = unpack_from(reader.data, reader.position)[0]
+        except struct.error:
+            raise reader.short(size, what) from None
+        reader.position += size
+        return value
+
+    def write(value: Any, out: bytearray) -> None:
+        try:
+            out += pack(value)
+        except (struct.error, OverflowError):
+            raise LocalProtocolError(f"{value!r} is no {what}") from None
+
+    return FieldCodec(read, write, size, form)
+
+
+def _write_uuid(value: Any, out: bytearray) -> None:
+    if not isinstance(value, uuid.UUID):
+        raise LocalProtocolError(f"{value!r} is no uuid")
+    out += value.bytes
+
+
+NUMBERS: Final = {
+    "int8": number_codec("b", "int8"),
+    "int16": number_codec("h", "int16"),
+    "int32": number_codec("i", "int32"),
+    "int64": number_codec("q", "int64"),
+    "uint16": number_codec("H", "uint16"),
+    "uint32": number_codec("I", "uint32"),
+    "float64": number_codec("d", "float64"),
+    "bool": number_codec("?", "bool"),
+}
+UUID: Final = FieldCodec(Reader.uuid, _write_uuid, 16)
+
+
+# Sizes and counts ---------------------------------------------------------------------------------
+#
+# Each returns or takes -1 for null, and lets no other negative number through.
+
+
+def _read_flexible_size(reader: Reader) -> int:
+    return reader.uvarint() - 1
+
+
+def _write_flexible_size(size: int, out: bytearray) -> None:
+    write_uvarint(out, size + 1)
+
+
+def _read_int16_size(reader: Reader) -> int:
+    return _not_below_null(reader.int16(), reader, 2)
+
+
+def _write_int16_size(size: int, out: bytearray) -> None:
+    out += _INT16.pack(size)
+
+
+def _read_int32_size(reader: Reader) -> int:
+    return _not_below_null(reader.int32(), reader, 4)
+
+
+def _write_int32_size(size: int, out: bytearray) -> None:
+    try:
+        out += _INT32.pack(size)
+    except struct.error:
+        raise LocalProtocolError(f"{size} bytes or elements are more than a field can hold") from None
+
+
+def _not_below_null(size: int, reader: Reader, width: int) -> int:
+    if size < -1:
+        raise RemoteProtocolError(f"size {size} at byte {reader.position - width} is negative and not null")
+    return size
+
+
+def _sizes(*, flexible: bool, short: bool = False) -> tuple[Callable[[Reader], int], Callable[[int, bytearray], None]]:
+    if flexible:
+        return _read_flexible_size, _write_flexible_size
+    return (_read_int16_size, _write_int16_size) if short else (_read_int32_size, _write_int32_size)
+
+
+def _expect_nullable(reader: Reader, *, nullable: bool) -> None:
+    if not nullable:
+        raise RemoteProtocolError(f"null before byte {reader.position}, where there is none in this version")
+
+
+def _is_null(value: object, write_size: Callable[[int, bytearray], None], out: bytearray, *, nullable: bool) -> bool:
+    if value is not None:
+        return False
+    if not nullable:
+        raise LocalProtocolError("None, where this version knows no null")
+    write_size(-1, out)
+    return True
+
+
+# Values with a size -------------------------------------------------------------------------------
+
+
+def string_codec(*, flexible: bool, nullable: bool) -> FieldCodec:
+    """Text."""
+    read_size, write_size = _sizes(flexible=flexible, short=True)
+
+    def read(reader: Reader) -> str | None:
+        size = read_size(reader)
+        if size < 0:
+            _expect_nullable(reader, nullable=nullable)
+            return None
+        if size > STRING_MAX:
+            raise RemoteProtocolError(f"string of {size} bytes at byte {reader.position} exceeds {STRING_MAX}")
+        return reader.string(size)
+
+    def write(value: Any, out: bytearray) -> None:
+        if _is_null(value, write_size, out, nullable=nullable):
+            return
+        if not isinstance(value, str):
+            raise LocalProtocolError(f"{value!r} is no string")
+        try:
+            data = value.encode()
+        except UnicodeEncodeError as error:
+            raise LocalProtocolError(f"{value!r} has no UTF-8: {error.reason}") from None
+        if len(data) > STRING_MAX:
+            raise LocalProtocolError(f"string of {len(data)} bytes exceeds {STRING_MAX}")
+        write_size(len(data), out)
+        out += data
+
+    return FieldCodec(read, write, 1 if flexible else 2)
+
+
+def bytes_codec(*, flexible: bool, nullable: bool, view: bool) -> FieldCodec:
+    """Bytes, read as a copy, or as a `view` of what was received."""
+    read_size, write_size = _sizes(flexible=flexible)
+    take: Callable[[Reader, int], bytes | memoryview] = Reader.take if view else Reader.read_bytes
+
+    def read(reader: Reader) -> bytes | memoryview | None:
+        size = read_size(reader)
+        if size < 0:
+            _expect_nullable(reader, nullable=nullable)
+            return None
+        return take(reader, size)
+
+    def write(value: Any, out: bytearray) -> None:
+        if _is_null(value, write_size, out, nullable=nullable):
+            return
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise LocalProtocolError(f"{value!r} is no bytes")
+        write_size(len(value), out)
+        out += value
+
+    return FieldCodec(read, write, 1 if flexible else 4)
+
+
+def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool) -> FieldCodec:
+    """Any number of one type, as a tuple."""
+    read_size, write_size = _sizes(flexible=flexible)
+    read_element, write_element, min_size, form = element.read, element.write, max(1, element.min_size), element.form
+
+    def read(reader: Reader) -> tuple[Any, ...] | None:
+        count = read_size(reader)
+        if count < 0:
+            _expect_nullable(reader, nullable=nullable)
+            return None
+        reader.expect_elements(count, min_size)
+        if form:
+            return struct.unpack(f">{count}{form}", reader.take(count * min_size))
+        return tuple([read_element(reader) for _ in range(count)])
+
+    def write(value: Any, out: bytearray) -> None:
+        if _is_null(value, write_size, out, nullable=nullable):
+            return
+        if not isinstance(value, tuple | list):
+            raise LocalProtocolError(f"{value!r} is no tuple or list")
+        write_size(len(value), out)
+        for item in value:
+            write_element(item, out)
+
+    return FieldCodec(read, write, 1 if flexible else 4)
+
+
+def nullable_struct_codec(inner: FieldCodec) -> FieldCodec:
+    """A struct that may be missing: one byte says whether it is there (KIP-893)."""
+
+    def read(reader: Reader) -> Any:
+        return None if reader.int8() < 0 else inner.read(reader)
+
+    def write(value: Any, out: bytearray) -> None:
+        if value is None:
+            out.append(0xFF)
+        else:
+            out.append(1)
+            inner.write(value, out)
+
+    return FieldCodec(read, write, 1)

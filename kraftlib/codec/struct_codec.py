@@ -1,0 +1,257 @@
+"""From the declarations of a message to the two functions that read and write one version of it.
+
+The fields that a version has become a list of steps, in the order of the schema. Neighbours of fixed size are read and
+written in one go, which is where the speed comes from. In flexible versions the tagged fields follow:
+
+    uvarint count, then per field, by ascending tag: uvarint tag, uvarint size, value
+
+Steps are closures over what the declarations say: nothing is generated as text, and nothing is looked up per message.
+Structs nest as deep as the declarations do, so a peer cannot make them deeper.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.codec import field_types
+from kraftlib.codec.declarations import Declaration, Message, Struct, declared_fields
+from kraftlib.codec.field_types import FieldCodec
+from kraftlib.codec.reader import Reader
+from kraftlib.codec.varint import encode_uvarint, write_uvarint
+from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+
+MAX_TAGS: Final = 1024
+"""Tagged fields of one struct; Kafka's own have at most nine."""
+
+ReadStep = Callable[[Reader, dict[str, Any]], None]
+WriteStep = Callable[[Any, bytearray], None]
+
+
+@attrs.frozen
+class _Field:
+    name: str
+    declaration: Declaration
+    default: Any
+    codec: FieldCodec
+
+
+@attrs.frozen
+class _Steps:
+    """What is done for one or more neighbouring fields; their names are for error messages."""
+
+    names: str
+    read: ReadStep
+    write: WriteStep
+
+
+def struct_codec(cls: type[Struct], owner: type[Message], version: int) -> FieldCodec:
+    """Build the codec of `cls`, which is `owner` or one of its nested structs, in one version of `owner`."""
+    flexible = version in owner.flexible_versions
+    inline: list[_Field] = []
+    tagged: list[_Field] = []
+    absent: list[tuple[str, Any]] = []
+    for name, declaration, default in declared_fields(cls):
+        if version in declaration.versions:
+            codec = _field_codec(declaration, owner, version, flexible=flexible)
+            is_tagged = version in declaration.tagged
+            (tagged if is_tagged else inline).append(_Field(name, declaration, default, codec))
+        elif not declaration.ignorable:
+            absent.append((name, default))
+    steps = _inline_steps(inline)
+    if flexible:
+        steps.append(_tag_steps(tagged))
+    min_size = sum(field.codec.min_size for field in inline) + flexible
+    return FieldCodec(_reader_of(cls, steps), _writer_of(cls, steps, absent, version, flexible=flexible), min_size)
+
+
+def _field_codec(declaration: Declaration, owner: type[Message], version: int, *, flexible: bool) -> FieldCodec:
+    if declaration.flexible is not None:
+        flexible = version in declaration.flexible
+    nullable = version in declaration.nullable
+    if declaration.type.startswith("[]"):
+        element = _codec_of_type(declaration.type[2:], owner, version, flexible=flexible, nullable=False)
+        return field_types.array_codec(element, flexible=flexible, nullable=nullable)
+    return _codec_of_type(declaration.type, owner, version, flexible=flexible, nullable=nullable)
+
+
+def _codec_of_type(name: str, owner: type[Message], version: int, *, flexible: bool, nullable: bool) -> FieldCodec:
+    if name in field_types.NUMBERS:
+        return field_types.NUMBERS[name]
+    match name:
+        case "uuid":
+            return field_types.UUID
+        case "string":
+            return field_types.string_codec(flexible=flexible, nullable=nullable)
+        case "bytes" | "records":
+            return field_types.bytes_codec(flexible=flexible, nullable=nullable, view=name == "records")
+    codec = struct_codec(getattr(owner, name), owner, version)
+    return field_types.nullable_struct_codec(codec) if nullable else codec
+
+
+# A struct is its steps, one after the other ---------------------------------------------------------
+
+
+def _reader_of(cls: type[Struct], steps: Sequence[_Steps]) -> Callable[[Reader], Struct]:
+    read_steps = [step.read for step in steps]
+
+    def read(reader: Reader) -> Struct:
+        values: dict[str, Any] = {}
+        try:
+            for step in read_steps:
+                step(reader, values)
+        except RemoteProtocolError as error:
+            names = steps[read_steps.index(step)].names
+            raise RemoteProtocolError(f"{cls.__name__}.{names}: {error}") from None
+        return cls(**values)
+
+    return read
+
+
+def _writer_of(
+    cls: type[Struct], steps: Sequence[_Steps], absent: Sequence[tuple[str, Any]], version: int, *, flexible: bool
+) -> Callable[[Any, bytearray], None]:
+    write_steps = [step.write for step in steps]
+
+    def write(value: Any, out: bytearray) -> None:
+        if type(value) is not cls:
+            raise LocalProtocolError(f"{value!r} is no {cls.__qualname__}")
+        for name, default in absent:
+            if getattr(value, name) != default:
+                raise LocalProtocolError(
+                    f"{cls.__name__}.{name}: version {version} has no such field to hold {getattr(value, name)!r}"
+                )
+        if not flexible and value.unknown_tagged_fields:
+            raise LocalProtocolError(f"{cls.__name__}: version {version} has no tagged fields")
+        try:
+            for step in write_steps:
+                step(value, out)
+        except LocalProtocolError as error:
+            names = steps[write_steps.index(step)].names
+            raise LocalProtocolError(f"{cls.__name__}.{names}: {error}") from None
+
+    return write
+
+
+# Fields without a tag -------------------------------------------------------------------------------
+
+
+def _inline_steps(fields: Sequence[_Field]) -> list[_Steps]:
+    steps: list[_Steps] = []
+    neighbours: list[_Field] = []
+    for field in fields:
+        if field.codec.form:
+            neighbours.append(field)
+            continue
+        steps += _steps_of_neighbours(neighbours)
+        neighbours = []
+        steps.append(_steps_of_one(field))
+    return steps + _steps_of_neighbours(neighbours)
+
+
+def _steps_of_one(field: _Field) -> _Steps:
+    name, get = field.name, attrgetter(field.name)
+    read_value, write_value = field.codec.read, field.codec.write
+
+    def read(reader: Reader, values: dict[str, Any]) -> None:
+        values[name] = read_value(reader)
+
+    def write(value: Any, out: bytearray) -> None:
+        write_value(get(value), out)
+
+    return _Steps(name, read, write)
+
+
+def _steps_of_neighbours(fields: Sequence[_Field]) -> list[_Steps]:
+    """Return the one step that reads and writes these numbers together."""
+    if len(fields) < 2:
+        return [_steps_of_one(field) for field in fields]
+    names = [field.name for field in fields]
+    packer = struct.Struct(">" + "".join(field.codec.form for field in fields))
+    get, pack, unpack_from, size = attrgetter(*names), packer.pack, packer.unpack_from, packer.size
+    alone = [_steps_of_one(field) for field in fields]
+
+    def read(reader: Reader, values: dict[str, Any]) -> None:
+        try:
+            values.update(zip(names, unpack_from(reader.data, reader.position), strict=True))
+        except struct.error:
+            for step in alone:
+                step.read(reader, values)  # one of them says what is missing
+        else:
+            reader.position += size
+
+    def write(value: Any, out: bytearray) -> None:
+        try:
+            out += pack(*get(value))
+        except (struct.error, OverflowError):
+            for step in alone:
+                try:
+                    step.write(value, out)
+                except LocalProtocolError as error:
+                    raise LocalProtocolError(f"{step.names}={error}") from None
+
+    return [_Steps("/".join(names), read, write)]
+
+
+# Tagged fields ------------------------------------------------------------------------------------
+
+
+def _tag_steps(fields: Sequence[_Field]) -> _Steps:
+    by_tag = {field.declaration.tag: field for field in sorted(fields, key=lambda field: field.declaration.tag or 0)}
+    readers = {tag: (field.name, field.codec.read) for tag, field in by_tag.items()}
+    writers = [
+        (tag or 0, encode_uvarint(tag or 0), attrgetter(field.name), field.default, field.codec.write)
+        for tag, field in by_tag.items()
+    ]
+
+    def read(reader: Reader, values: dict[str, Any]) -> None:
+        count = reader.uvarint()
+        if not count:
+            return
+        if count > MAX_TAGS:
+            raise RemoteProtocolError(f"{count} tagged fields before byte {reader.position}, more than {MAX_TAGS}")
+        unknown: list[tuple[int, bytes]] = []
+        previous = -1
+        for _ in range(count):
+            tag, size = reader.uvarint(), reader.uvarint()
+            if tag <= previous:
+                raise RemoteProtocolError(f"tag {tag} before byte {reader.position} follows tag {previous}")
+            previous = tag
+            known = readers.get(tag)
+            if known is None:
+                unknown.append((tag, reader.read_bytes(size)))
+                continue
+            end = reader.position + size
+            if end > reader.end:
+                raise reader.short(size, f"tag {tag}")
+            name, read_value = known
+            values[name] = read_value(reader)
+            if reader.position != end:
+                raise RemoteProtocolError(f"tag {tag} ends at byte {reader.position}, but its size says {end}")
+        if unknown:
+            values["unknown_tagged_fields"] = tuple(unknown)
+
+    def write(value: Any, out: bytearray) -> None:
+        present: list[tuple[int, bytes, bytes | bytearray]] = []
+        for tag, encoded_tag, get, default, write_value in writers:
+            field_value = get(value)
+            if field_value != default:
+                data = bytearray()
+                write_value(field_value, data)
+                present.append((tag, encoded_tag, data))
+        if value.unknown_tagged_fields:
+            present += [(tag, encode_uvarint(tag), data) for tag, data in value.unknown_tagged_fields]
+            present.sort(key=lambda tagged: tagged[0])
+            if len({tag for tag, _, _ in present}) != len(present):
+                raise LocalProtocolError(f"a tag stands twice: {[tag for tag, _, _ in present]}")
+        write_uvarint(out, len(present))
+        for _, encoded_tag, content in present:
+            out += encoded_tag
+            write_uvarint(out, len(content))
+            out += content
+
+    return _Steps("tagged fields", read, write)
