@@ -198,6 +198,8 @@ class RaftConfig:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is no TOML: {error}") from error
         table = table.get("kraftlib", table)
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: kraftlib={table!r} must be a table")
         if isinstance(table.get("directory"), str):
             table = {**table, "directory": path.parent / table["directory"]}
         return cls.from_mapping(table, where=str(path))
@@ -224,7 +226,7 @@ def _from_plain(name: str, value: object, wanted: object) -> Any:
     if name in ("listen", "advertised"):
         if not isinstance(value, str):
             raise ConfigError(f"{name}={value!r} must be text of the form host:port")
-        return Endpoint(value[: -len(":0")].strip("[]"), 0) if value.endswith(":0") else parse_endpoint(value)
+        return parse_endpoint(value, lowest_port=0 if name == "listen" else 1)
     if name == "directory":
         if not isinstance(value, str | Path):
             raise ConfigError(f"{name}={value!r} must be a path")

@@ -134,12 +134,12 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_endpoint(text: str) -> Endpoint:
-    """Read `host:port`; an IPv6 host stands in brackets.
+def parse_endpoint(text: str, *, lowest_port: int = 1) -> Endpoint:
+    """Read `host:port`; an IPv6 host stands in brackets. A listener may have port 0, a free one.
 
-    Raises: ConfigError, if either part is missing or the port is not 1..65535.
+    Raises: ConfigError, if either part is missing or the port is not `lowest_port`..65535.
     """
     match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text, re.ASCII)
-    if match is None or not 0 < int(match[3]) < 65536:
+    if match is None or not lowest_port <= int(match[3]) < 65536:
         raise ConfigError(f"{text!r} is no endpoint: expected host:port, with an IPv6 host in brackets")
     return Endpoint(match[1] or match[2], int(match[3]))

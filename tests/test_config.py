@@ -1,0 +1,108 @@
+"""kraftlib.config: what is wrong is said before anything is opened, with its value and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kraftlib.config import RaftConfig, StaticVoter, parse_voter, parse_voters
+from kraftlib.errors import ConfigError
+from kraftlib.types import Endpoint
+
+
+def test_a_node_id_is_all_that_must_be_given() -> None:
+    config = RaftConfig(node_id=1)
+    assert config.listen.host == "127.0.0.1", "loopback, unless asked otherwise"
+    assert config.directory is None
+
+
+def test_a_toml_file_fills_every_kind_of_field(tmp_path: Path) -> None:
+    path = tmp_path / "replica.toml"
+    path.write_text(
+        """
+        [kraftlib]
+        node_id = 2
+        directory = "data"
+        voters = ["1@localhost:9091", "2@[::1]:9092"]
+        bootstrap_servers = "localhost:9091,localhost:9092"
+        listen = "127.0.0.1:0"
+        advertised = "db.example:9092"
+        insecure = true
+        fetch_timeout_ms = 900
+        file_mode = "0640"
+        """
+    )
+    assert RaftConfig.from_toml(path) == RaftConfig(
+        node_id=2,
+        directory=tmp_path / "data",
+        voters=(StaticVoter(1, Endpoint("localhost", 9091)), StaticVoter(2, Endpoint("::1", 9092))),
+        bootstrap_servers=(Endpoint("localhost", 9091), Endpoint("localhost", 9092)),
+        listen=Endpoint("127.0.0.1", 0),
+        advertised=Endpoint("db.example", 9092),
+        insecure=True,
+        fetch_timeout_ms=900,
+        file_mode=0o640,
+    )
+
+
+def test_fields_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("node_id = 3")
+    assert RaftConfig.from_toml(tmp_path / "c.toml") == RaftConfig(node_id=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("node_id = ", "is no TOML"),
+        ("kraftlib = 3", "must be a table"),
+        ("", "node_id is missing"),
+        ("node_id = 1\nfetch_timeout = 3", "unknown key 'fetch_timeout'; known are .*fetch_timeout_ms"),
+        ("node_id = '1'", "node_id='1' must be of type int"),
+        ("node_id = true", "node_id=True must be of type int"),
+        ("node_id = -1", "node_id=-1 must be an integer of at least 0"),
+        ("node_id = 1\ncluster_id = 3", "cluster_id=3 must be of type str"),
+        ("node_id = 1\ndirectory = 3", "directory=3 must be a path"),
+        ("node_id = 1\nlisten = 9092", "listen=9092 must be text"),
+        ("node_id = 1\nlisten = ':0'", "':0' is no endpoint"),
+        ("node_id = 1\nlisten = 'local host:0'", "'local host:0' is no endpoint"),
+        ("node_id = 1\nadvertised = 'host:0'", "'host:0' is no endpoint"),
+        ("node_id = 1\nvoters = 3", "voters=3 must be a list"),
+        ("node_id = 1\nvoters = ['localhost:9092']", "is no voter: expected id@host:port"),
+        ("node_id = 1\nvoters = ['1@0.0.0.0:9092']", "nobody can connect to 0.0.0.0"),
+        ("node_id = 1\nvoters = ['1@a:1', '1@b:2']", "an id may stand there once only"),
+        ("node_id = 1\nfetch_timeout_ms = 500", "fetch_max_wait_ms=500 must be below fetch_timeout_ms=500"),
+        ("node_id = 1\nrequest_timeout_ms = 499", "request_timeout_ms=499 must not be below"),
+        ("node_id = 1\nengine = 'fork'", "engine='fork' must be one of thread, inline"),
+        ("node_id = 1\nfile_mode = 'rw'", "file_mode='rw' must be an integer"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        RaftConfig.from_toml(path)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the configuration .*none\.toml: No such file"):
+        RaftConfig.from_toml(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"binary\.toml is no TOML"):
+        RaftConfig.from_toml(tmp_path / "binary.toml")
+
+
+def test_voters_are_written_as_kafka_writes_them() -> None:
+    text = "1@localhost:9091,2@[::1]:9092"
+    assert ",".join(map(str, parse_voters(text))) == text
+    assert parse_voters("") == ()
+    assert parse_voter(" 7@h:1 ").id == 7
+
+
+def test_every_field_says_what_it_is_in_the_source() -> None:
+    """The reference page is made from these docstrings."""
+    lines = Path(__import__("kraftlib.config").config.__file__).read_text().splitlines()
+    for field in attrs.fields(RaftConfig):
+        at = next(number for number, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
+        assert lines[at + 1].startswith('    """'), field.name
