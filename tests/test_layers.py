@@ -46,9 +46,9 @@ IMPURE_MODULES: Final = set(
 )
 HARMLESS_NAMES: Final = {"os.PathLike", "os.fspath", "random.Random"}  # types and a pure function
 IMPURE_CALLS: Final = {"open", "input", "print"}
-IMPURE_METHODS: Final = set(
-    "open read_text read_bytes write_text write_bytes unlink mkdir rmdir now utcnow today uuid1 uuid4 urandom".split()
-)
+IMPURE_METHODS: Final = {"datetime.now", "datetime.utcnow", "date.today", "uuid.uuid1", "uuid.uuid4", "io.open"}
+# Of a path that was handed in. (`open` and `read_bytes` are also what connections and readers of bytes do.)
+PATH_METHODS: Final = {"read_text", "write_text", "mkdir", "unlink", "iterdir", "stat"}
 PURE_EXCEPT: Final[dict[tuple[str, str], str]] = {
     ("types", "secrets"): "new ids must not repeat, whatever seed a process began with",
     ("config", "pathlib"): "a configuration names a directory, and is read from a TOML file",
@@ -153,8 +153,11 @@ def impurities(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, dotted(node)
         elif isinstance(node, ast.Call):
             called = dotted(node.func)
-            if called in IMPURE_CALLS or ("." in called and called.rpartition(".")[2] in IMPURE_METHODS):
-                yield node.lineno, called.rpartition(".")[2]
+            method = called.rpartition(".")[2]
+            if called in IMPURE_CALLS or called.endswith(tuple(IMPURE_METHODS)):
+                yield node.lineno, called
+            elif "." in called and method in PATH_METHODS:
+                yield node.lineno, method
             elif called.endswith("Random") and not node.args:
                 yield node.lineno, "Random without a seed"
 
@@ -181,8 +184,9 @@ def test_layers_0_to_2_and_consensus_know_no_clock_file_socket_thread_or_chance(
         "import random\nrandom.random()",
         "import random\nchance = random.Random()",
         "open('file')",
-        "path.read_bytes()",
+        "path.read_text()",
         "import datetime\ndatetime.datetime.now()",
+        "import uuid\nuuid.uuid4()",
         "def late():\n    from asyncio import sleep",
     ],
 )
@@ -192,7 +196,9 @@ def test_the_purity_check_sees(text: str, tmp_path: Path) -> None:
 
 
 def test_the_purity_check_lets_types_and_seeded_chance_pass(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text("import os, random\nx: os.PathLike\ny: random.Random\nz = random.Random(3)\n")
+    (tmp_path / "module.py").write_text(
+        "import os, random\nx: os.PathLike\ny: random.Random\nz = random.Random(3)\nreader.read_bytes(2)\nc.open(3)"
+    )
     assert list(impurities(tmp_path / "module.py")) == []
 
 
