@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kraftlib.errors import StorageError, ensure
+from kraftlib.storage.names import EPOCH_CHECKPOINT
 from kraftlib.types import Epoch, EpochStart, Offset
 
-FILE_NAME: Final = "leader-epoch-checkpoint"
 _ENTRY: Final = re.compile(r"([0-9]{1,10}) ([0-9]{1,19})", re.ASCII)
 
 
@@ -99,16 +99,16 @@ def decode_epochs(data: bytes) -> Sequence[EpochStart]:
     """
     lines = data.decode("ascii", "replace").splitlines()
     if not lines or lines[0] != "0":
-        raise StorageError(f"{FILE_NAME} has version {lines[0] if lines else ''!r}, only 0 is known")
+        raise StorageError(f"{EPOCH_CHECKPOINT} has version {lines[0] if lines else ''!r}, only 0 is known")
     if len(lines) < 2 or lines[1] != str(len(lines) - 2):
-        raise StorageError(f"{FILE_NAME} has {max(len(lines) - 2, 0)} entries and says otherwise: {lines[1:2]}")
+        raise StorageError(f"{EPOCH_CHECKPOINT} has {max(len(lines) - 2, 0)} entries and says otherwise: {lines[1:2]}")
     starts: list[EpochStart] = []
     for line in lines[2:]:
         match = _ENTRY.fullmatch(line)
         if match is None:
-            raise StorageError(f"{FILE_NAME}: {line!r} is no entry; expected epoch and start offset")
+            raise StorageError(f"{EPOCH_CHECKPOINT}: {line!r} is no entry; expected epoch and start offset")
         start = EpochStart(epoch=int(match[1]), start_offset=int(match[2]))
         if starts and not _ascends(starts[-1], start):
-            raise StorageError(f"{FILE_NAME}: {line!r} does not ascend from {starts[-1]}")
+            raise StorageError(f"{EPOCH_CHECKPOINT}: {line!r} does not ascend from {starts[-1]}")
         starts.append(start)
     return tuple(starts)

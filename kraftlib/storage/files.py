@@ -1,0 +1,195 @@
+"""Files as this library needs them: opened without following links, replaced atomically, made durable on purpose.
+
+Every OSError leaves as a StorageError that names the path, since no caller acts differently on one errno or another: a
+disk that refuses once is not trusted any more.
+
+Making a name durable takes two syncs. The file's own says that its bytes will survive, the directory's that its name
+will; after a rename the old or the new content is found, never a mixture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.errors import StorageError
+
+FILE_MODE: Final = 0o600
+"""Mode of new files unless told otherwise: election state and records are nobody else's business."""
+
+READ: Final = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+WRITE: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+
+_WRITEV_MAX: Final = 1_024
+_FALLOC_FL_KEEP_SIZE: Final = 1
+_UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.ENOSYS)
+
+sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+"""Make the bytes of an open file durable, and its size, but not its times. Raises OSError."""
+
+
+@contextmanager
+def storage_errors(doing: str, path: Path) -> Iterator[None]:
+    """Let an OSError leave as a StorageError that says what was being done to `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise as_storage_error(doing, path, error) from error
+
+
+def as_storage_error(doing: str, path: Path, error: OSError) -> StorageError:
+    """Return the StorageError for `error`; to be raised from it."""
+    return StorageError(f"cannot {doing} {path}: {error.strerror or error}", path=path)
+
+
+def directory_mode(file_mode: int) -> int:
+    """Return the mode of a directory for files of `file_mode`: who may read may also search."""
+    return file_mode | (file_mode & 0o444) >> 2
+
+
+def make_directory(path: Path, *, mode: int) -> bool:
+    """Make a directory, durably, unless it is there; return whether it was made. Its parent must exist."""
+    with storage_errors("make the directory", path):
+        try:
+            os.mkdir(path, mode)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+            return False
+    sync_directory(path.parent)
+    return True
+
+
+def refuse_link(path: Path) -> None:
+    """Raise StorageError if `path` is a symbolic link: what we write must lie where we were told."""
+    if path.is_symlink():
+        raise StorageError(f"{path} is a symbolic link, which is not followed here", path=path)
+
+
+def create(path: Path, *, mode: int) -> int:
+    """Create a file that must not exist, with exactly this mode, and return it open for reading and writing."""
+    with storage_errors("create", path):
+        descriptor = os.open(path, WRITE | os.O_CREAT | os.O_EXCL, mode)
+        os.fchmod(descriptor, mode)
+        return descriptor
+
+
+def open_existing(path: Path, flags: int = READ) -> int:
+    """Open a file that must exist and return its descriptor."""
+    with storage_errors("open", path):
+        return os.open(path, flags)
+
+
+def read_file(path: Path, *, max_bytes: int) -> bytes | None:
+    """Return the content of a small file, None if there is no such file. Raises: StorageError if it is larger."""
+    with storage_errors("read", path):
+        try:
+            descriptor = os.open(path, READ)
+        except FileNotFoundError:
+            return None
+        try:
+            data = read_at(descriptor, max_bytes + 1, 0)
+        finally:
+            os.close(descriptor)
+    if len(data) > max_bytes:
+        raise StorageError(f"{path} is larger than {max_bytes} bytes", path=path)
+    return data
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: bool = True) -> None:
+    """Give `path` this content, all or nothing.
+
+    Durable on return unless told otherwise; its reader must then expect an empty file after a crash.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    remove(temporary)
+    descriptor = create(temporary, mode=mode)
+    with storage_errors("write", temporary):
+        try:
+            write_at(descriptor, data, 0)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    rename(temporary, path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file over another; durable once the directory is synced."""
+    with storage_errors("rename", old):
+        os.replace(old, new)
+
+
+def remove(path: Path) -> bool:
+    """Remove a file and return whether it was there; durable once the directory is synced."""
+    with storage_errors("remove", path):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make durable which names the directory holds."""
+    with storage_errors("sync the directory", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_at(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of `data` at `position`, in as many writes as the kernel wants. Raises OSError."""
+    written = os.pwrite(descriptor, data, position)
+    while written < len(data):
+        rest = memoryview(data)[written:]
+        written += os.pwrite(descriptor, rest, position + written)
+
+
+def write_all_at(descriptor: int, parts: Sequence[bytes | memoryview], position: int) -> None:
+    """Write all `parts` one after the other at `position`, in one call if the kernel takes them. Raises OSError."""
+    for first in range(0, len(parts), _WRITEV_MAX):
+        some = parts[first : first + _WRITEV_MAX]
+        size = sum(map(len, some))
+        written = os.pwritev(descriptor, some, position)
+        if written < size:
+            write_at(descriptor, memoryview(b"".join(some))[written:], position + written)
+        position += size
+
+
+def read_at(descriptor: int, size: int, position: int) -> bytes:
+    """Return `size` bytes from `position`, fewer only at the end of the file. Raises OSError."""
+    data = os.pread(descriptor, size, position)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), position + len(data))):
+        data += more
+    return data
+
+
+def reserve(descriptor: int, size: int) -> bool:
+    """Reserve disk space for a file to grow to `size` without changing its size; return whether that was possible.
+
+    Raises OSError, if the disk has no such space.
+    """
+    libc = _libc()
+    if libc is None:
+        return False
+    if libc.fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None

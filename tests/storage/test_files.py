@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kraftlib.errors import StorageError
+from kraftlib.storage import files
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_replacing_leaves_the_new_content_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    (tmp_path / "state.tmp").write_bytes(b"left over by a crash")
+
+    files.replace_file(path, b"old")
+    files.replace_file(path, b"new")
+
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_new_files_belong_to_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        files.replace_file(tmp_path / "private", b"")
+        files.replace_file(tmp_path / "shared", b"", mode=0o640)
+    finally:
+        os.umask(before)
+
+    assert mode_of(tmp_path / "private") == 0o600
+    assert mode_of(tmp_path / "shared") == 0o640
+
+
+def test_who_may_read_a_file_may_search_its_directory() -> None:
+    assert files.directory_mode(0o600) == 0o700
+    assert files.directory_mode(0o640) == 0o750
+    assert files.directory_mode(0o644) == 0o755
+
+
+def test_a_directory_is_made_once(tmp_path: Path) -> None:
+    assert files.make_directory(tmp_path / "d", mode=0o700)
+    assert not files.make_directory(tmp_path / "d", mode=0o700)
+    assert mode_of(tmp_path / "d") == 0o700
+
+    (tmp_path / "f").touch()
+    with pytest.raises(StorageError, match=r"cannot make the directory .*f"):
+        files.make_directory(tmp_path / "f", mode=0o700)
+
+
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"not yours")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(StorageError, match="symbolic link"):
+        files.refuse_link(tmp_path / "link")
+    with pytest.raises(StorageError, match=r"cannot read .*link"):
+        files.read_file(tmp_path / "link", max_bytes=100)
+    with pytest.raises(StorageError, match=r"cannot open .*link"):
+        files.open_existing(tmp_path / "link", files.WRITE)
+    with pytest.raises(StorageError, match=r"cannot create .*link"):
+        files.create(tmp_path / "link", mode=0o600)
+
+
+def test_a_link_in_place_of_a_file_is_replaced_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"not yours")
+    (tmp_path / "state").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "state.tmp").symlink_to(tmp_path / "elsewhere")
+
+    files.replace_file(tmp_path / "state", b"ours")
+
+    assert (tmp_path / "elsewhere").read_bytes() == b"not yours"
+    assert not (tmp_path / "state").is_symlink()
+
+
+def test_a_missing_file_is_no_error_and_a_large_one_is(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+
+    assert files.read_file(tmp_path / "g", max_bytes=5) is None
+    assert files.read_file(tmp_path / "f", max_bytes=5) == b"12345"
+    with pytest.raises(StorageError, match="larger than 4 bytes"):
+        files.read_file(tmp_path / "f", max_bytes=4)
+
+
+def test_errors_name_the_path_and_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file or directory") as caught:
+        files.open_existing(tmp_path / "missing")
+
+    assert caught.value.path == tmp_path / "missing"
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+def test_removing_tells_whether_there_was_anything(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+
+    assert files.remove(tmp_path / "f")
+    assert not files.remove(tmp_path / "f")
+
+
+def test_short_writes_and_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that takes and gives 3 bytes at a time."""
+    pwrite, pread = os.pwrite, os.pread
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: pwrite(fd, b"".join(parts)[:3], at))
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 3), at))
+    descriptor = files.create(tmp_path / "f", mode=0o600)
+
+    files.write_at(descriptor, b"0123456789", 0)
+    files.write_all_at(descriptor, [b"ab", memoryview(b"cdefg"), b"h"], 5)
+
+    assert (tmp_path / "f").read_bytes() == b"01234abcdefgh"
+    assert files.read_at(descriptor, 100, 2) == b"234abcdefgh"
+    os.close(descriptor)
+
+
+def test_more_parts_than_the_kernel_takes_are_written_in_turns(tmp_path: Path) -> None:
+    parts = [bytes([n % 251]) * 3 for n in range(2_500)]
+    descriptor = files.create(tmp_path / "f", mode=0o600)
+
+    files.write_all_at(descriptor, parts, 7)
+
+    assert (tmp_path / "f").read_bytes()[7:] == b"".join(parts)
+    os.close(descriptor)
+
+
+def test_reserved_space_does_not_change_the_size(tmp_path: Path) -> None:
+    descriptor = files.create(tmp_path / "f", mode=0o600)
+    files.write_at(descriptor, b"data", 0)
+
+    if files.reserve(descriptor, 1 << 20):
+        assert os.fstat(descriptor).st_blocks * 512 >= 1 << 20
+    assert (tmp_path / "f").read_bytes() == b"data"
+    os.close(descriptor)
+
+
+def test_space_that_is_not_there_cannot_be_reserved(tmp_path: Path) -> None:
+    descriptor = files.create(tmp_path / "f", mode=0o600)
+
+    with pytest.raises(OSError, match=r"space|large"):
+        files.reserve(descriptor, 1 << 60)
+    os.close(descriptor)
