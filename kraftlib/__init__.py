@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from kraftlib.runtime.transport import Transport
     from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+    from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
     from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 
 __version__ = "0.1.0.dev0"
@@ -58,6 +59,7 @@ _HOMES = {
     ],
     "kraftlib.runtime.transport": ["Transport"],
     "kraftlib.storage.interface": ["QuorumStateStore", "ReplicatedLog"],
+    "kraftlib.storage.memory": ["MemoryQuorumStateStore", "MemoryReplicatedLog"],
     "kraftlib.types": ["Endpoint", "LeaderAndEpoch", "OffsetAndEpoch", "ReplicaKey"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -73,6 +75,8 @@ __all__ = [
     "KraftError",
     "LeaderAndEpoch",
     "LocalProtocolError",
+    "MemoryQuorumStateStore",
+    "MemoryReplicatedLog",
     "NotFormattedError",
     "NotLeaderError",
     "OffsetAndEpoch",
