@@ -18,12 +18,16 @@ result is the very block that was read, the guess was right. What does not fit g
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
 from kraftlib.codec.varint import encode_varint, varint_size
+
+RECORD_OVERHEAD_MAX: Final = 19
+"""What a record takes beyond its value, at most: three varints of 5 bytes and four single bytes."""
 
 _CACHED_SIZES: Final = 4_096
 _UNIFORM_MAX: Final = 4_096
@@ -66,6 +70,15 @@ def record_size(*, offset_delta: int, value_size: int) -> int:
     """Return how many bytes a record of a bare value takes in its block."""
     length = 4 + varint_size(offset_delta) + varint_size(value_size) + value_size
     return varint_size(length) + length
+
+
+def block_size(values: Sequence[bytes], *, first_delta: int = 0) -> int:
+    """Return how many bytes the records of `values` take in a block, the first of them at `first_delta`."""
+    total = 0
+    for _, start, end in _runs(first_delta + len(values)):
+        sizes = Counter(map(len, values[max(start - first_delta, 0) : max(end - first_delta, 0)]))
+        total += sum(count * record_size(offset_delta=start, value_size=size) for size, count in sizes.items())
+    return total
 
 
 def block_parts(values: Sequence[bytes]) -> Sequence[bytes]:
