@@ -13,7 +13,8 @@
     ├── StorageError                .path, .position
     │   ├── DirectoryInUseError     another process holds the lock
     │   ├── NotFormattedError       says how to format it
-    │   └── CorruptBatchError       checksum, length or offsets do not fit
+    │   ├── CorruptBatchError       checksum, length or offsets do not fit
+    │   └── ElectionStateLostError  the vote is forgotten and could be cast twice
     └── ReplicaFailedError          the replica stopped itself; __cause__ says why
     InvariantError (AssertionError) our own bug; stops the replica before it can write or vote again
 
@@ -106,6 +107,10 @@ class NotFormattedError(StorageError):
 
 class CorruptBatchError(StorageError):
     """Checksum, length, magic or offsets of a batch do not fit."""
+
+
+class ElectionStateLostError(StorageError):
+    """The replica ran before and its election state is gone: whom it voted for is forgotten, so it must not vote."""
 
 
 class ReplicaFailedError(KraftError):

@@ -102,6 +102,18 @@ def read_file(path: Path, *, max_bytes: int) -> bytes | None:
     return data
 
 
+def list_names(directory: Path) -> list[str]:
+    """Return the names in a directory, sorted."""
+    with storage_errors("list", directory):
+        return sorted(os.listdir(directory))
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file that must exist."""
+    with storage_errors("look at", path):
+        return os.stat(path, follow_symlinks=False).st_size
+
+
 def replace_file(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: bool = True) -> None:
     """Give `path` this content, all or nothing.
 

@@ -1,0 +1,266 @@
+"""`quorum-state`: the file on which it depends that nobody votes twice in one epoch.
+
+One line of JSON. The keys are Kafka's, which has two versions of it, picked by kraft.version; `generation` (a counter)
+and `crc` are ours, and stand at the end. Kafka ignores them and drops them with its next write, which it does at every
+start, so **a file without them is Kafka's and is believed**.
+
+    {"clusterId":"","leaderId":1,"leaderEpoch":5,"votedId":-1,"appliedOffset":0,
+     "currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0,"generation":7,"crc":3421780262}
+    {"leaderId":1,"leaderEpoch":5,"votedId":2,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw",
+     "data_version":1,"generation":8,"crc":305419896}
+
+The crc is the CRC-32C of the line as it would be without that key. `quorum-state.bak` mirrors the line and names inode
+and time of the file it mirrors, so one that lags behind is never taken for the truth; so it is written after the
+rename, and nobody waits for it to be durable.
+
+| at start, `quorum-state` is | then |
+|---|---|
+| whole | it counts, unless its epoch is below that of the log: the vote is lost |
+| damaged, and still the very file that the mirror names | the mirror counts, and the file is written anew |
+| damaged otherwise | the vote is lost |
+| missing, and the directory shows that a replica ran here | the vote is lost |
+| missing otherwise | a new replica: no vote, no epoch |
+| of an unknown data version | refused, whatever else is known |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.errors import ConfigError, ElectionStateLostError, StorageError
+from kraftlib.records.checksum import crc32c
+from kraftlib.storage import files, names
+from kraftlib.types import (
+    BOOTSTRAP_SNAPSHOT,
+    ZERO_UUID,
+    ElectionState,
+    Epoch,
+    ReplicaId,
+    ReplicaKey,
+    parse_uuid,
+    uuid_text,
+)
+
+_MAX_BYTES: Final = 1 << 20
+_MAX_INT: Final = 2**31 - 1
+_CRC: Final = re.compile(rb'(\{.*),"crc":([0-9]{1,10})\}', re.DOTALL)
+_KAFKA_KEYS: Final[Mapping[object, frozenset[str]]] = {
+    0: frozenset(("clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters", "data_version")),
+    1: frozenset(("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version")),
+}
+SIDE_FILE_LAYOUT: Final = 1
+"""Version of the layout of kraftlib's own files, as `kraftlib.json` says it."""
+
+
+class DamagedError(Exception):
+    """The bytes are not an election state; says why."""
+
+
+class FileQuorumStateStore:
+    """The election state in `quorum-state`, in a directory that is locked for this process."""
+
+    def __init__(self, directory: Path, *, log_epoch: Epoch = 0, file_mode: int = files.FILE_MODE) -> None:
+        """`log_epoch` is the newest epoch in the log and its snapshots: an election state below it is too old."""
+        self._directory: Final = directory
+        self._path: Final = directory / names.QUORUM_STATE
+        self._mirror_path: Final = directory / names.QUORUM_STATE_MIRROR
+        self._log_epoch: Final = log_epoch
+        self._file_mode: Final = file_mode
+        self._generation = 0
+        self._is_marked = False
+        self._is_closed = False
+
+    def read(self) -> ElectionState | None:
+        """Return what was written last; None if nothing ever was.
+
+        Raises: ElectionStateLostError, if there was something and it is gone, damaged or too old; StorageError for a
+        version of the file that is not known.
+        """
+        line = files.read_file(self._path, max_bytes=_MAX_BYTES)
+        if line is None:
+            if has_run(self._directory):
+                raise self._lost("is missing, though a replica has run in this directory")
+            return None
+        try:
+            fields = parse_line(line)
+        except DamagedError as damage:
+            fields = self._from_mirror(damage)
+        election = self._election(fields)
+        self._generation = fields["generation"]
+        if election.epoch < self._log_epoch:
+            raise self._lost(f"says epoch {election.epoch}, and the log has records of epoch {self._log_epoch}")
+        return election
+
+    def _election(self, fields: Mapping[str, Any]) -> ElectionState:
+        if fields["data_version"] not in _KAFKA_KEYS:
+            raise StorageError(
+                f"{self._path} has data version {fields['data_version']!r}, only 0 and 1 are known:"
+                " it was written by a newer release, which must be used to go on",
+                path=self._path,
+            )
+        return election_of(fields)
+
+    def _from_mirror(self, damage: DamagedError) -> Mapping[str, Any]:
+        """Return the state of the mirror, if it mirrors the very file that is damaged, and repair that."""
+        mirror = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES)
+        try:
+            line = parse_mirror(mirror or b"", self._identity())
+            fields = parse_line(line)
+        except DamagedError as also:
+            raise self._lost(
+                f"is damaged ({damage}), and {self._mirror_path.name} cannot stand in ({also})"
+            ) from damage
+        self._replace(line)
+        return fields
+
+    def _lost(self, what: str) -> ElectionStateLostError:
+        return ElectionStateLostError(
+            f"{self._path} {what}: whom this replica voted for is forgotten, so it must not vote again."
+            " Give it a new, empty directory and let it join as a new replica",
+            path=self._path,
+        )
+
+    def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
+        """Replace the election state. Durable on return, all or nothing.
+
+        `kraft_version` picks the data version; `voters` are the ids of a static quorum, written for people only.
+        """
+        if self._is_closed:
+            raise StorageError(f"the election store of {self._path} is closed", path=self._path)
+        if not self._is_marked:
+            mark_as_run(self._directory, file_mode=self._file_mode)
+            self._is_marked = True
+        self._generation += 1
+        self._replace(encode_line(election, kraft_version=kraft_version, voters=voters, generation=self._generation))
+
+    def _replace(self, line: bytes) -> None:
+        files.replace_file(self._path, line, mode=self._file_mode)
+        mirror = encode_mirror(line, self._identity())
+        files.replace_file(self._mirror_path, mirror, mode=self._file_mode, durable=False)
+
+    def _identity(self) -> tuple[int, int]:
+        """Return inode and time of change of `quorum-state`."""
+        with files.storage_errors("look at", self._path):
+            found = os.stat(self._path, follow_symlinks=False)
+        return found.st_ino, found.st_mtime_ns
+
+    def close(self) -> None:
+        """No more writes. Calling it twice is allowed."""
+        self._is_closed = True
+
+
+def has_run(directory: Path) -> bool:
+    """Whether the directory shows that a replica ran here: our marker, a batch, or a snapshot but the first."""
+    for name in files.list_names(directory):
+        snapshot_id = names.parse_checkpoint_name(name)
+        if name == names.HAS_RUN or (snapshot_id is not None and snapshot_id != BOOTSTRAP_SNAPSHOT):
+            return True
+        if names.parse_segment_name(name) is not None and files.size_of(directory / name) > 0:
+            return True
+    return False
+
+
+def mark_as_run(directory: Path, *, file_mode: int) -> None:
+    """Write the marker before the first vote, so that a lost vote is noticed though the log is still empty."""
+    path = directory / names.HAS_RUN
+    if not path.exists():
+        files.replace_file(path, json.dumps({"layout": SIDE_FILE_LAYOUT}).encode("ascii"), mode=file_mode)
+
+
+def encode_line(election: ElectionState, *, kraft_version: int, voters: Sequence[int], generation: int) -> bytes:
+    """Return the content of `quorum-state`."""
+    voted = election.voted_key
+    fields: dict[str, object] = {
+        "leaderId": -1 if election.leader_id is None else election.leader_id,
+        "leaderEpoch": election.epoch,
+        "votedId": -1 if voted is None else voted.id,
+    }
+    if kraft_version == 0:
+        fields = {"clusterId": "", **fields, "appliedOffset": 0}
+        fields["currentVoters"] = [{"voterId": voter} for voter in voters]
+    else:
+        fields["votedDirectoryId"] = uuid_text((voted and voted.directory_id) or ZERO_UUID)
+    fields["data_version"] = min(kraft_version, 1)
+    return _with_crc({**fields, "generation": generation})
+
+
+def _with_crc(fields: Mapping[str, object]) -> bytes:
+    line = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    return b'%s,"crc":%d}' % (line[:-1], crc32c(line))
+
+
+def parse_line(data: bytes) -> Mapping[str, Any]:
+    """Return the fields of `quorum-state`, its CRC checked if it has one. Only the first line counts, as in Kafka."""
+    line = data.split(b"\n", 1)[0].rstrip(b"\r")
+    match = _CRC.fullmatch(line)
+    if match is not None and crc32c(match[1] + b"}") != int(match[2]):
+        raise DamagedError("its CRC does not fit")
+    fields = _json_object(line)
+    version = _number(fields, "data_version")
+    if match is None and version in _KAFKA_KEYS and set(fields) != _KAFKA_KEYS[version]:
+        raise DamagedError("it has neither a CRC nor just the keys that Kafka writes")
+    if version in _KAFKA_KEYS:
+        election_of(fields)
+    fields.setdefault("generation", 0)
+    _number(fields, "generation")
+    return fields
+
+
+def election_of(fields: Mapping[str, Any]) -> ElectionState:
+    """Return the election state that the fields of a known data version say."""
+    epoch, leader_id = _number(fields, "leaderEpoch"), _number(fields, "leaderId")
+    if epoch < 0:
+        raise DamagedError(f"its epoch is {epoch}")
+    return ElectionState(epoch=epoch, leader_id=None if leader_id < 0 else leader_id, voted_key=_voted_key(fields))
+
+
+def _voted_key(fields: Mapping[str, Any]) -> ReplicaKey | None:
+    voted_id: ReplicaId = _number(fields, "votedId")
+    if voted_id < 0:
+        return None
+    if fields["data_version"] == 0:
+        return ReplicaKey(voted_id)
+    try:
+        directory_id = parse_uuid(fields.get("votedDirectoryId", ""))
+    except (ConfigError, TypeError) as error:
+        raise DamagedError(str(error)) from error
+    # The zero id stands for "unknown": so a vote looks that was cast under data version 0. It matches any directory.
+    return ReplicaKey(voted_id, None if directory_id == ZERO_UUID else directory_id)
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= _MAX_INT:
+        raise DamagedError(f"{name} is {value!r}")
+    return value
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"it is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DamagedError("it is no JSON object")
+    return value
+
+
+def encode_mirror(line: bytes, identity: tuple[int, int]) -> bytes:
+    """Return the content of `quorum-state.bak`: a copy of `line` that names inode and time of the file it copies."""
+    return _with_crc({"inode": identity[0], "mtime_ns": identity[1], "line": line.decode("ascii")})
+
+
+def parse_mirror(data: bytes, identity: tuple[int, int]) -> bytes:
+    """Return the line that the mirror copies from the file of this `identity`."""
+    match = _CRC.fullmatch(data)
+    if match is None or crc32c(match[1] + b"}") != int(match[2]):
+        raise DamagedError("it is missing or its CRC does not fit")
+    fields = _json_object(data)
+    if (fields.get("inode"), fields.get("mtime_ns")) != identity:
+        raise DamagedError("it mirrors another file")
+    return str(fields.get("line", "")).encode("ascii", "replace")

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraftlib.errors import ElectionStateLostError, StorageError
+from kraftlib.storage.election_file import DamagedError, FileQuorumStateStore, election_of, encode_line, parse_line
+from kraftlib.storage.interface import QuorumStateStore
+from kraftlib.types import ElectionState, ReplicaKey, uuid_text
+
+DATA = Path(__file__).parent.parent / "data"
+KAFKA = b'{"leaderId":2,"leaderEpoch":4,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+VOTE = ElectionState(epoch=5, voted_key=ReplicaKey(2, uuid.UUID(int=0x00010203_04050607_08090A0B_0C0D0E0F)))
+
+KEYS = st.builds(ReplicaKey, st.integers(0, 2**31 - 1), st.none() | st.uuids().filter(lambda u: u.int > 0))
+STATES = st.builds(
+    ElectionState,
+    epoch=st.integers(0, 2**31 - 1),
+    leader_id=st.none() | st.integers(0, 2**31 - 1),
+    voted_key=st.none() | KEYS,
+)
+
+
+def store_in(directory: Path) -> FileQuorumStateStore:
+    return FileQuorumStateStore(directory)
+
+
+def write_votes(directory: Path, *states: ElectionState) -> None:
+    store = store_in(directory)
+    store.read()
+    for state in states:
+        store.write(state, kraft_version=1)
+    store.close()
+
+
+def damage(path: Path) -> None:
+    """Flip a bit in place, so that the file stays the one that the mirror names."""
+    found = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def test_it_is_a_store(tmp_path: Path) -> None:
+    assert isinstance(store_in(tmp_path), QuorumStateStore)
+
+
+@pytest.mark.parametrize(
+    ("directory", "expected"),
+    [
+        ("kafka-3.9.2/n1", ElectionState(epoch=5, leader_id=1)),
+        ("kafka-4.3.1/n4", ElectionState(epoch=4, leader_id=2)),
+        (
+            "kafka-4.3.1/n1",
+            ElectionState(
+                epoch=4, leader_id=2, voted_key=ReplicaKey(2, uuid.UUID("1e8b8840-72fd-4e7f-bf67-fe31f8dededd"))
+            ),
+        ),
+    ],
+)
+def test_what_kafka_wrote_is_read(directory: str, expected: ElectionState) -> None:
+    store = FileQuorumStateStore(DATA / directory / "__cluster_metadata-0")
+
+    assert store.read() == expected
+
+
+def test_the_line_begins_as_kafka_writes_it() -> None:
+    """And ends with two keys that Kafka ignores."""
+    static = encode_line(ElectionState(epoch=5, leader_id=1), kraft_version=0, voters=[1, 2, 3], generation=9)
+    dynamic = encode_line(VOTE, kraft_version=1, voters=(), generation=9)
+
+    assert static.startswith(
+        b'{"clusterId":"","leaderId":1,"leaderEpoch":5,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":3}],"data_version":0,"generation":9,"crc":'
+    )
+    assert dynamic.startswith(
+        b'{"leaderId":-1,"leaderEpoch":5,"votedId":2,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw",'
+        b'"data_version":1,"generation":9,"crc":'
+    )
+    assert b"\n" not in static + dynamic
+
+
+@given(STATES, st.integers(0, 2), st.integers(0, 99))
+def test_what_is_encoded_is_parsed(state: ElectionState, kraft_version: int, generation: int) -> None:
+    fields = parse_line(encode_line(state, kraft_version=kraft_version, voters=[1], generation=generation))
+    if kraft_version == 0 and state.voted_key is not None:  # which has no place for the directory id
+        state = ElectionState(epoch=state.epoch, leader_id=state.leader_id, voted_key=ReplicaKey(state.voted_key.id))
+
+    assert election_of(fields) == state
+    assert fields["generation"] == generation
+
+
+def test_a_vote_without_directory_id_is_the_zero_id_in_the_file() -> None:
+    line = encode_line(ElectionState(epoch=1, voted_key=ReplicaKey(3)), kraft_version=1, voters=(), generation=1)
+
+    assert json.loads(line)["votedDirectoryId"] == uuid_text(uuid.UUID(int=0))
+
+
+def test_what_was_written_is_read_after_a_restart(tmp_path: Path) -> None:
+    write_votes(tmp_path, ElectionState(epoch=1), VOTE)
+    again = store_in(tmp_path)
+
+    assert again.read() == VOTE
+    again.write(ElectionState(epoch=6), kraft_version=1)
+    assert json.loads((tmp_path / "quorum-state").read_bytes())["generation"] == 3
+
+
+def test_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
+    write_votes(tmp_path, VOTE)
+
+    assert {p.name: p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {
+        "quorum-state": 0o600,
+        "quorum-state.bak": 0o600,
+        "kraftlib.json": 0o600,
+    }
+
+
+def test_a_closed_store_takes_no_more_votes(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    store.close()
+    store.close()
+
+    with pytest.raises(StorageError, match="closed"):
+        store.write(VOTE, kraft_version=1)
+
+
+# What is found at start: the table of the module --------------------------------------------------
+
+
+def test_an_empty_directory_belongs_to_a_new_replica(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.log").touch()
+    (tmp_path / "00000000000000000000-0000000000.checkpoint").write_bytes(b"the first voters")
+
+    assert store_in(tmp_path).read() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["00000000000000000000.log", "00000000000000000009-0000000001.checkpoint", "kraftlib.json"]
+)
+def test_a_missing_file_beside_signs_of_life_is_a_lost_vote(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"something")
+
+    with pytest.raises(ElectionStateLostError, match="quorum-state is missing, though a replica has run"):
+        store_in(tmp_path).read()
+
+
+def test_the_mirror_does_not_stand_in_for_a_missing_file(tmp_path: Path) -> None:
+    write_votes(tmp_path, VOTE)
+    (tmp_path / "quorum-state").unlink()
+
+    with pytest.raises(ElectionStateLostError):
+        store_in(tmp_path).read()
+
+
+def test_what_kafka_wrote_last_wins_over_the_mirror(tmp_path: Path) -> None:
+    write_votes(tmp_path, VOTE)
+    (tmp_path / "quorum-state").write_bytes(KAFKA)
+
+    assert store_in(tmp_path).read() == ElectionState(epoch=4, leader_id=2)
+
+
+def test_only_the_first_line_counts(tmp_path: Path) -> None:
+    (tmp_path / "quorum-state").write_bytes(KAFKA + b"\nrubbish")
+
+    assert store_in(tmp_path).read() == ElectionState(epoch=4, leader_id=2)
+
+
+def test_the_mirror_of_the_damaged_file_stands_in_and_repairs_it(tmp_path: Path) -> None:
+    write_votes(tmp_path, ElectionState(epoch=1), VOTE)
+    damage(tmp_path / "quorum-state")
+
+    assert store_in(tmp_path).read() == VOTE
+    assert election_of(parse_line((tmp_path / "quorum-state").read_bytes())) == VOTE
+
+
+def test_the_mirror_of_an_older_file_does_not_stand_in(tmp_path: Path) -> None:
+    """A crash between the rename and the mirror: the mirror holds the vote of the epoch before."""
+    write_votes(tmp_path, ElectionState(epoch=4))
+    older = (tmp_path / "quorum-state.bak").read_bytes()
+    write_votes(tmp_path, VOTE)
+    (tmp_path / "quorum-state.bak").write_bytes(older)
+    damage(tmp_path / "quorum-state")
+
+    with pytest.raises(ElectionStateLostError, match=r"damaged \(its CRC does not fit\).*mirrors another file"):
+        store_in(tmp_path).read()
+
+
+def test_damage_to_both_is_a_lost_vote(tmp_path: Path) -> None:
+    write_votes(tmp_path, VOTE)
+    damage(tmp_path / "quorum-state")
+    damage(tmp_path / "quorum-state.bak")
+
+    with pytest.raises(ElectionStateLostError, match="CRC does not fit"):
+        store_in(tmp_path).read()
+
+
+def test_an_election_older_than_the_log_is_a_lost_vote(tmp_path: Path) -> None:
+    write_votes(tmp_path, VOTE)
+
+    assert FileQuorumStateStore(tmp_path, log_epoch=5).read() == VOTE
+    with pytest.raises(ElectionStateLostError, match="says epoch 5, and the log has records of epoch 6"):
+        FileQuorumStateStore(tmp_path, log_epoch=6).read()
+
+
+@pytest.mark.parametrize("version", [2, 7])
+def test_an_unknown_data_version_is_refused(version: int, tmp_path: Path) -> None:
+    (tmp_path / "quorum-state").write_bytes(b'{"leaderEpoch":1,"somethingNew":[],"data_version":%d}' % version)
+
+    with pytest.raises(StorageError, match=f"data version {version}, only 0 and 1") as caught:
+        store_in(tmp_path).read()
+    assert not isinstance(caught.value, ElectionStateLostError)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0" * 100,
+        b"{",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        KAFKA.replace(b'"leaderId":2', b'"leaderId":"2"'),
+        KAFKA.replace(b'"leaderEpoch":4', b'"leaderEpoch":-1'),
+        KAFKA.replace(b'"leaderEpoch":4', b'"leaderEpoch":2147483648'),
+        KAFKA.replace(b'"data_version":1', b'"data_version":true'),
+        KAFKA.replace(b'"votedId":-1', b'"votedId":1').replace(b"AAAAAA", b"?"),
+        KAFKA.replace(b"votedId", b"votedIt"),
+        KAFKA.replace(b"{", b"{\n"),
+    ],
+)
+def test_what_is_no_election_state_is_a_lost_vote(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "quorum-state").write_bytes(data)
+
+    with pytest.raises(ElectionStateLostError, match="damaged"):
+        store_in(tmp_path).read()
+
+
+LINE = encode_line(VOTE, kraft_version=1, voters=(), generation=3)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(LINE) * 8 - 1))
+def test_no_flipped_bit_makes_another_vote(bit: int) -> None:
+    """Not even one in the key `crc`: then it would look like a file of Kafka, but for the other keys of ours."""
+    data = bytearray(LINE)
+    data[bit // 8] ^= 1 << bit % 8
+    with suppress(DamagedError):
+        assert election_of(parse_line(bytes(data))) == VOTE
+
+
+def test_a_link_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(KAFKA)
+    (tmp_path / "quorum-state").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(StorageError, match="cannot read"):
+        store_in(tmp_path).read()
