@@ -247,50 +247,82 @@ def assemble(
     return Batch(base_offset, base_offset + record_count - 1, epoch, is_control, max_timestamp, outside + covered)
 
 
-def parse_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
+def parse_header(data: bytes | memoryview, position: int = 0, *, origin: int = 0) -> BatchHeader:
     """Read the header of the batch at `position`; what follows it need not be there. The CRC is not checked.
 
+    `origin` is where `data` begins in its file: positions in errors count from there.
     Raises: CorruptBatchError, if it is cut short or cannot be the header of a batch.
     """
-    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _unpack(data, position)
+    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _unpack(
+        data, position, origin
+    )
     if _is_impossible(base, length, magic, last_delta, count):
-        raise _header_error(base, length, magic, last_delta, count, position)
+        raise _header_error(base, length, magic, last_delta, count, origin + position)
     return BatchHeader(
         base, base + last_delta, epoch, attributes, max_timestamp, count, length + LENGTH_PREFIX_SIZE, crc
     )
 
 
-def read_batch(data: bytes | memoryview, position: int = 0) -> Batch:
+def read_batch(data: bytes | memoryview, position: int = 0, *, origin: int = 0) -> Batch:
     """Return the batch at `position`, sharing the bytes of `data`; header and CRC are checked, records are not decoded.
 
-    Raises: CorruptBatchError with the position, also if the batch is cut short.
+    `origin` is where `data` begins in its file: positions in errors count from there.
+    Raises: CorruptBatchError, also if the batch is cut short.
     """
-    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _unpack(data, position)
+    base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp, _, _, _, count = _unpack(
+        data, position, origin
+    )
     if _is_impossible(base, length, magic, last_delta, count):
-        raise _header_error(base, length, magic, last_delta, count, position)
+        raise _header_error(base, length, magic, last_delta, count, origin + position)
     end = position + length + LENGTH_PREFIX_SIZE
     if end > len(data):
-        raise CorruptBatchError(
-            f"a batch of {end - position} bytes at {position} is cut short after {len(data) - position}",
-            position=position,
-        )
+        raise _error(f"claims {end - position} bytes, {len(data) - position} are there", origin + position)
     view = memoryview(data)
     actual = crc32c(view[position + CRC_START : end])
     if actual != crc:
-        raise CorruptBatchError(
-            f"CRC of the batch at {position} is {actual:#010x}, it claims {crc:#010x}", position=position
-        )
+        raise _error(f"has CRC {actual:#010x} and claims {crc:#010x}", origin + position)
     whole = data if end - position == len(data) else view[position:end]
     return Batch(base, base + last_delta, epoch, attributes & CONTROL != 0, max_timestamp, whole)
 
 
-def _unpack(data: bytes | memoryview, position: int) -> tuple[int, ...]:
+def read_batches(data: bytes | memoryview, *, drop_incomplete: bool = False, origin: int = 0) -> tuple[Batch, ...]:
+    """Return the batches that stand back to back in `data`, sharing its bytes; base offsets must ascend.
+
+    `drop_incomplete` ignores a batch at the end that is cut short, as Fetch answers may have one.
+    Raises: CorruptBatchError with the position of the first bad batch.
+    """
+    batches: list[Batch] = []
+    position, end, next_offset = 0, len(data), 0
+    while position < end:
+        if drop_incomplete and is_incomplete(data, position):
+            break
+        batch = read_batch(data, position, origin=origin)
+        if batch.base_offset < next_offset:
+            reason = f"has base offset {batch.base_offset}, below {next_offset}, the end of the batch before"
+            raise _error(reason, origin + position)
+        batches.append(batch)
+        next_offset = batch.last_offset + 1
+        position += len(batch.data)
+    return tuple(batches)
+
+
+def is_incomplete(data: bytes | memoryview, position: int = 0) -> bool:
+    """Whether what stands at `position` may be the beginning of a batch that is cut short."""
+    available = len(data) - position
+    return available < LENGTH_PREFIX_SIZE or batch_size(data, position) > max(available, HEADER_SIZE - 1)
+
+
+def batch_size(data: bytes | memoryview, position: int = 0) -> int:
+    """Return the size that the batch at `position` claims, from its first 12 bytes; nothing is checked."""
+    return int(_INT.unpack_from(data, position + 8)[0]) + LENGTH_PREFIX_SIZE
+
+
+def _unpack(data: bytes | memoryview, position: int, origin: int) -> tuple[int, ...]:
     try:
         return _HEADER.unpack_from(data, position)
     except struct.error as error:
-        raise CorruptBatchError(
-            f"{len(data) - position} bytes at {position} are too few for the header of a batch", position=position
-        ) from error
+        reason = f"has {len(data) - position} bytes, too few for its header of {HEADER_SIZE}"
+        raise _error(reason, origin + position) from error
 
 
 def _is_impossible(base: int, length: int, magic: int, last_delta: int, count: int) -> bool:
@@ -306,44 +338,15 @@ def _is_impossible(base: int, length: int, magic: int, last_delta: int, count: i
 
 def _header_error(base: int, length: int, magic: int, last_delta: int, count: int, position: int) -> CorruptBatchError:
     if magic != MAGIC:
-        reason = f"has magic {magic}, only {MAGIC} is supported"
-    elif length < _LENGTH_MIN:
-        reason = f"claims a length of {length}, below {_LENGTH_MIN}"
-    else:
-        reason = f"has base offset {base}, last offset delta {last_delta} and record count {count}, which do not fit"
-    return CorruptBatchError(f"the batch at {position} {reason}", position=position)
+        return _error(f"has magic {magic}, only {MAGIC} is supported", position)
+    if length < _LENGTH_MIN:
+        return _error(f"claims a length of {length}, below {_LENGTH_MIN}", position)
+    reason = f"has base offset {base}, last offset delta {last_delta} and record count {count}, which do not fit"
+    return _error(reason, position)
 
 
-def read_batches(data: bytes | memoryview, *, drop_incomplete: bool = False) -> tuple[Batch, ...]:
-    """Return the batches that stand back to back in `data`, sharing its bytes; base offsets must ascend.
-
-    `drop_incomplete` ignores a batch at the end that is cut short, as Fetch answers may have one.
-    Raises: CorruptBatchError with the position of the first bad batch.
-    """
-    batches: list[Batch] = []
-    position, end, next_offset = 0, len(data), 0
-    while position < end:
-        if drop_incomplete and is_incomplete(data, position):
-            break
-        batch = read_batch(data, position)
-        if batch.base_offset < next_offset:
-            raise CorruptBatchError(
-                f"base offset {batch.base_offset} is below {next_offset}, the end of the batch before",
-                position=position,
-            )
-        batches.append(batch)
-        next_offset = batch.last_offset + 1
-        position += len(batch.data)
-    return tuple(batches)
-
-
-def is_incomplete(data: bytes | memoryview, position: int = 0) -> bool:
-    """Whether what stands at `position` may be the beginning of a batch that is cut short."""
-    available = len(data) - position
-    if available < LENGTH_PREFIX_SIZE:
-        return True
-    length = _INT.unpack_from(data, position + 8)[0]
-    return bool(length >= _LENGTH_MIN and length + LENGTH_PREFIX_SIZE > available)
+def _error(reason: str, position: int) -> CorruptBatchError:
+    return CorruptBatchError(f"the batch at byte {position} {reason}", position=position)
 
 
 def check_kraft(batch: Batch, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> None:
