@@ -1,0 +1,222 @@
+"""Which requests there are: numbers, messages, versions; and the error codes of their answers.
+
+Messages are imported when they are first asked for: a replica needs few of them, and `import kraftlib` none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Final
+
+import attrs
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.versions import Versions
+
+
+class ApiKey(enum.IntEnum):
+    """The number of a request. The raft messages first, then what brokers and tools ask a controller."""
+
+    FETCH = 1
+    API_VERSIONS = 18
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    FETCH_SNAPSHOT = 59
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    DESCRIBE_CLUSTER = 60
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    ALLOCATE_PRODUCER_IDS = 67
+    CONTROLLER_REGISTRATION = 70
+    ASSIGN_REPLICAS_TO_DIRS = 73
+
+
+class ErrorCode(enum.IntEnum):
+    """The error codes that KRaft uses. Others may arrive, so a received code stays a plain number."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    NETWORK_EXCEPTION = 13
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_VERSION = 35
+    INVALID_REQUEST = 42
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    STALE_BROKER_EPOCH = 77
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_CLUSTER_ID = 104
+    INVALID_REGISTRATION = 119
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+
+
+_API_KEYS: Final = frozenset(ApiKey)
+_ERROR_CODES: Final = frozenset(ErrorCode)
+
+
+def error_name(code: int) -> str:
+    """Return the name of an error code, or its number where we have no name for it."""
+    return ErrorCode(code).name if code in _ERROR_CODES else f"error {code}"
+
+
+@attrs.frozen(kw_only=True)
+class Api:
+    """One request and its response."""
+
+    key: ApiKey
+    request: type[Message]
+    response: type[Message]
+
+    @property
+    def versions(self) -> Versions:
+        """The versions that we can read and write."""
+        return self.request.valid_versions
+
+    @property
+    def first_flexible_version(self) -> int:
+        """From here on, encoding and headers are flexible."""
+        return self.request.flexible_versions.first
+
+
+@cache
+def api(key: int) -> Api | None:
+    """Return the API of a number, or None, if we do not know it."""
+    if key not in _API_KEYS:
+        return None
+    request, response = _messages(ApiKey(key))
+    return Api(key=ApiKey(key), request=request, response=response)
+
+
+def api_of(message_class: type[Message]) -> Api | None:
+    """Return the API that a request or response belongs to."""
+    return api(message_class.api_key)
+
+
+class _Apis(Mapping[int, Api]):
+    def __getitem__(self, key: int) -> Api:
+        found = api(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(ApiKey)
+
+    def __len__(self) -> int:
+        return len(ApiKey)
+
+
+APIS: Final[Mapping[int, Api]] = _Apis()
+"""All of them by number; each is loaded when it is looked up."""
+
+
+def _messages(key: ApiKey) -> tuple[type[Message], type[Message]]:
+    match key:
+        case ApiKey.FETCH:
+            from kraftlib.wire.messages import fetch
+
+            return fetch.FetchRequest, fetch.FetchResponse
+        case ApiKey.API_VERSIONS:
+            from kraftlib.wire.messages import api_versions
+
+            return api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse
+        case ApiKey.VOTE:
+            from kraftlib.wire.messages import vote
+
+            return vote.VoteRequest, vote.VoteResponse
+        case ApiKey.BEGIN_QUORUM_EPOCH:
+            from kraftlib.wire.messages import begin_quorum_epoch
+
+            return begin_quorum_epoch.BeginQuorumEpochRequest, begin_quorum_epoch.BeginQuorumEpochResponse
+        case ApiKey.END_QUORUM_EPOCH:
+            from kraftlib.wire.messages import end_quorum_epoch
+
+            return end_quorum_epoch.EndQuorumEpochRequest, end_quorum_epoch.EndQuorumEpochResponse
+        case ApiKey.DESCRIBE_QUORUM:
+            from kraftlib.wire.messages import describe_quorum
+
+            return describe_quorum.DescribeQuorumRequest, describe_quorum.DescribeQuorumResponse
+        case ApiKey.FETCH_SNAPSHOT:
+            from kraftlib.wire.messages import fetch_snapshot
+
+            return fetch_snapshot.FetchSnapshotRequest, fetch_snapshot.FetchSnapshotResponse
+        case ApiKey.ADD_RAFT_VOTER:
+            from kraftlib.wire.messages import raft_voters
+
+            return raft_voters.AddRaftVoterRequest, raft_voters.AddRaftVoterResponse
+        case ApiKey.REMOVE_RAFT_VOTER:
+            from kraftlib.wire.messages import raft_voters
+
+            return raft_voters.RemoveRaftVoterRequest, raft_voters.RemoveRaftVoterResponse
+        case ApiKey.UPDATE_RAFT_VOTER:
+            from kraftlib.wire.messages import raft_voters
+
+            return raft_voters.UpdateRaftVoterRequest, raft_voters.UpdateRaftVoterResponse
+        case ApiKey.ALTER_PARTITION:
+            from kraftlib.wire.messages import alter_partition
+
+            return alter_partition.AlterPartitionRequest, alter_partition.AlterPartitionResponse
+        case ApiKey.UPDATE_FEATURES:
+            from kraftlib.wire.messages import update_features
+
+            return update_features.UpdateFeaturesRequest, update_features.UpdateFeaturesResponse
+        case ApiKey.ENVELOPE:
+            from kraftlib.wire.messages import envelope
+
+            return envelope.EnvelopeRequest, envelope.EnvelopeResponse
+        case ApiKey.DESCRIBE_CLUSTER:
+            from kraftlib.wire.messages import describe_cluster
+
+            return describe_cluster.DescribeClusterRequest, describe_cluster.DescribeClusterResponse
+        case ApiKey.BROKER_REGISTRATION:
+            from kraftlib.wire.messages import broker_registration
+
+            return broker_registration.BrokerRegistrationRequest, broker_registration.BrokerRegistrationResponse
+        case ApiKey.BROKER_HEARTBEAT:
+            from kraftlib.wire.messages import broker_heartbeat
+
+            return broker_heartbeat.BrokerHeartbeatRequest, broker_heartbeat.BrokerHeartbeatResponse
+        case ApiKey.UNREGISTER_BROKER:
+            from kraftlib.wire.messages import unregister_broker
+
+            return unregister_broker.UnregisterBrokerRequest, unregister_broker.UnregisterBrokerResponse
+        case ApiKey.ALLOCATE_PRODUCER_IDS:
+            from kraftlib.wire.messages import allocate_producer_ids
+
+            return allocate_producer_ids.AllocateProducerIdsRequest, allocate_producer_ids.AllocateProducerIdsResponse
+        case ApiKey.CONTROLLER_REGISTRATION:
+            from kraftlib.wire.messages import controller_registration
+
+            return (
+                controller_registration.ControllerRegistrationRequest,
+                controller_registration.ControllerRegistrationResponse,
+            )
+        case ApiKey.ASSIGN_REPLICAS_TO_DIRS:
+            from kraftlib.wire.messages import assign_replicas_to_dirs
+
+            return (
+                assign_replicas_to_dirs.AssignReplicasToDirsRequest,
+                assign_replicas_to_dirs.AssignReplicasToDirsResponse,
+            )

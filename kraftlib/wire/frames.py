@@ -1,0 +1,226 @@
+"""Requests and responses as frames: header and body, without the four length bytes in front of them.
+
+    request    int16 api key, int16 version, int32 correlation id, int16-sized client id [, tags] | body
+    response   int32 correlation id [, tags] | body
+
+The tags are there in flexible versions; in the header of an ApiVersions response they never are, because its receiver
+does not know yet what the sender speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final
+
+import attrs
+
+from kraftlib.codec import declared
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.reader import Buffer, Reader
+from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+from kraftlib.wire.apis import ApiKey, ErrorCode, api
+from kraftlib.wire.messages.headers import RequestHeader, ResponseHeader
+
+MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
+"""Kafka's `socket.request.max.bytes`. A length beyond it is refused before anything is made for it."""
+
+_HEAD: Final = struct.Struct(">hhi")
+_CORRELATION_ID: Final = struct.Struct(">i")
+_CLIENT_ID_SIZE: Final = struct.Struct(">h")
+
+
+@attrs.frozen(kw_only=True)
+class RequestHead:
+    """What stands at the beginning of every request, of whatever API and version."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+@attrs.frozen(kw_only=True)
+class Request(RequestHead):
+    """A request, decoded."""
+
+    message: Message
+
+
+class UnknownApiError(RemoteProtocolError):
+    """The request is one, or of a version, that we do not know. `head` says which, and whom to answer.
+
+    An ApiVersions request can be answered all the same, with `refuse_api_versions`. For the others there is no answer
+    that its sender could read: close the connection.
+    """
+
+    def __init__(self, message: str, *, head: RequestHead) -> None:
+        super().__init__(message)
+        self.head = head
+
+
+# Requests -----------------------------------------------------------------------------------------
+
+
+def encode_request(message: Message, *, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Return the frame of a request.
+
+    Raises: LocalProtocolError, if this version of the message does not exist or cannot hold it.
+    """
+    flexible = version in message.flexible_versions
+    try:
+        out = bytearray(_HEAD.pack(message.api_key, version, correlation_id))
+    except struct.error:
+        raise LocalProtocolError(f"version {version} and correlation id {correlation_id} fit no header") from None
+    out += _encode_client_id(client_id)
+    if flexible:
+        out.append(0)
+    declared.write_into(out, message, version)
+    return bytes(out)
+
+
+@lru_cache(maxsize=64)
+def _encode_client_id(client_id: str | None) -> bytes:
+    if client_id is None:
+        return b"\xff\xff"
+    data = client_id.encode()
+    try:
+        return _CLIENT_ID_SIZE.pack(len(data)) + data
+    except struct.error:
+        raise LocalProtocolError(f"client id of {len(data)} bytes is too long") from None
+
+
+def decode_request_head(frame: Buffer) -> RequestHead:
+    """Return what a request says before its body, whether or not we know its API and version.
+
+    Raises: RemoteProtocolError, if the frame is too short for it.
+    """
+    return _read_head(Reader(frame))
+
+
+def _read_head(reader: Reader) -> RequestHead:
+    data = reader.read_bytes(_HEAD.size)
+    api_key, api_version, correlation_id = _HEAD.unpack(data)
+    size = reader.int16()
+    if size < -1:
+        raise RemoteProtocolError(f"client id of {size} bytes")
+    return RequestHead(
+        api_key=api_key,
+        api_version=api_version,
+        correlation_id=correlation_id,
+        client_id=None if size < 0 else reader.string(size),
+    )
+
+
+def decode_request(frame: Buffer) -> Request:
+    """Read a request. Its records, if any, are views of `frame`.
+
+    Raises: UnknownApiError, if we do not know its API or version; RemoteProtocolError, if the bytes do not follow it.
+    """
+    reader = Reader(frame)
+    head = _read_head(reader)
+    known = api(head.api_key)
+    if known is None:
+        raise UnknownApiError(f"request of unknown api key {head.api_key}", head=head)
+    if head.api_version not in known.versions:
+        raise UnknownApiError(
+            f"{known.key.name} request of version {head.api_version}, known are {known.versions}", head=head
+        )
+    if head.api_version in known.request.flexible_versions:
+        _skip_tags(reader, frame, RequestHeader, 2)
+    return Request(
+        api_key=head.api_key,
+        api_version=head.api_version,
+        correlation_id=head.correlation_id,
+        client_id=head.client_id,
+        message=declared.read(known.request, reader, head.api_version),
+    )
+
+
+# Responses ----------------------------------------------------------------------------------------
+
+
+def encode_response(message: Message, *, version: int, correlation_id: int) -> bytes:
+    """Return the frame of a response.
+
+    Raises: LocalProtocolError, if this version of the message does not exist or cannot hold it.
+    """
+    out = bytearray(_CORRELATION_ID.pack(correlation_id))
+    if _has_tags(message.api_key, version in message.flexible_versions):
+        out.append(0)
+    declared.write_into(out, message, version)
+    return bytes(out)
+
+
+def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, Message]:
+    """Read the response to a request of this API and version; return its correlation id and message.
+
+    Raises: RemoteProtocolError, if the bytes do not follow it; LocalProtocolError, if we know no such response.
+    """
+    known = api(api_key)
+    if known is None or version not in known.versions:
+        raise LocalProtocolError(f"api key {api_key} version {version} is none that we know, so we never asked it")
+    reader = Reader(frame)
+    correlation_id = reader.int32()
+    if _has_tags(api_key, version in known.response.flexible_versions):
+        _skip_tags(reader, frame, ResponseHeader, 1)
+    return correlation_id, declared.read(known.response, reader, version)
+
+
+def response_correlation_id(frame: Buffer) -> int:
+    """Return which request a response answers."""
+    return Reader(frame).int32()
+
+
+def refuse_api_versions(correlation_id: int) -> bytes:
+    """Return the answer to an ApiVersions request of a version that we do not know.
+
+    It is in version 0, and holds the versions of ApiVersions itself, with one of which the client may ask again.
+    """
+    from kraftlib.wire.messages.api_versions import ApiVersionsResponse
+
+    versions = ApiVersionsResponse.valid_versions
+    entry = ApiVersionsResponse.ApiVersion(
+        api_key=ApiKey.API_VERSIONS, min_version=versions.first, max_version=versions.last
+    )
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(entry,))
+    return encode_response(response, version=0, correlation_id=correlation_id)
+
+
+def _has_tags(api_key: int, flexible: bool) -> bool:
+    return flexible and api_key != ApiKey.API_VERSIONS
+
+
+def _skip_tags(reader: Reader, frame: Buffer, header: type[Message], version: int) -> None:
+    """Pass over the tags of a header, of which none is defined so far."""
+    if reader.position < reader.end and reader.data[reader.position] == 0:
+        reader.position += 1
+        return
+    # Rare enough to begin anew, with the codec that knows all about tags.
+    whole = Reader(frame)
+    declared.read(header, whole, version)
+    reader.position = whole.position
+
+
+# What is no Kafka at all --------------------------------------------------------------------------
+
+_HTTP: Final = tuple(
+    f"{method} ".encode() for method in "GET POST PUT HEAD DELETE OPTIONS PATCH TRACE CONNECT PRI".split()
+)
+
+
+def describe_foreign_bytes(first_bytes: bytes) -> str | None:
+    """Say what somebody speaks who begins like this, if it is another protocol that we recognise.
+
+    `first_bytes` are the first four or more of a connection. As lengths, all that is recognised exceeds 100 MiB, so
+    no frame is mistaken for it.
+    """
+    if first_bytes[:2] == b"\x16\x03":
+        return "TLS, but this port is plaintext: either give it an ssl context or connect without TLS"
+    if first_bytes[:2] == b"\x15\x03":
+        return "a TLS alert: the other side gave up a TLS handshake, and this port is plaintext"
+    if first_bytes.startswith(_HTTP) or first_bytes[:4] == b"HTTP":
+        return "HTTP, but this port speaks Kafka's protocol"
+    if first_bytes[:4] == b"SSH-":
+        return "SSH, but this port speaks Kafka's protocol"
+    return None
