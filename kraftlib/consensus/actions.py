@@ -151,9 +151,14 @@ class SubmitControl:
 
 @attrs.frozen
 class AnnounceLeader:
-    """Tell the listener: first without a leader, then with one. A leader hears of itself once all before is applied."""
+    """Tell the listener: first without a leader, then with one.
+
+    A leader hears of itself only once its listener has read everything below `epoch_start_offset`: it never starts on
+    an incomplete state.
+    """
 
     leader: LeaderAndEpoch
+    epoch_start_offset: Offset = 0
 
 
 @attrs.frozen

@@ -107,11 +107,10 @@ class SnapshotChunkWritten:
 
 @attrs.frozen
 class SnapshotInstalled:
-    """A downloaded snapshot was verified and replaced the log; these are its control records."""
+    """A downloaded snapshot was verified and replaced the log; `controls` are the control records of its header."""
 
     snapshot_id: OffsetAndEpoch
-    kraft_version: int
-    voters: Any | None
+    controls: tuple[Any, ...]
 
 
 @attrs.frozen

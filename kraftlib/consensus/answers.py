@@ -1,0 +1,174 @@
+"""Answers of every conversation, built from what this replica knows now.
+
+An answer of the one partition always names the current epoch and leader and, from the versions that have it, where the
+leader is reached: whoever asks the wrong replica learns whom to ask (rpcs.md section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset, OffsetAndEpoch
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+
+FETCH_ENDPOINTS_FROM = 17
+"""Version of Fetch from which a raft leader names endpoints, though the schema has them from 16 on (probed)."""
+
+
+def _leader_number(state: ReplicaState) -> int:
+    return -1 if state.leader_id is None else state.leader_id
+
+
+def vote(state: ReplicaState, *, error: ErrorCode, granted: bool = False, version: int) -> VoteResponse:
+    """Answer a Vote."""
+    partition = VoteResponse.PartitionData(
+        error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch, vote_granted=granted
+    )
+    topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    place = state.leader_endpoint if version >= 1 else None
+    endpoints = (
+        ()
+        if place is None
+        else (VoteResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    return VoteResponse(topics=(topic,), node_endpoints=endpoints)
+
+
+def quorum_epoch(
+    state: ReplicaState,
+    response: type[BeginQuorumEpochResponse] | type[EndQuorumEpochResponse],
+    *,
+    error: ErrorCode,
+    version: int,
+) -> BeginQuorumEpochResponse | EndQuorumEpochResponse:
+    """Answer a BeginQuorumEpoch or EndQuorumEpoch, whose answers have one shape."""
+    kind: Any = response
+    partition = kind.PartitionData(error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch)
+    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    place = state.leader_endpoint if version >= 1 else None
+    endpoints = (
+        () if place is None else (kind.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    answer: BeginQuorumEpochResponse | EndQuorumEpochResponse = kind(topics=(topic,), node_endpoints=endpoints)
+    return answer
+
+
+def fetch(
+    state: ReplicaState,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    judgement: Valid | Diverging | NeedsSnapshot | None = None,
+    version: int,
+) -> FetchResponse:
+    """Answer a Fetch; records are put in by whoever has the bytes. An error answer has no high watermark."""
+    diverging = FetchResponse.EpochEndOffset()
+    snapshot_id = FetchResponse.SnapshotId()
+    if isinstance(judgement, Diverging):
+        diverging = FetchResponse.EpochEndOffset(epoch=judgement.end.epoch, end_offset=judgement.end.offset)
+    elif isinstance(judgement, NeedsSnapshot):
+        snapshot_id = FetchResponse.SnapshotId(
+            epoch=judgement.snapshot_id.epoch, end_offset=judgement.snapshot_id.offset
+        )
+    high_watermark: Offset = -1
+    if error is ErrorCode.NONE and state.high_watermark is not None:
+        high_watermark = state.high_watermark
+    partition = FetchResponse.PartitionData(
+        error_code=error,
+        high_watermark=high_watermark,
+        last_stable_offset=-1,
+        log_start_offset=state.log.start_offset,
+        diverging_epoch=diverging,
+        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=_leader_number(state), leader_epoch=state.epoch),
+        snapshot_id=snapshot_id,
+        aborted_transactions=(),
+        records=b"",
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    place = state.leader_endpoint if version >= FETCH_ENDPOINTS_FROM else None
+    endpoints = (
+        ()
+        if place is None
+        else (FetchResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    return FetchResponse(responses=(topic,), node_endpoints=endpoints)
+
+
+def fetch_snapshot(
+    state: ReplicaState,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    snapshot_id: OffsetAndEpoch,
+    position: int = 0,
+    topic_name: str = METADATA_TOPIC,
+    version: int,
+) -> FetchSnapshotResponse:
+    """Answer a FetchSnapshot; size and bytes are put in by whoever has the file.
+
+    Errors carry *empty*, not null, records: Kafka's own answers fail on the null and reach nobody (rpcs.md section 8).
+    """
+    partition = FetchSnapshotResponse.PartitionSnapshot(
+        error_code=error,
+        snapshot_id=FetchSnapshotResponse.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+        current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(
+            leader_id=_leader_number(state), leader_epoch=state.epoch
+        ),
+        position=position,
+        unaligned_records=b"",
+    )
+    topic = FetchSnapshotResponse.TopicSnapshot(name=topic_name, partitions=(partition,))
+    place = state.leader_endpoint if version >= 1 else None
+    endpoints = (
+        ()
+        if place is None
+        else (FetchSnapshotResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    return FetchSnapshotResponse(topics=(topic,), node_endpoints=endpoints)
+
+
+def update_voter(state: ReplicaState, *, error: ErrorCode) -> UpdateRaftVoterResponse:
+    """Answer an UpdateRaftVoter, which has no partition and carries the leader beside its one error."""
+    place = state.leader_endpoint
+    return UpdateRaftVoterResponse(
+        error_code=error,
+        current_leader=UpdateRaftVoterResponse.CurrentLeader(
+            leader_id=_leader_number(state),
+            leader_epoch=state.epoch,
+            host="" if place is None else place.host,
+            port=0 if place is None else place.port,
+        ),
+    )
+
+
+TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
+    VoteRequest: lambda error: VoteResponse(error_code=error),
+    BeginQuorumEpochRequest: lambda error: BeginQuorumEpochResponse(error_code=error),
+    EndQuorumEpochRequest: lambda error: EndQuorumEpochResponse(error_code=error),
+    FetchRequest: lambda error: FetchResponse(error_code=error),
+    FetchSnapshotRequest: lambda error: FetchSnapshotResponse(error_code=error),
+    DescribeQuorumRequest: lambda error: DescribeQuorumResponse(error_code=error),
+    AddRaftVoterRequest: lambda error: AddRaftVoterResponse(error_code=error),
+    RemoveRaftVoterRequest: lambda error: RemoveRaftVoterResponse(error_code=error),
+    UpdateRaftVoterRequest: lambda error: UpdateRaftVoterResponse(error_code=error),
+}
+
+
+def top_level(request: object, error: ErrorCode) -> Any:
+    """Answer any request with a top-level error: no topics, no endpoints."""
+    return TOP_LEVEL[type(request)](error)

@@ -1,0 +1,202 @@
+"""What every conversation does alike: the checks of a receiver, sending, and the common part of every answer.
+
+The checks are Kafka's, in Kafka's order (rpcs.md sections 2 and 3). Where Kafka stops on a peer's answer we refuse it,
+leave the peer alone for a while, count and log once: no peer's answer ever stops a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.consensus import answers
+from kraftlib.consensus.actions import Action, SendRequest, SendResponse
+from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.roles import Endpoints, Leader
+from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.transitions import maybe_follow
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, Epoch, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+
+# --- receiving requests ----------------------------------------------------------------------------------------------
+
+
+def cluster_error(state: ReplicaState, cluster_id: str | None) -> ErrorCode:
+    """A request that names another cluster is refused; one that names none is served, as Kafka does."""
+    return ErrorCode.NONE if cluster_id in (None, state.cluster_id) else ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def only_partition(topics: Sequence[Any]) -> Any | None:
+    """Return the one partition of a request by topic name; None unless it is exactly the metadata partition."""
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        return None
+    partition = topics[0].partitions[0]
+    return partition if partition.partition_index == 0 else None
+
+
+def voter_only_error(state: ReplicaState, epoch: Epoch, replica_id: ReplicaId) -> ErrorCode:
+    """What only voters ask must come from an epoch that is not over, and from somebody."""
+    if epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.INVALID_REQUEST if replica_id < 0 else ErrorCode.NONE
+
+
+def leader_only_error(state: ReplicaState, epoch: Epoch) -> ErrorCode:
+    """What only a leader answers. A newer epoch is **not** adopted: the asker may be wrong about it."""
+    if epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > state.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not isinstance(state.role_state, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.BROKER_NOT_AVAILABLE if state.shutting_down else ErrorCode.NONE
+
+
+def voter_key_error(state: ReplicaState, voter_id: ReplicaId, directory_id: Any) -> ErrorCode:
+    """A request meant for one replica must have reached it: addresses are re-used, disks are replaced (KIP-853)."""
+    if voter_id < 0:
+        return ErrorCode.NONE
+    meant = ReplicaKey(voter_id, None if directory_id == ZERO_UUID else directory_id)
+    return ErrorCode.NONE if meant.matches(state.key) else ErrorCode.INVALID_VOTER_KEY
+
+
+def refuse_request(event: RequestReceived, error: ErrorCode) -> list[Action]:
+    """Answer with a top-level error: no state was changed."""
+    return [SendResponse(event.request_id, answers.top_level(event.request, error))]
+
+
+def epoch_jumps(state: ReplicaState, epoch: Epoch, source: str) -> bool:
+    """Whether `epoch` is so far ahead that taking it over would wear out the 32 bits of epochs."""
+    if epoch - state.epoch <= state.config.epoch_jump_max:
+        return False
+    state.refuse("epoch jump", f"epoch {epoch} after {state.epoch} in {source}")
+    return True
+
+
+# --- sending requests ------------------------------------------------------------------------------------------------
+
+
+def send(state: ReplicaState, destination: int, endpoint: Endpoint, request: Any) -> Action:
+    """Send a request; its answer is awaited from now on."""
+    correlation_id = state.connections.open(destination, endpoint, request, state.now_ms)
+    return SendRequest(correlation_id, destination, endpoint, request)
+
+
+def endpoint_of(state: ReplicaState, endpoints: Endpoints) -> Endpoint | None:
+    """Pick the endpoint that raft replicas use: that of our listener."""
+    return endpoints.get(state.config.listener_name.upper())
+
+
+def bootstrap_servers(state: ReplicaState) -> list[tuple[int, Endpoint]]:
+    """Where to ask for the leader: the configured servers, else the voters; never ourselves.
+
+    Kafka asks itself, too, when it stands in its own list, and learns nothing.
+    """
+    own = endpoint_of(state, state.endpoints)
+    configured = state.config.bootstrap_servers
+    if configured:
+        return [(-2 - index, place) for index, place in enumerate(configured) if place != own]
+    places = ((voter.key.id, endpoint_of(state, voter.endpoints)) for voter in state.voters.others(state.key))
+    return [(voter_id, place) for voter_id, place in places if place is not None]
+
+
+# --- receiving answers -----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What every answer says, wherever its message puts it."""
+
+    top_level_error: int
+    error: int = 0
+    epoch: Epoch = -1
+    leader_id: ReplicaId | None = None
+    endpoints: Endpoints = attrs.field(factory=dict)
+    misplaced: bool = False
+    """Not exactly the metadata partition."""
+
+
+def error_name(code: int) -> str:
+    """Return how logs name an error code, known or not."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def back_off(state: ReplicaState, outstanding: Outstanding) -> None:
+    """Leave the peer alone for a while: it failed, or what it said was of no use."""
+    state.connections.failed(outstanding.destination, state.now_ms, state.jittered_backoff_ms())
+
+
+def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -> tuple[bool, list[Action]]:
+    """Handle what all answers have in common (rpcs.md section 3); say whether the rest concerns the caller.
+
+    Where Kafka asks again at once we pause for the retry backoff, with jitter: the answer was no failure, but as long
+    as nobody knows a leader Kafka's peers ask each other thousands of times a second.
+    """
+    name = type(outstanding.request).__name__
+    if answer.top_level_error != ErrorCode.NONE or answer.misplaced:
+        what = "another partition" if answer.misplaced else error_name(answer.top_level_error)
+        log.debug("%s: %s to %d: %s", state.id_text, name, outstanding.destination, what)
+        back_off(state, outstanding)
+        return False, []
+    if answer.epoch < state.epoch or answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
+        back_off(state, outstanding)
+        return False, []
+    source = f"the answer of {outstanding.destination} to {name}"
+    if answer.epoch > state.epoch or answer.error in (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ):
+        actions = maybe_follow(state, answer.epoch, answer.leader_id, answer.endpoints, source)
+        if not actions:
+            back_off(state, outstanding)
+        return False, actions or []
+    actions = []
+    if answer.leader_id is not None and state.leader_id is None:
+        learned = maybe_follow(state, answer.epoch, answer.leader_id, answer.endpoints, source)
+        if learned is None:
+            back_off(state, outstanding)
+            return False, []
+        actions = learned
+    elif answer.leader_id is not None and answer.leader_id != state.leader_id:
+        state.refuse("two leaders", f"{source} names {answer.leader_id}, known is {state.leader_id}")
+        back_off(state, outstanding)
+        return False, []
+    if answer.error == ErrorCode.NONE:
+        state.connections.succeeded(outstanding.destination)
+        return True, actions
+    log.debug("%s: %s to %d: %s", state.id_text, name, outstanding.destination, error_name(answer.error))
+    if answer.error != ErrorCode.INVALID_VOTER_KEY:
+        back_off(state, outstanding)
+    return False, actions
+
+
+def read_partition(state: ReplicaState, response: Any, *, endpoints: Sequence[Any]) -> tuple[Answer, Any]:
+    """Read the one partition of a Vote, BeginQuorumEpoch or EndQuorumEpoch answer."""
+    if response.error_code != ErrorCode.NONE:
+        return Answer(top_level_error=response.error_code), None
+    partition = only_partition(response.topics)
+    if partition is None:
+        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
+    leader_id = None if partition.leader_id < 0 else partition.leader_id
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=partition.error_code,
+        epoch=partition.leader_epoch,
+        leader_id=leader_id,
+        endpoints=node_endpoints(state, endpoints, leader_id),
+    )
+    return answer, partition
+
+
+def node_endpoints(state: ReplicaState, endpoints: Sequence[Any], leader_id: ReplicaId | None) -> Endpoints:
+    """Read where an answer says that the leader is reached on our listener; empty if it does not say."""
+    for place in endpoints:
+        if place.node_id == leader_id and place.host and 0 < place.port < 65536:
+            return {state.config.listener_name.upper(): Endpoint(place.host, place.port)}
+    return {}

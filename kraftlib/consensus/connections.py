@@ -1,0 +1,108 @@
+"""At most one request outstanding per destination, and a response is used once (states.md section 11).
+
+A response counts only if it answers the outstanding request: a late, duplicated or foreign one finds nothing here. A
+change of role forgets everything, so that no answer to an earlier role's question is ever heard.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.types import Endpoint
+
+BACKOFF_MAX_MS: Final = 500
+"""Longest pause after failures in a row, as Kafka's reconnect backoff."""
+
+
+@attrs.frozen
+class Outstanding:
+    """A request on its way."""
+
+    correlation_id: int
+    destination: int
+    endpoint: Endpoint
+    request: Any
+    sent_ms: int
+
+
+@attrs.define(kw_only=True)
+class Connections:
+    """What is outstanding, and who is being left alone for a while."""
+
+    request_timeout_ms: int
+    _next_correlation_id: int = 0
+    _outstanding: dict[int, Outstanding] = attrs.field(factory=dict)
+    _awaiting: dict[int, int] = attrs.field(factory=dict)
+    _backing_off: dict[int, int] = attrs.field(factory=dict)
+    _failures: dict[int, int] = attrs.field(factory=dict)
+
+    def open(self, destination: int, endpoint: Endpoint, request: Any, now_ms: int) -> int:
+        """Note a request as sent; return its correlation id."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        self._outstanding[correlation_id] = Outstanding(correlation_id, destination, endpoint, request, now_ms)
+        self._awaiting[destination] = correlation_id
+        return correlation_id
+
+    def take(self, correlation_id: int) -> Outstanding | None:
+        """Return the request that this answers, once; None if none is waiting for it."""
+        outstanding = self._outstanding.pop(correlation_id, None)
+        if outstanding is not None and self._awaiting.get(outstanding.destination) == correlation_id:
+            del self._awaiting[outstanding.destination]
+        return outstanding
+
+    def back_off(self, destination: int, until_ms: int) -> None:
+        """Leave the destination alone until then."""
+        self._backing_off[destination] = max(until_ms, self._backing_off.get(destination, until_ms))
+
+    def failed(self, destination: int, now_ms: int, backoff_ms: int) -> None:
+        """Leave the destination alone for `backoff_ms`, doubled with each failure in a row, half a second at most."""
+        failures = self._failures[destination] = min(self._failures.get(destination, 0) + 1, 16)
+        self.back_off(destination, now_ms + min(backoff_ms << (failures - 1), max(backoff_ms, BACKOFF_MAX_MS)))
+
+    def succeeded(self, destination: int) -> None:
+        """An answer came: a later failure is the first in a row again."""
+        self._failures.pop(destination, None)
+
+    def retry_now(self, destination: int) -> None:
+        """Ask again at once: what failed was the connection, and a new one may be had."""
+        self._backing_off.pop(destination, None)
+
+    def is_ready(self, destination: int, now_ms: int) -> bool:
+        """Whether a request may be sent there now."""
+        if self._backing_off.get(destination, now_ms) > now_ms:
+            return False
+        return destination not in self._awaiting
+
+    def is_backing_off(self, destination: int, now_ms: int) -> bool:
+        """Whether the destination is being left alone."""
+        return self._backing_off.get(destination, now_ms) > now_ms
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing at all is outstanding."""
+        return not self._awaiting
+
+    def expire(self, now_ms: int) -> list[Outstanding]:
+        """Give up requests without an answer in time: their connections are ready again, late answers are ignored."""
+        late = [
+            request for request in self._outstanding.values() if request.sent_ms + self.request_timeout_ms <= now_ms
+        ]
+        for request in late:
+            self.take(request.correlation_id)
+        return late
+
+    def deadline_ms(self, now_ms: int) -> int | None:
+        """When the next request expires or the next destination is ready again."""
+        times = [request.sent_ms + self.request_timeout_ms for request in self._outstanding.values()]
+        times += [until for until in self._backing_off.values() if until > now_ms]
+        return min(times, default=None)
+
+    def forget(self) -> None:
+        """Forget everything: answers to what was asked before are not heard any more."""
+        self._outstanding.clear()
+        self._awaiting.clear()
+        self._backing_off.clear()
+        self._failures.clear()

@@ -1,0 +1,211 @@
+"""The core's small picture of the log: ends, epoch starts, snapshots, voters. Never a record's bytes.
+
+* `flushed_offset <= end_offset`; what is beyond the first may be lost in a crash and vouches for nothing;
+* `epoch_starts` ascends in both columns;
+* `log_version` grows with every truncation and installed snapshot: a flush that began before vouches for nothing after.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from kraftlib.consensus.voters import History, VoterSet
+from kraftlib.errors import ensure
+from kraftlib.records.batch import Batch
+from kraftlib.records.control import decode_control
+from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, Epoch, EpochStart, Offset, OffsetAndEpoch
+
+
+@attrs.frozen
+class Valid:
+    """The follower's log is a prefix of ours."""
+
+
+@attrs.frozen
+class Diverging:
+    """The follower's log leaves ours: it must truncate to the end of `end.epoch`, `end.offset` here."""
+
+    end: OffsetAndEpoch
+
+
+@attrs.frozen
+class NeedsSnapshot:
+    """The follower's position lies before our log."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.define(kw_only=True)
+class LogView:
+    """What the core knows of its own log."""
+
+    start_offset: Offset = 0
+    end_offset: Offset = 0
+    flushed_offset: Offset = 0
+    log_version: int = 0
+    epoch_starts: list[EpochStart] = attrs.field(factory=list)
+    snapshots: list[OffsetAndEpoch] = attrs.field(factory=list)
+    voters: History[VoterSet]
+    kraft_version: History[int]
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        start_offset: Offset = 0,
+        end_offset: Offset = 0,
+        epoch_starts: Sequence[EpochStart] = (),
+        snapshots: Sequence[OffsetAndEpoch] = (),
+        static_voters: VoterSet | None = None,
+    ) -> LogView:
+        """Describe a log that was just opened: all of it is durable.
+
+        Its control records are told afterwards, in order: `observe_snapshot` for the newest snapshot, then `observe`
+        for each control batch of the log.
+        """
+        return cls(
+            start_offset=start_offset,
+            end_offset=end_offset,
+            flushed_offset=end_offset,
+            epoch_starts=list(epoch_starts),
+            snapshots=sorted(snapshots),
+            voters=History(static_voters or VoterSet()),
+            kraft_version=History(0),
+        )
+
+    # --- positions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def last_epoch(self) -> Epoch:
+        """Epoch of the last record; of the snapshot at the start if the log is empty; 0 if there is neither."""
+        if self.epoch_starts:
+            return self.epoch_starts[-1].epoch
+        return next(
+            (snapshot.epoch for snapshot in reversed(self.snapshots) if snapshot.offset == self.start_offset), 0
+        )
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        """Position of the whole log, as elections compare it."""
+        return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        """Id of the newest snapshot that may be sent to others, which the bootstrap checkpoint may not."""
+        return self.snapshots[-1] if self.snapshots and self.snapshots[-1] != BOOTSTRAP_SNAPSHOT else None
+
+    @property
+    def earliest_snapshot(self) -> OffsetAndEpoch | None:
+        """Id of the oldest snapshot on disk."""
+        return self.snapshots[0] if self.snapshots else None
+
+    def end_for(self, epoch: Epoch) -> OffsetAndEpoch:
+        """Return the largest known epoch <= `epoch` and where it ends (rpcs.md section 7, `end_for`)."""
+        starts = self.epoch_starts
+        if not starts or epoch >= starts[-1].epoch:
+            result = self.end
+        elif epoch < starts[0].epoch:
+            # Everything in the log is newer: nothing of that epoch is here, so it ends where the log begins.
+            result = OffsetAndEpoch(epoch=epoch, offset=starts[0].start_offset)
+        else:
+            place = bisect.bisect_right(starts, epoch, key=lambda start: start.epoch)
+            result = OffsetAndEpoch(epoch=starts[place - 1].epoch, offset=starts[place].start_offset)
+        earliest = self.earliest_snapshot
+        if earliest is not None and result == OffsetAndEpoch(epoch=epoch, offset=earliest.offset):
+            return earliest
+        return result
+
+    def validate(self, offset: Offset, epoch: Epoch) -> Valid | Diverging | NeedsSnapshot:
+        """Judge the end of a follower's log (rpcs.md section 7, validating): the one place that decides it."""
+        if self.start_offset == 0 and offset == 0:
+            return Valid()
+        earliest, latest = self.earliest_snapshot, self.latest_snapshot
+        if (
+            earliest is not None
+            and latest is not None
+            and (
+                offset < self.start_offset
+                or (offset == self.start_offset and epoch != earliest.epoch)
+                or epoch < earliest.epoch
+            )
+        ):
+            return NeedsSnapshot(latest)
+        end = self.end_for(epoch)
+        return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def append(self, batches: Iterable[Batch]) -> None:
+        """Take note of stamped batches that are appended at the end."""
+        for batch in batches:
+            ensure(batch.base_offset == self.end_offset, f"batch at {batch.base_offset} does not continue {self.end}")
+            ensure(batch.epoch >= self.last_epoch, f"batch of epoch {batch.epoch} does not continue {self.end}")
+            self.begin_epoch(batch.epoch, batch.base_offset)
+            self.end_offset = batch.end_offset
+            if batch.is_control:
+                self.observe(batch)
+
+    def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
+        """Take note that `epoch` begins; epochs in which nothing was written disappear."""
+        if (
+            self.epoch_starts
+            and epoch == self.epoch_starts[-1].epoch
+            and start_offset >= self.epoch_starts[-1].start_offset
+        ):
+            return
+        while self.epoch_starts and (
+            self.epoch_starts[-1].epoch >= epoch or self.epoch_starts[-1].start_offset >= start_offset
+        ):
+            self.epoch_starts.pop()
+        self.epoch_starts.append(EpochStart(epoch=epoch, start_offset=start_offset))
+
+    def observe(self, batch: Batch) -> None:
+        """Read voters and kraft.version from a control batch of the log."""
+        for record in batch.records():
+            self._observe_control(record.offset, decode_control(record))
+
+    def observe_snapshot(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
+        """Read voters and kraft.version from the header of the snapshot that precedes the log."""
+        for control in controls:
+            self._observe_control(snapshot_id.offset - 1, control)
+
+    def _observe_control(self, offset: Offset, control: object) -> None:
+        if isinstance(control, VotersRecord):
+            self.voters.add(offset, VoterSet.from_record(control))
+        elif isinstance(control, KRaftVersionRecord):
+            self.kraft_version.add(offset, control.kraft_version)
+
+    def flushed(self, end_offset: Offset, log_version: int) -> None:
+        """Take note of a finished flush; one that began before a truncation vouches for nothing."""
+        if log_version == self.log_version and end_offset > self.flushed_offset:
+            ensure(end_offset <= self.end_offset, f"flushed to {end_offset} beyond the end {self.end}")
+            self.flushed_offset = end_offset
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Drop everything at or beyond `end_offset`."""
+        self.log_version += 1
+        self.end_offset = end_offset
+        self.flushed_offset = min(self.flushed_offset, end_offset)
+        while self.epoch_starts and self.epoch_starts[-1].start_offset >= end_offset:
+            self.epoch_starts.pop()
+        self.voters.truncate(end_offset)
+        self.kraft_version.truncate(end_offset)
+
+    def add_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Take note of a stored snapshot."""
+        if snapshot_id not in self.snapshots:
+            bisect.insort(self.snapshots, snapshot_id)
+
+    def install(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
+        """Begin anew at the end of a snapshot, which replaces the whole log."""
+        self.log_version += 1
+        self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
+        self.epoch_starts.clear()
+        self.snapshots = [snapshot_id]
+        self.voters.clear()
+        self.kraft_version.clear()
+        self.observe_snapshot(snapshot_id, controls)

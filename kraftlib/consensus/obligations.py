@@ -1,0 +1,156 @@
+"""What a replica owes in its role, and until when it may sleep (states.md sections 8 to 10, 12).
+
+`poll` is called after every event: whatever is due is done, a change of role included, until nothing more is due.
+Nothing depends on being polled at an exact time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kraftlib.consensus.actions import Action, ShutdownComplete
+from kraftlib.consensus.checks import back_off
+from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
+from kraftlib.consensus.reconfiguration import advance_change, maybe_update_voter
+from kraftlib.consensus.replication import expire_parked, fetch_from_leader, find_leader
+from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from kraftlib.consensus.snapshotting import fetch_chunk
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
+from kraftlib.errors import InvariantError
+from kraftlib.types import ReplicaKey
+
+TURNS_MAX: Final = 16
+"""More changes of role than this at one time are a bug: they would spin for ever."""
+
+
+def poll(state: ReplicaState) -> list[Action]:
+    """Do everything that is due now."""
+    for late in state.connections.expire(state.now_ms):
+        # Its late answer is ignored; meanwhile a bootstrap server may know a better leader.
+        back_off(state, late)
+    actions: list[Action] = []
+    for _ in range(TURNS_MAX):
+        role = state.role_state
+        actions += POLLS[type(role)](state, role)
+        if state.role_state is role:
+            return actions + _maybe_complete_shutdown(state)
+    raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
+
+
+def deadline_ms(state: ReplicaState) -> int | None:
+    """When `poll` has something to do next, if nothing happens before; None: never."""
+    role = state.role_state
+    times: list[int | None] = [state.connections.deadline_ms(state.now_ms), state.shutdown_deadline_ms]
+    if isinstance(role, Leader):
+        times += [role.begin_epoch_due_ms, role.parked_deadline_ms]
+        if len(state.voters) > 1:
+            times.append(role.check_quorum_deadline_ms)
+        if role.change is not None:
+            times.append(role.change.deadline_ms)
+    elif isinstance(role, Follower):
+        if state.is_voter:
+            times += [role.fetch_deadline_ms, None if role.updated_voter else role.update_due_ms]
+    else:
+        times.append(role.election_deadline_ms)
+    return min((time for time in times if time is not None), default=None)
+
+
+def poll_unattached(state: ReplicaState, role: Unattached) -> list[Action]:
+    """Look for a leader, and stand when the election timer has run out."""
+    if not state.is_voter:
+        role.election_deadline_ms = None
+    elif role.election_deadline_ms is None:
+        role.election_deadline_ms = state.random_election_deadline_ms()
+    if state.shutting_down:
+        return []
+    if role.election_deadline_ms is not None and state.now_ms >= role.election_deadline_ms:
+        return become_prospective(state, "election timeout")
+    return find_leader(state)
+
+
+def poll_prospective(state: ReplicaState, role: Prospective) -> list[Action]:
+    """Ask for pre-votes until the election timer runs out."""
+    if not state.is_voter:
+        return give_up_pre_vote(state, role, "no voter any more")
+    if state.now_ms >= role.election_deadline_ms and not state.shutting_down:
+        return give_up_pre_vote(state, role, "pre-vote timeout")
+    return ask_for_votes(state, role)
+
+
+def poll_candidate(state: ReplicaState, role: Candidate) -> list[Action]:
+    """Ask for votes until the election timer runs out; then ask whether another try makes sense."""
+    if not state.is_voter:
+        return become_unattached(state, state.epoch + 1, "no voter any more")
+    if state.now_ms >= role.election_deadline_ms and not state.shutting_down:
+        return become_prospective(state, "election timeout")
+    return ask_for_votes(state, role)
+
+
+def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
+    """Fetch; stand when the leader has not been heard of for too long."""
+    if state.shutting_down:
+        return []
+    if state.is_voter and state.now_ms >= role.fetch_deadline_ms:
+        return become_prospective(state, "the leader is dead" if role.lost_connection else "fetch timeout")
+    update = maybe_update_voter(state, role)
+    if update:
+        return update
+    if role.download is not None:
+        return fetch_chunk(state, role, role.download)
+    return fetch_from_leader(state, role)
+
+
+def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
+    """Introduce ourselves, answer who has waited long enough, give up where a leader must (states.md section 10)."""
+    reason = _reason_to_resign(state, role)
+    if reason is not None:
+        return become_resigned(state, reason, preferred_successors(role))
+    actions = advance_change(state, role)
+    if state.now_ms >= role.begin_epoch_due_ms:
+        actions += begin_quorum_epoch(state, role)
+    return actions + expire_parked(state, role)
+
+
+def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
+    if state.shutting_down and len(state.voters) > 1:
+        return "shutting down"
+    if role.resign_requested:
+        return "asked to resign"
+    if state.now_ms >= role.check_quorum_deadline_ms and (len(state.voters) > 1 or not state.is_voter):
+        return "no majority fetches"
+    return None
+
+
+def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:
+    """The remote voters, the most caught-up first."""
+    ranked = sorted(role.progress.values(), key=lambda progress: (-progress.end_offset, progress.key.id))
+    return tuple(progress.key for progress in ranked)
+
+
+def poll_resigned(state: ReplicaState, role: Resigned) -> list[Action]:
+    """Tell the voters; leave the epoch when the election timer runs out."""
+    if state.now_ms >= role.election_deadline_ms and not state.shutting_down:
+        return become_unattached(state, state.epoch + 1, "election timeout after resigning")
+    return end_quorum_epoch(state, role)
+
+
+def _maybe_complete_shutdown(state: ReplicaState) -> list[Action]:
+    """A graceful end is reached when somebody else leads, or nobody else could, or time is up."""
+    if state.shutdown_deadline_ms is None:
+        return []
+    alone = not state.is_voter or len(state.voters) == 1
+    if alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms:
+        return [ShutdownComplete()]
+    return []
+
+
+POLLS: Final[dict[type, Callable[[ReplicaState, Any], list[Action]]]] = {
+    Unattached: poll_unattached,
+    Prospective: poll_prospective,
+    Candidate: poll_candidate,
+    Follower: poll_follower,
+    Leader: poll_leader,
+    Resigned: poll_resigned,
+}

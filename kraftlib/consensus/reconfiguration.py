@@ -1,0 +1,322 @@
+"""The conversation of membership: Add, Remove and UpdateRaftVoter, both sides of each (KIP-853).
+
+One voter at a time, and never before this leader has committed a record of its own epoch: then any two majorities of
+neighbouring voter sets share a voter. A new set counts from the moment it is appended. See reconfiguration.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftlib.consensus import answers
+from kraftlib.consensus.actions import Action, SendResponse, SubmitControl
+from kraftlib.consensus.checks import (
+    Answer,
+    back_off,
+    cluster_error,
+    common_part,
+    endpoint_of,
+    leader_only_error,
+    send,
+)
+from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.contact import note_contact
+from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.roles import Endpoints, Follower, Leader, VoterChange
+from kraftlib.consensus.state import ReplicaState, listener_endpoints
+from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.types import ZERO_UUID, Endpoint, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+
+RECENTLY_FETCHED_MS = 3_600_000
+"""A replica that is to be added must have fetched within this time, and have been caught up once."""
+
+KRAFT_VERSION_FEATURE = "kraft.version"
+LISTENERS_MAX = 16
+HOST_MAX = 255
+
+# --- the leader's side: Add and Remove -------------------------------------------------------------------------------
+
+
+def _reply(event: RequestReceived, error: ErrorCode, message: str | None = None) -> list[Action]:
+    kind: Any = AddRaftVoterResponse if isinstance(event.request, AddRaftVoterRequest) else RemoveRaftVoterResponse
+    return [SendResponse(event.request_id, kind(error_code=error, error_message=message))]
+
+
+def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None]:
+    """The preconditions that all voter changes share, in Kafka's order (reconfiguration.md section 3)."""
+    role = state.role_state
+    if not isinstance(role, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+    if role.change is not None:
+        return ErrorCode.REQUEST_TIMED_OUT, "another voter change is under way; try again"
+    if state.high_watermark is None:
+        return ErrorCode.REQUEST_TIMED_OUT, "this leader has committed nothing in its epoch yet; try again"
+    if state.log.kraft_version.latest < 1:
+        return (
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Cluster doesn't support {verb} voter because the {KRAFT_VERSION_FEATURE} feature is 0",
+        )
+    offset = state.log.voters.latest_offset
+    if offset is None or offset >= state.high_watermark:
+        return ErrorCode.REQUEST_TIMED_OUT, f"the voter set at offset {offset} is not committed yet; try again"
+    return ErrorCode.NONE, None
+
+
+def handle_add_voter(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    """Begin to add a voter: ask it first which kraft.versions it supports."""
+    request: AddRaftVoterRequest = event.request
+    error = cluster_error(state, request.cluster_id)
+    if error is ErrorCode.NONE:
+        error = leader_only_error(state, state.epoch)
+    if error is not ErrorCode.NONE:
+        return _reply(event, error)
+    endpoints = read_listeners(request.listeners)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        return _reply(event, ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+    place = endpoint_of(state, endpoints or {})
+    if endpoints is None or place is None:
+        name = state.config.listener_name
+        return _reply(event, ErrorCode.INVALID_REQUEST, f"the new voter needs an endpoint for the listener {name}")
+    error, message = _change_error(state, "adding")
+    if error is not ErrorCode.NONE:
+        return _reply(event, error, message)
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if state.voters.get(key.id) is not None:
+        return _reply(event, ErrorCode.DUPLICATE_VOTER, f"id {key.id} is a voter of {state.voters} already")
+    if not state.connections.is_ready(key.id, state.now_ms):
+        return _reply(event, ErrorCode.REQUEST_TIMED_OUT, f"new voter {key} is not ready to receive requests")
+    role = state.role_state
+    if isinstance(role, Leader):
+        deadline_ms = state.now_ms + state.config.request_timeout_ms
+        role.change = VoterChange(
+            request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms
+        )
+    probe = ApiVersionsRequest(client_software_name="kraftlib", client_software_version="1")
+    return [send(state, key.id, place, probe)]
+
+
+def read_listeners(listeners: tuple[Any, ...]) -> Endpoints | None:
+    """Read the endpoints of a voter; None if there are too many or one is impossible (reliability 5.20)."""
+    places = {place.name.upper(): Endpoint(place.host, place.port) for place in listeners}
+    plausible = all(0 < len(place.host) <= HOST_MAX and 0 < place.port < 65536 for place in places.values())
+    return places if plausible and len(listeners) <= LISTENERS_MAX else None
+
+
+def handle_probe_response(state: ReplicaState, outstanding: Outstanding, response: ApiVersionsResponse) -> list[Action]:
+    """The new voter has said what it supports: submit the voter set with it, if it is caught up."""
+    role = state.role_state
+    if not isinstance(role, Leader) or role.change is None or role.change.wanted is not None:
+        return []
+    change = role.change
+    request: AddRaftVoterRequest = change.request
+    if outstanding.destination != change.voter_id:
+        return []
+    if response.error_code != ErrorCode.NONE:
+        return handle_probe_failed(state, outstanding)
+    feature = next((row for row in response.supported_features if row.name == KRAFT_VERSION_FEATURE), None)
+    kraft_version = state.log.kraft_version.latest
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if feature is None or not feature.min_version <= kraft_version <= feature.max_version:
+        text = f"voter {key} does not support {KRAFT_VERSION_FEATURE} {kraft_version}"
+        return _finish(role, ErrorCode.INVALID_REQUEST, text)
+    progress = role.observers.get(key)
+    fetched_ms = progress.last_fetch_ms if progress is not None else None
+    if (
+        progress is None
+        or progress.last_caught_up_ms is None
+        or fetched_ms is None
+        or fetched_ms < state.now_ms - RECENTLY_FETCHED_MS
+    ):
+        return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {key} is not caught up yet; try again")
+    voter = Voter(
+        key=key,
+        endpoints=read_listeners(request.listeners) or {},
+        min_kraft_version=feature.min_version,
+        max_kraft_version=feature.max_version,
+    )
+    change.wanted = state.voters.with_voter(voter)
+    return [SubmitControl((change.wanted.to_record(),))]
+
+
+def handle_probe_failed(state: ReplicaState, outstanding: Outstanding) -> list[Action]:
+    """The new voter does not answer."""
+    back_off(state, outstanding)
+    role = state.role_state
+    if not isinstance(role, Leader) or role.change is None or role.change.voter_id != outstanding.destination:
+        return []
+    return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {outstanding.destination} does not answer; try again")
+
+
+def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    """Remove a voter, ourselves included: it does not count from the append on."""
+    request: RemoveRaftVoterRequest = event.request
+    error = cluster_error(state, request.cluster_id)
+    if error is ErrorCode.NONE:
+        error = leader_only_error(state, state.epoch)
+    if error is not ErrorCode.NONE:
+        return _reply(event, error)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        return _reply(event, ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
+    error, message = _change_error(state, "removing")
+    if error is not ErrorCode.NONE:
+        return _reply(event, error, message)
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if key not in state.voters or len(state.voters) == 1:
+        return _reply(
+            event, ErrorCode.VOTER_NOT_FOUND, f"{key} is not one of the voters {state.voters}, or the only one"
+        )
+    role = state.role_state
+    wanted = state.voters.without(key)
+    if isinstance(role, Leader):
+        deadline_ms = state.now_ms + state.config.request_timeout_ms
+        role.change = VoterChange(
+            request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms, wanted=wanted
+        )
+    return [SubmitControl((wanted.to_record(),))]
+
+
+def _finish(role: Leader, error: ErrorCode, message: str | None = None) -> list[Action]:
+    change, role.change = role.change, None
+    if change is None or change.request_id is None:
+        return []
+    kind: Any = AddRaftVoterResponse if isinstance(change.request, AddRaftVoterRequest) else RemoveRaftVoterResponse
+    return [SendResponse(change.request_id, kind(error_code=error, error_message=message))]
+
+
+def advance_change(state: ReplicaState, role: Leader) -> list[Action]:
+    """Follow the change through append and commit; a timeout answers the asker, and the record may still commit.
+
+    A leader that has committed its own removal resigns.
+    """
+    committed = state.high_watermark is not None and (state.log.voters.latest_offset or 0) < state.high_watermark
+    if committed and not state.is_voter:
+        role.resign_requested = True
+    change = role.change
+    if change is None:
+        return []
+    if change.offset is None and change.wanted is not None and state.voters == change.wanted:
+        change.offset = state.log.voters.latest_offset
+    if change.offset is not None and state.high_watermark is not None and state.high_watermark > change.offset:
+        return _finish(role, ErrorCode.NONE)
+    if state.now_ms >= change.deadline_ms:
+        return _finish(role, ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet; it may still be")
+    acknowledges_append = isinstance(change.request, AddRaftVoterRequest) and not change.request.ack_when_committed
+    if change.offset is not None and acknowledges_append and change.request_id is not None:
+        request_id, change.request_id = change.request_id, None
+        return [SendResponse(request_id, AddRaftVoterResponse(error_code=ErrorCode.NONE, error_message=None))]
+    return []
+
+
+# --- the leader's side: Update ---------------------------------------------------------------------------------------
+
+
+def handle_update_voter(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    """A voter says where it is reached now and what it supports."""
+    error, actions = _update(state, event.request)
+    return [*actions, SendResponse(event.request_id, answers.update_voter(state, error=error))]
+
+
+def _update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tuple[ErrorCode, list[Action]]:
+    error = cluster_error(state, request.cluster_id)
+    if error is ErrorCode.NONE:
+        error = leader_only_error(state, request.current_leader_epoch)
+    role = state.role_state
+    if error is not ErrorCode.NONE or not isinstance(role, Leader):
+        return error, []
+    versions = request.kraft_version_feature
+    low, high = versions.min_supported_version, versions.max_supported_version
+    endpoints = read_listeners(request.listeners)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID or not 0 <= low <= high:
+        return ErrorCode.INVALID_REQUEST, []
+    if endpoints is None or endpoint_of(state, endpoints) is None:
+        return ErrorCode.INVALID_REQUEST, []
+    if role.change is not None or state.high_watermark is None:
+        return ErrorCode.REQUEST_TIMED_OUT, []
+    kraft_version = state.log.kraft_version.latest
+    offset = state.log.voters.latest_offset
+    if kraft_version >= 1 and (offset is None or offset >= state.high_watermark):
+        return ErrorCode.REQUEST_TIMED_OUT, []
+    if not low <= kraft_version <= high:
+        return ErrorCode.INVALID_REQUEST, []
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if key not in state.voters:
+        return ErrorCode.VOTER_NOT_FOUND, []
+    note_contact(state, role, key)
+    voter = Voter(key=key, endpoints=endpoints, min_kraft_version=low, max_kraft_version=high)
+    if kraft_version == 0:
+        role.reported[key.id] = voter
+        return ErrorCode.NONE, []
+    wanted: VoterSet = state.voters.with_voter(voter)
+    return ErrorCode.NONE, [] if wanted == state.voters else [SubmitControl((wanted.to_record(),))]
+
+
+# --- the voter's side: Update ----------------------------------------------------------------------------------------
+
+
+def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
+    """Tell the leader where we are reached and what we support, if the voter set does not say so."""
+    if not state.is_voter or role.updated_voter or state.now_ms < role.update_due_ms:
+        return []
+    place = endpoint_of(state, role.leader_endpoints)
+    if place is None or not state.connections.is_ready(role.leader_id, state.now_ms):
+        return []
+    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:
+        return []
+    request = UpdateRaftVoterRequest(
+        cluster_id=state.cluster_id,
+        current_leader_epoch=state.epoch,
+        voter_id=state.key.id,
+        voter_directory_id=state.key.directory_id or ZERO_UUID,
+        listeners=tuple(
+            UpdateRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
+            for name, own in state.endpoints.items()
+        ),
+        kraft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
+            min_supported_version=0, max_supported_version=KRAFT_VERSION_MAX
+        ),
+    )
+    return [send(state, role.leader_id, place, request)]
+
+
+def handle_update_response(
+    state: ReplicaState, outstanding: Outstanding, response: UpdateRaftVoterResponse
+) -> list[Action]:
+    """The leader knows of us now, or cannot; either way we have heard from it."""
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        return handle_update_unsupported(state)
+    leader = response.current_leader
+    place = Endpoint(leader.host, leader.port) if leader.host and 0 < leader.port < 65536 else None
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=response.error_code,
+        epoch=leader.leader_epoch,
+        leader_id=None if leader.leader_id < 0 else leader.leader_id,
+        endpoints=listener_endpoints(place, state.config.listener_name),
+    )
+    concerns_us, actions = common_part(state, outstanding, answer)
+    return [*actions, *(_updated(state) if concerns_us else [])]
+
+
+def handle_update_unsupported(state: ReplicaState) -> list[Action]:
+    """A leader from before 4.1 keeps no such table, and needs none."""
+    return _updated(state)
+
+
+def _updated(state: ReplicaState) -> list[Action]:
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.updated_voter = state.log.kraft_version.latest == 0
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    return []

@@ -1,0 +1,351 @@
+"""The core's one door: `Replica.handle(event, now_ms)` returns what must now be done, in order.
+
+Handlers are chosen by the class of the event, and for requests and answers by the class of the message: the table below
+is the table of contents of this package.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus import election as elections
+from kraftlib.consensus import obligations, reconfiguration, replication, snapshotting
+from kraftlib.consensus.actions import Action, SendResponse
+from kraftlib.consensus.checks import back_off
+from kraftlib.consensus.connections import Connections, Outstanding
+from kraftlib.consensus.describe import handle_describe_quorum
+from kraftlib.consensus.events import (
+    ConnectionLost,
+    Event,
+    Failure,
+    Flushed,
+    LogTruncated,
+    RecordsSubmitted,
+    RequestFailed,
+    RequestReceived,
+    ResignRequested,
+    ResponseReceived,
+    ShutdownRequested,
+    SnapshotChunkWritten,
+    SnapshotCreated,
+    SnapshotInstalled,
+    SnapshotRefused,
+    TimeoutReached,
+)
+from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.roles import Leader, Role, Unattached
+from kraftlib.consensus.start import start
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import ConfigError, ensure
+from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
+from kraftlib.wire.messages.vote import VoteRequest
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaProgress:
+    """How far one replica is, as its leader sees it. Times are of the clock that the core is told."""
+
+    key: ReplicaKey
+    end_offset: Offset
+    last_fetch_ms: int | None
+    last_caught_up_ms: int | None
+
+
+@attrs.frozen(kw_only=True)
+class QuorumStatus:
+    """What this replica knows of itself and its quorum, at one moment."""
+
+    key: ReplicaKey
+    cluster_id: str
+    role: Role
+    is_voter: bool
+    epoch: Epoch
+    leader_id: ReplicaId | None
+    voted_key: ReplicaKey | None
+    high_watermark: Offset | None
+    log_start_offset: Offset
+    log_end_offset: Offset
+    log_end_epoch: Epoch
+    flushed_offset: Offset
+    kraft_version: int
+    voters: VoterSet
+    voter_progress: tuple[ReplicaProgress, ...] = ()
+    """Of the remote voters; only a leader knows."""
+    observer_progress: tuple[ReplicaProgress, ...] = ()
+    voter_change_pending: bool = False
+    refused: Mapping[str, int] = attrs.field(factory=dict)
+    """How often what a peer sent was refused, by reason."""
+
+
+class Replica:
+    """One replica's consensus: told what happened and what time it is, it says what to do.
+
+    It touches no clock, file, socket or thread; chance comes from `random` alone. `wall_offset_ms` (wall clock minus
+    the clock of `now_ms`) is for the timestamps in control records and may be corrected at any time.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        *,
+        key: ReplicaKey,
+        cluster_id: str,
+        log: LogView,
+        election: ElectionState | None,
+        random: random.Random,
+        endpoints: Mapping[str, Endpoint],
+        wall_offset_ms: int = 0,
+    ) -> None:
+        if key.directory_id == ZERO_UUID:
+            raise ConfigError("the directory id of a replica cannot be all zero")
+        self._recorded = election or ElectionState()
+        self._state = ReplicaState(
+            config=config,
+            key=key,
+            cluster_id=cluster_id,
+            endpoints={name.upper(): place for name, place in endpoints.items()},
+            log=log,
+            random=random,
+            connections=Connections(request_timeout_ms=config.request_timeout_ms),
+            role_state=Unattached(),
+            epoch=self._recorded.epoch,
+            persisted=self._recorded,
+            committed_offset=max([log.start_offset, *(snapshot.offset for snapshot in log.snapshots)]),
+            wall_offset_ms=wall_offset_ms,
+        )
+        self._started = False
+
+    # --- the door ----------------------------------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> list[Action]:
+        """Enter the role that the durable state asks for. Called once, before any event."""
+        ensure(not self._started, "a replica starts once")
+        self._started = True
+        self._state.now_ms = now_ms
+        return start(self._state, self._recorded) + obligations.poll(self._state)
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        """Take note of `event`, then do whatever is due at `now_ms`."""
+        state = self._state
+        state.now_ms = max(now_ms, state.now_ms)
+        actions = EVENTS[type(event)](state, event)
+        return actions + obligations.poll(state)
+
+    def deadline_ms(self) -> int | None:
+        """When a TimeoutReached is due, if nothing happens before; None: never."""
+        return obligations.deadline_ms(self._state)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def wall_offset_ms(self) -> int:
+        """Wall clock minus the clock of `now_ms`, in ms."""
+        return self._state.wall_offset_ms
+
+    @wall_offset_ms.setter
+    def wall_offset_ms(self, offset_ms: int) -> None:
+        self._state.wall_offset_ms = offset_ms
+
+    @property
+    def state(self) -> ReplicaState:
+        """The memory of the core, for checkers and scripts to read; nobody else changes it."""
+        return self._state
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Who this replica is."""
+        return self._state.key
+
+    @property
+    def role(self) -> Role:
+        """What it does in its epoch."""
+        return self._state.role
+
+    @property
+    def epoch(self) -> Epoch:
+        """Its epoch."""
+        return self._state.epoch
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The leader that it knows."""
+        return self._state.leader_and_epoch
+
+    @property
+    def leader_endpoints(self) -> Mapping[str, Endpoint]:
+        """Where the leader is reached, by listener name."""
+        return self._state.leader_endpoints
+
+    @property
+    def high_watermark(self) -> Offset | None:
+        """One past the last record that it knows to be committed."""
+        return self._state.high_watermark
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force."""
+        return self._state.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized kraft.version."""
+        return self._state.log.kraft_version.latest
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether it counts for majorities."""
+        return self._state.is_voter
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether draining the accumulator now would move anything."""
+        return replication.wants_records(self._state)
+
+    def status(self) -> QuorumStatus:
+        """Return a picture of this moment."""
+        state = self._state
+        role = state.role_state
+
+        def rows(table: Any) -> tuple[ReplicaProgress, ...]:
+            return tuple(
+                ReplicaProgress(
+                    key=progress.key,
+                    end_offset=progress.end_offset,
+                    last_fetch_ms=progress.last_fetch_ms,
+                    last_caught_up_ms=progress.last_caught_up_ms,
+                )
+                for progress in table.values()
+            )
+
+        return QuorumStatus(
+            key=state.key,
+            cluster_id=state.cluster_id,
+            role=state.role,
+            is_voter=state.is_voter,
+            epoch=state.epoch,
+            leader_id=state.leader_and_epoch.leader_id,
+            voted_key=state.election.voted_key,
+            high_watermark=state.high_watermark,
+            log_start_offset=state.log.start_offset,
+            log_end_offset=state.log.end_offset,
+            log_end_epoch=state.log.last_epoch,
+            flushed_offset=state.log.flushed_offset,
+            kraft_version=state.log.kraft_version.latest,
+            voters=state.voters,
+            voter_progress=rows(role.progress) if isinstance(role, Leader) else (),
+            observer_progress=rows(role.observers) if isinstance(role, Leader) else (),
+            voter_change_pending=isinstance(role, Leader) and role.change is not None,
+            refused=dict(state.refused),
+        )
+
+
+# --- one handler per event -------------------------------------------------------------------------------------------
+
+
+def _request_received(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    handler = REQUESTS.get(type(event.request))
+    if handler is None:
+        state.refuse("foreign request", type(event.request).__name__)
+        return [SendResponse(event.request_id, None)]
+    return handler(state, event)
+
+
+def _response_received(state: ReplicaState, event: ResponseReceived) -> list[Action]:
+    outstanding = state.connections.take(event.correlation_id)
+    if outstanding is None:
+        return []
+    return RESPONSES[type(outstanding.request)](state, outstanding, event.response)
+
+
+def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
+    outstanding = state.connections.take(event.correlation_id)
+    if outstanding is None:
+        return []
+    unsupported = event.failure is Failure.UNSUPPORTED_VERSION
+    if unsupported and isinstance(outstanding.request, VoteRequest):
+        return elections.handle_vote_unsupported(state, outstanding)
+    if isinstance(outstanding.request, ApiVersionsRequest):
+        return reconfiguration.handle_probe_failed(state, outstanding)
+    if unsupported and isinstance(outstanding.request, UpdateRaftVoterRequest):
+        return reconfiguration.handle_update_unsupported(state)
+    back_off(state, outstanding)
+    return []
+
+
+def _flushed(state: ReplicaState, event: Flushed) -> list[Action]:
+    state.log.flushed(event.end_offset, event.log_version)
+    role = state.role_state
+    return replication.update_high_watermark(state, role) if isinstance(role, Leader) else []
+
+
+def _timeout_reached(state: ReplicaState, event: TimeoutReached) -> list[Action]:
+    return []
+
+
+def _resign_requested(state: ReplicaState, event: ResignRequested) -> list[Action]:
+    role = state.role_state
+    if isinstance(role, Leader) and event.epoch == state.epoch:
+        role.resign_requested = True
+    return []
+
+
+def _shutdown_requested(state: ReplicaState, event: ShutdownRequested) -> list[Action]:
+    state.shutdown_deadline_ms = state.now_ms + event.timeout_ms
+    return []
+
+
+EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
+    RequestReceived: _request_received,
+    ResponseReceived: _response_received,
+    RequestFailed: _request_failed,
+    ConnectionLost: replication.handle_connection_lost,
+    RecordsSubmitted: replication.handle_records,
+    Flushed: _flushed,
+    LogTruncated: replication.handle_truncated,
+    TimeoutReached: _timeout_reached,
+    SnapshotCreated: snapshotting.handle_snapshot_created,
+    SnapshotChunkWritten: snapshotting.handle_chunk_written,
+    SnapshotInstalled: snapshotting.handle_snapshot_installed,
+    SnapshotRefused: snapshotting.handle_snapshot_refused,
+    ResignRequested: _resign_requested,
+    ShutdownRequested: _shutdown_requested,
+}
+
+REQUESTS: Final[Mapping[type, Callable[[ReplicaState, RequestReceived], list[Action]]]] = {
+    VoteRequest: elections.handle_vote,
+    BeginQuorumEpochRequest: elections.handle_begin_quorum_epoch,
+    EndQuorumEpochRequest: elections.handle_end_quorum_epoch,
+    FetchRequest: replication.handle_fetch,
+    FetchSnapshotRequest: snapshotting.handle_fetch_snapshot,
+    DescribeQuorumRequest: handle_describe_quorum,
+    AddRaftVoterRequest: reconfiguration.handle_add_voter,
+    RemoveRaftVoterRequest: reconfiguration.handle_remove_voter,
+    UpdateRaftVoterRequest: reconfiguration.handle_update_voter,
+}
+
+RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[Action]]]] = {
+    VoteRequest: elections.handle_vote_response,
+    BeginQuorumEpochRequest: elections.handle_begin_response,
+    EndQuorumEpochRequest: elections.handle_end_response,
+    FetchRequest: replication.handle_fetch_response,
+    FetchSnapshotRequest: snapshotting.handle_fetch_snapshot_response,
+    ApiVersionsRequest: reconfiguration.handle_probe_response,
+    UpdateRaftVoterRequest: reconfiguration.handle_update_response,
+}

@@ -1,0 +1,465 @@
+"""The conversation of replication: Fetch, both sides, and the high watermark that follows from it.
+
+A follower asks for what comes after its log; that very question tells the leader that everything before is flushed
+there. It is replication, discovery of the leader, its sign of life and the acknowledgement in one (KIP-595, Fetch).
+
+    leader    append -> answer parked Fetches with the bytes -> flush; a majority's offsets -> high watermark
+    follower  check epoch, offsets, checksums -> append -> flush -> next Fetch; high watermark from the answer
+"""
+
+from __future__ import annotations
+
+from kraftlib.consensus import answers
+from kraftlib.consensus.actions import (
+    Action,
+    AdvanceHighWatermark,
+    AppendToLog,
+    FlushLog,
+    SendRecords,
+    SendResponse,
+    TruncateLog,
+)
+from kraftlib.consensus.checks import (
+    Answer,
+    back_off,
+    bootstrap_servers,
+    cluster_error,
+    common_part,
+    endpoint_of,
+    leader_only_error,
+    node_endpoints,
+    refuse_request,
+    send,
+)
+from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.contact import note_contact
+from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
+from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
+from kraftlib.consensus.quorum import majority_offset
+from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress
+from kraftlib.consensus.snapshotting import begin_download
+from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import KraftError, ensure
+from kraftlib.records.batch import Batch, read_batch
+from kraftlib.records.control import decode_control
+from kraftlib.records.control_messages import VotersRecord
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+
+HIGH_WATERMARK_NEWS_DELAY_MS = 2
+"""How long an answer that would only tell a new high watermark (KIP-1166) waits for records to go with it.
+
+A caller that appends again as soon as its last record is committed then finds the followers' Fetches parked instead of
+on their way: one round trip per commit instead of two.
+"""
+
+MAX_BYTES_LIMIT = 8 * 1024 * 1024
+"""Never more than this in one answer, whatever is asked for, but always one batch."""
+
+FETCH_SERVED_FROM = 13
+"""Below, the topic comes by name and Kafka's leader finds no topic id (rpcs.md section 7)."""
+
+
+# --- the leader's side -----------------------------------------------------------------------------------------------
+
+
+def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    """Answer a Fetch: with records, a divergence, a snapshot or an error at once; with nothing only after a while."""
+    request: FetchRequest = event.request
+    error = cluster_error(state, request.cluster_id)
+    if error is not ErrorCode.NONE:
+        return refuse_request(event, error)
+    if (
+        event.version < FETCH_SERVED_FROM
+        or len(request.topics) != 1
+        or request.topics[0].topic_id != METADATA_TOPIC_ID
+        or len(request.topics[0].partitions) != 1
+        or request.topics[0].partitions[0].partition != 0
+    ):
+        return refuse_request(event, ErrorCode.INVALID_REQUEST)
+    partition = request.topics[0].partitions[0]
+    if request.max_wait_ms < 0 or partition.fetch_offset < 0 or partition.last_fetched_epoch < 0:
+        return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
+    if partition.last_fetched_epoch > partition.current_leader_epoch:
+        return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
+    error = leader_only_error(state, partition.current_leader_epoch)
+    role = state.role_state
+    if error is not ErrorCode.NONE or not isinstance(role, Leader):
+        return _fetch_error(state, event, error)
+    fetcher = _fetcher(request, partition)
+    if fetcher is not None and fetcher.id == state.key.id:
+        return _fetch_error(state, event, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    judgement = judge_fetch(state, partition.fetch_offset, partition.last_fetched_epoch)
+    if not isinstance(judgement, Valid):
+        response = answers.fetch(state, judgement=judgement, version=event.version)
+        return [SendResponse(event.request_id, response)]
+    actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
+    if not isinstance(state.role_state, Leader):
+        return [*actions, *_fetch_error(state, event, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    if partition.fetch_offset < state.log.end_offset:
+        return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
+    if request.max_wait_ms == 0:
+        return [*actions, SendResponse(event.request_id, answers.fetch(state, version=event.version))]
+    has_news = state.high_watermark is not None and partition.high_watermark < state.high_watermark
+    wait_ms = min(request.max_wait_ms, HIGH_WATERMARK_NEWS_DELAY_MS if has_news else request.max_wait_ms)
+    _park(
+        role,
+        ParkedFetch(
+            request_id=event.request_id,
+            request=request,
+            version=event.version,
+            fetch_offset=partition.fetch_offset,
+            deadline_ms=state.now_ms + wait_ms,
+            by_voter=fetcher is not None and fetcher in state.voters,
+        ),
+    )
+    return actions
+
+
+def _fetcher(request: FetchRequest, partition: FetchRequest.FetchPartition) -> ReplicaKey | None:
+    """Who fetches; None for a tool that does not say, which is served and not tracked."""
+    replica_id = max(request.replica_id, request.replica_state.replica_id)
+    if replica_id < 0:
+        return None
+    directory_id = partition.replica_directory_id
+    return ReplicaKey(replica_id, None if directory_id == ZERO_UUID else directory_id)
+
+
+def _fetch_error(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> list[Action]:
+    return [SendResponse(event.request_id, answers.fetch(state, error=error, version=event.version))]
+
+
+def _send_records(
+    state: ReplicaState, request_id: int, request: FetchRequest, version: int, fetch_offset: Offset
+) -> SendRecords:
+    max_bytes = min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)
+    return SendRecords(request_id, answers.fetch(state, version=version), fetch_offset, max_bytes)
+
+
+def judge_fetch(state: ReplicaState, offset: Offset, epoch: int) -> Valid | Diverging | NeedsSnapshot:
+    """Judge where a follower stands. An empty one starts from the snapshot even where the log reaches back to 0."""
+    latest = state.log.latest_snapshot
+    if offset == 0 and latest is not None:
+        return NeedsSnapshot(latest)
+    return state.log.validate(offset, epoch)
+
+
+def _park(role: Leader, parked: ParkedFetch) -> None:
+    role.parked[parked.request_id] = parked
+    if role.parked_deadline_ms is None or parked.deadline_ms < role.parked_deadline_ms:
+        role.parked_deadline_ms = parked.deadline_ms
+
+
+def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
+    """Answer the Fetches that wait below the new end, before our own flush: until Flushed says otherwise, our copy does
+    not count towards the majority (Raft thesis, 10.2.1)."""
+    if not role.parked:
+        return []
+    ready = [parked for parked in role.parked.values() if parked.fetch_offset < state.log.end_offset]
+    for parked in ready:
+        del role.parked[parked.request_id]
+    return [
+        _send_records(state, parked.request_id, parked.request, parked.version, parked.fetch_offset) for parked in ready
+    ]
+
+
+def expire_parked(state: ReplicaState, role: Leader) -> list[Action]:
+    """Answer the Fetches whose time is up: without records, but with the high watermark of now."""
+    if role.parked_deadline_ms is None or state.now_ms < role.parked_deadline_ms:
+        return []
+    late = [parked for parked in role.parked.values() if parked.deadline_ms <= state.now_ms]
+    for parked in late:
+        del role.parked[parked.request_id]
+    role.parked_deadline_ms = min((parked.deadline_ms for parked in role.parked.values()), default=None)
+    return [SendResponse(parked.request_id, answers.fetch(state, version=parked.version)) for parked in late]
+
+
+def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: Offset) -> list[Action]:
+    """A valid Fetch at `offset`: everything below is flushed at that replica."""
+    if key in state.voters:
+        progress = role.progress.get(key.id)
+        ensure(progress is not None, f"voter {key} has no progress")
+        if progress is None:
+            return []
+        if offset < progress.end_offset:
+            log.warning("%s: voter %s fetches from %d after %d", state.id_text, key, offset, progress.end_offset)
+        moved = offset != progress.end_offset
+        progress.fetched(offset, state.log.end_offset, state.now_ms)
+        note_contact(state, role, key)
+        return update_high_watermark(state, role) if moved else []
+    observer = role.observers.get(key)
+    if observer is None:
+        observer = role.observers[key] = Progress(key=key)
+    observer.fetched(offset, state.log.end_offset, state.now_ms)
+    return []
+
+
+def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
+    """Advance to what a majority has flushed, our own copy included once it is flushed.
+
+    Only beyond the start of the own epoch: a record of an older one is committed by the first of ours (Raft, figure 8).
+    """
+    offsets = [role.progress[voter.key.id].end_offset for voter in state.voters.others(state.key)]
+    if state.is_voter:
+        offsets.append(state.log.flushed_offset)
+    offset = majority_offset(offsets)
+    known = state.high_watermark
+    if offset <= role.epoch_start_offset or (known is not None and offset <= known):
+        return []
+    for parked in role.parked.values():
+        parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
+        role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
+    return advance_high_watermark(state, offset)
+
+
+def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
+    """Everything below `offset` is committed, for good."""
+    ensure(offset <= state.log.end_offset, f"high watermark {offset} beyond the log end {state.log.end_offset}")
+    state.high_watermark = offset
+    state.committed_offset = max(state.committed_offset, offset)
+    return [AdvanceHighWatermark(offset)]
+
+
+def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]:
+    """Take batches as leader: store them, offer them to waiting followers, then make them durable."""
+    role = state.role_state
+    ensure(isinstance(role, Leader) and event.epoch == state.epoch, f"{state.id_text} is {state.role}, cannot append")
+    if not isinstance(role, Leader):
+        return []
+    state.log.append(event.batches)
+    if any(batch.is_control for batch in event.batches):
+        follow_voters(state, role)
+    return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
+
+
+def follow_voters(state: ReplicaState, role: Leader) -> None:
+    """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
+    known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
+    remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
+    role.progress = {
+        replica_id: next((progress for other, progress in known.items() if key.matches(other)), Progress(key=key))
+        for replica_id, key in remote.items()
+    }
+    kept = {id(progress) for progress in role.progress.values()}
+    role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
+    role.fetched_voters &= set(remote)
+
+
+# --- the follower's side ---------------------------------------------------------------------------------------------
+
+
+def find_leader(state: ReplicaState) -> list[Action]:
+    """Ask a random bootstrap server for the leader, one at a time: a Fetch anywhere is answered with who leads."""
+    if not state.connections.idle:
+        return []
+    servers = [
+        (number, place)
+        for number, place in bootstrap_servers(state)
+        if state.connections.is_ready(number, state.now_ms)
+    ]
+    if not servers:
+        return []
+    number, place = servers[state.random.randrange(len(servers))]
+    return [_fetch_from(state, number, place)]
+
+
+def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
+    """Ask the leader for what comes next, if nothing is outstanding and everything we have is flushed.
+
+    That this offset is flushed is what the question means to the leader: it is never ahead of our disk (KAFKA-10533).
+    """
+    if state.log.flushed_offset != state.log.end_offset or not state.connections.idle:
+        return []
+    place = endpoint_of(state, role.leader_endpoints)
+    if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
+        return [_fetch_from(state, role.leader_id, place)]
+    return find_leader(state) if state.connections.is_backing_off(role.leader_id, state.now_ms) else []
+
+
+def _fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:
+    partition = FetchRequest.FetchPartition(
+        current_leader_epoch=state.epoch,
+        fetch_offset=state.log.end_offset,
+        last_fetched_epoch=state.log.last_epoch,
+        replica_directory_id=state.key.directory_id or ZERO_UUID,
+        high_watermark=-1 if state.high_watermark is None else state.high_watermark,
+    )
+    request = FetchRequest(
+        cluster_id=state.cluster_id,
+        replica_id=state.key.id,
+        replica_state=FetchRequest.ReplicaState(replica_id=state.key.id),
+        max_wait_ms=state.config.fetch_max_wait_ms,
+        max_bytes=state.config.fetch_max_bytes,
+        topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
+    )
+    return send(state, destination, place, request)
+
+
+def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, response: FetchResponse) -> list[Action]:
+    """Follow the leader's log: append what it sends, or truncate, or fetch its snapshot."""
+    answer, partition = _read_fetch_response(state, response)
+    concerns_us, actions = common_part(state, outstanding, answer)
+    role = state.role_state
+    if not concerns_us or partition is None or not isinstance(role, Follower):
+        return actions
+    request: FetchRequest = outstanding.request
+    if answer.leader_id != role.leader_id or request.topics[0].partitions[0].fetch_offset != state.log.end_offset:
+        # Our log or our leader is not what it was when we asked: nothing in this answer fits.
+        back_off(state, outstanding)
+        return actions
+    diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
+    if diverging.epoch >= 0:
+        outcome = _truncate(state, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
+    elif snapshot.epoch >= 0 or snapshot.end_offset >= 0:
+        outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
+    else:
+        outcome = _append(state, partition)
+    if outcome is None:
+        back_off(state, outstanding)
+        return actions
+    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    role.has_fetched = True
+    role.lost_connection = False
+    return [*actions, *outcome]
+
+
+def _read_fetch_response(
+    state: ReplicaState, response: FetchResponse
+) -> tuple[Answer, FetchResponse.PartitionData | None]:
+    if response.error_code != ErrorCode.NONE:
+        return Answer(top_level_error=response.error_code), None
+    topics = response.responses
+    if (
+        len(topics) != 1
+        or topics[0].topic_id != METADATA_TOPIC_ID
+        or len(topics[0].partitions) != 1
+        or topics[0].partitions[0].partition_index != 0
+    ):
+        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
+    partition = topics[0].partitions[0]
+    leader = partition.current_leader
+    leader_id = None if leader.leader_id < 0 else leader.leader_id
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=partition.error_code,
+        epoch=leader.leader_epoch,
+        leader_id=leader_id,
+        endpoints=node_endpoints(state, response.node_endpoints, leader_id),
+    )
+    return answer, partition
+
+
+def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] | None:
+    """Cut our log back to where it may agree with the leader's: the end of their common epoch. Fetch tries again there.
+
+    None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (reliability L3).
+    """
+    if leader_end.epoch == 0:
+        end_offset = min(leader_end.offset, state.log.end_offset)
+    else:
+        own_end = state.log.end_for(leader_end.epoch)
+        end_offset = min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset
+    if end_offset < max(state.committed_offset, state.log.start_offset) or end_offset >= state.log.end_offset:
+        state.refuse(
+            "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation",
+            f"the leader's log ends at {leader_end}, ours at {state.log.end}, committed is {state.committed_offset}",
+        )
+        return None
+    log.info("%s: truncating from %s to %d", state.id_text, state.log.end, end_offset)
+    state.log.truncate(end_offset)
+    return [TruncateLog(end_offset)]
+
+
+def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
+    """Only whole batches go: take over where the log really ends."""
+    ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")
+    ensure(event.end_offset >= state.committed_offset, f"truncated below the high watermark {state.committed_offset}")
+    if event.end_offset < state.log.end_offset:
+        state.log.truncate(event.end_offset)
+    return []
+
+
+def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list[Action] | None:
+    """Append what fits; None if there were records and none of them did."""
+    batches = acceptable_batches(state, partition.records or b"")
+    if partition.records and not batches:
+        return None
+    actions: list[Action] = []
+    if batches:
+        state.log.append(batches)
+        actions += [AppendToLog(batches), FlushLog(state.log.log_version)]
+    high_watermark, known = min(partition.high_watermark, state.log.end_offset), state.high_watermark
+    if high_watermark >= state.committed_offset and (known is None or high_watermark > known):
+        actions += advance_high_watermark(state, high_watermark)
+    return actions
+
+
+def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
+    """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped.
+
+    Kafka's followers look at the checksum only; ours also want contiguous offsets and epochs that neither fall nor
+    exceed the own one (reliability L10).
+    """
+    batches: list[Batch] = []
+    position, end = 0, len(records)
+    end_offset, last_epoch = state.log.end_offset, state.log.last_epoch
+    while position < end:
+        try:
+            batch = read_batch(records, position)
+            if batch.is_control:
+                _check_control(batch)
+        except KraftError as error:
+            # The last batch may be cut short by the size limit of a generic log: not worth a word behind whole ones.
+            if not batches:
+                state.refuse("corrupt batch", str(error))
+            break
+        if batch.base_offset != end_offset or not last_epoch <= batch.epoch <= state.epoch:
+            state.refuse(
+                "foreign batch",
+                f"base offset {batch.base_offset} and epoch {batch.epoch} do not continue {end_offset}@{last_epoch}"
+                f" in epoch {state.epoch}",
+            )
+            break
+        batches.append(batch)
+        end_offset, last_epoch = batch.end_offset, batch.epoch
+        position += len(batch.data)
+    return tuple(batches)
+
+
+def _check_control(batch: Batch) -> None:
+    for record in batch.records():
+        control = decode_control(record)
+        if isinstance(control, VotersRecord):
+            VoterSet.from_record(control)
+
+
+def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[Action]:
+    """A lost connection is tried again at once; a refused new one means that nobody is there any more.
+
+    Beyond Kafka, which waits for the fetch timeout. A live leader is safe: its other followers refuse the pre-vote.
+    """
+    role = state.role_state
+    if not isinstance(role, Follower) or event.destination != role.leader_id:
+        return []
+    if not event.refused:
+        role.lost_connection = True
+        state.connections.retry_now(role.leader_id)
+    elif role.lost_connection and state.is_voter:
+        role.has_fetched = False
+        stagger_ms = state.random.randrange(state.config.leader_loss_stagger_ms + 1)
+        role.fetch_deadline_ms = min(role.fetch_deadline_ms, state.now_ms + stagger_ms)
+    return []
+
+
+def wants_records(state: ReplicaState) -> bool:
+    """Whether draining the accumulator now would move anything.
+
+    While our own flush runs and no voter waits for records, what arrives is better left to form the next batch.
+    """
+    role = state.role_state
+    if not isinstance(role, Leader):
+        return False
+    return state.log.flushed_offset == state.log.end_offset or any(parked.by_voter for parked in role.parked.values())

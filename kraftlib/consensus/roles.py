@@ -1,0 +1,201 @@
+"""The roles of a replica, what each of them owns, and the table of allowed changes.
+
+A role owns its data, so that a follower cannot have a table of progress and a forgotten reset cannot happen: entering a
+role makes a new object. Voter and observer are no roles but follow from the voter set (states.md section 1).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.consensus.quorum import Tally
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.types import Endpoint, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+
+
+class Role(enum.Enum):
+    """What a replica is doing in its epoch."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+# KIP-595 with the Prospective role of KIP-996. An observer that never led moves between UNATTACHED and FOLLOWER only.
+NEXT_ROLES: Final[Mapping[Role, frozenset[Role]]] = {
+    Role.UNATTACHED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
+    Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE, Role.FOLLOWER}),
+    Role.CANDIDATE: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER, Role.LEADER}),
+    Role.LEADER: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.RESIGNED}),
+    Role.FOLLOWER: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
+    Role.RESIGNED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),  # a sole voter starts anew
+}
+
+Endpoints = Mapping[str, Endpoint]
+"""Where a replica is reached, by upper-case listener name."""
+
+
+@attrs.define(kw_only=True)
+class Unattached:
+    """Knows of no leader that it could fetch from."""
+
+    role = Role.UNATTACHED
+    leader_id: ReplicaId | None = None
+    """The leader of the epoch, if known by id while its endpoints are not."""
+    voted_key: ReplicaKey | None = None
+    election_deadline_ms: int | None = None
+    """None for an observer, which never stands."""
+
+
+@attrs.define(kw_only=True)
+class Prospective:
+    """Asks whether it would be elected, without disturbing anybody (pre-vote, KIP-996)."""
+
+    role = Role.PROSPECTIVE
+    leader_id: ReplicaId | None = None
+    leader_endpoints: Endpoints = attrs.field(factory=dict)
+    """The leader that it has lost; it goes back to it if the pre-vote is lost."""
+    voted_key: ReplicaKey | None = None
+    election_deadline_ms: int
+    tally: Tally
+
+
+@attrs.define(kw_only=True)
+class Candidate:
+    """Stands for an epoch of its own, having voted for itself."""
+
+    role = Role.CANDIDATE
+    election_deadline_ms: int
+    tally: Tally
+
+
+@attrs.define(kw_only=True)
+class Progress:
+    """How far one replica is, as its Fetches tell (states.md section 10)."""
+
+    key: ReplicaKey
+    end_offset: Offset = -1
+    """Fetch offset of the latest valid Fetch: everything below is flushed there. -1: none yet in this epoch."""
+    last_fetch_ms: int | None = None
+    last_caught_up_ms: int | None = None
+    leader_end_offset: Offset = 0
+    """Our log end offset at its previous Fetch."""
+    acknowledged: bool = False
+    """It knows of this leadership: BeginQuorumEpoch was answered, or it fetches."""
+
+    def fetched(self, offset: Offset, leader_end_offset: Offset, now_ms: int) -> None:
+        """Take note of a valid Fetch at `offset`."""
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = now_ms
+        elif 0 < self.leader_end_offset <= offset and self.last_fetch_ms is not None:
+            self.last_caught_up_ms = max(self.last_caught_up_ms or 0, self.last_fetch_ms)
+        self.leader_end_offset = leader_end_offset
+        self.last_fetch_ms = now_ms
+        self.end_offset = offset
+        self.acknowledged = True
+
+
+@attrs.define(kw_only=True)
+class ParkedFetch:
+    """A Fetch that the leader had nothing to answer with, kept until it has, or until its time is up."""
+
+    request_id: int
+    request: Any
+    version: int
+    fetch_offset: Offset
+    deadline_ms: int
+    by_voter: bool = False
+
+
+@attrs.define(kw_only=True)
+class VoterChange:
+    """The one Add or Remove of a voter that is under way (KIP-853)."""
+
+    request_id: int | None
+    """None once it is answered: the record may still be uncommitted."""
+    request: Any
+    voter_id: ReplicaId
+    deadline_ms: int
+    wanted: VoterSet | None = None
+    """The voter set that was submitted; None while the new voter is asked for its versions."""
+    offset: Offset | None = None
+    """Where its Voters record stands, once it does."""
+
+
+@attrs.define(kw_only=True)
+class Leader:
+    """Writes, and counts what the others have.
+
+    * the high watermark of the epoch is unknown until a majority has more than `epoch_start_offset`: only records of
+      the own epoch are committed by counting (Raft, figure 8);
+    * `epoch_start_offset` is that of the LeaderChange record.
+    """
+
+    role = Role.LEADER
+    epoch_start_offset: Offset
+    progress: dict[ReplicaId, Progress]
+    """By id: the voters, this replica left out."""
+    observers: dict[ReplicaKey, Progress] = attrs.field(factory=dict)
+    parked: dict[int, ParkedFetch] = attrs.field(factory=dict)
+    parked_deadline_ms: int | None = None
+    """Earliest deadline of the parked Fetches."""
+    fetched_voters: set[ReplicaId] = attrs.field(factory=set)
+    """Voters heard of since `check_quorum_deadline_ms` was set."""
+    check_quorum_deadline_ms: int
+    begin_epoch_due_ms: int
+    resign_requested: bool = False
+    change: VoterChange | None = None
+    reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
+    """What the voters of a static quorum say of themselves (UpdateRaftVoter with kraft.version 0); in memory only."""
+
+
+@attrs.define(kw_only=True)
+class Download:
+    """A snapshot on its way from the leader."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int = 0
+    size: int | None = None
+
+
+@attrs.define(kw_only=True)
+class Follower:
+    """Fetches from the leader of its epoch."""
+
+    role = Role.FOLLOWER
+    leader_id: ReplicaId
+    leader_endpoints: Endpoints
+    voted_key: ReplicaKey | None = None
+    fetch_deadline_ms: int
+    has_fetched: bool = False
+    """Whether a Fetch from this leader has succeeded: then it refuses pre-votes (KIP-996)."""
+    update_due_ms: int
+    updated_voter: bool = False
+    """Whether this leader knows our endpoints and versions (UpdateRaftVoter)."""
+    lost_connection: bool = False
+    """The connection to the leader broke; a refused new one makes it a dead leader."""
+    download: Download | None = None
+    writing_chunk: bool = False
+
+
+@attrs.define(kw_only=True)
+class Resigned:
+    """Led this epoch and does so no more; tells the voters, and may neither vote nor lead again in it."""
+
+    role = Role.RESIGNED
+    election_deadline_ms: int
+    unacknowledged: set[ReplicaId]
+    preferred: tuple[ReplicaKey, ...] = ()
+
+
+RoleState = Unattached | Prospective | Candidate | Leader | Follower | Resigned

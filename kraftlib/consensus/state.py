@@ -1,0 +1,161 @@
+"""What one replica knows, and the handful of questions that every conversation asks of it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.connections import Connections
+from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.roles import (
+    Candidate,
+    Endpoints,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    RoleState,
+    Unattached,
+)
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
+
+log = logging.getLogger("kraftlib.consensus")
+
+
+@attrs.define(kw_only=True)
+class ReplicaState:
+    """Memory of the core. Changed by the handlers of one event at a time.
+
+    * `epoch` never falls;
+    * `persisted` is what the last PersistElection made, or will have made, durable before anything that follows it.
+    """
+
+    config: RaftConfig
+    key: ReplicaKey
+    cluster_id: str
+    endpoints: Endpoints
+    log: LogView
+    random: random.Random
+    connections: Connections
+    role_state: RoleState
+    epoch: Epoch
+    persisted: ElectionState
+    high_watermark: Offset | None = None
+    """One past the last committed record; None where it is not known, as at the start of an own leadership."""
+    committed_offset: Offset = 0
+    """The greatest high watermark ever known here: nothing below it is ever truncated."""
+    shutdown_deadline_ms: int | None = None
+    now_ms: int = 0
+    """Time of the event that is being handled."""
+    wall_offset_ms: int = 0
+    """Wall clock minus monotonic clock: for the timestamps in control records and DescribeQuorum, for nothing else."""
+    refused: dict[str, int] = attrs.field(factory=dict)
+    """How often what a peer sent was refused, by reason."""
+
+    # --- who we are --------------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """The role, without its data."""
+        return self.role_state.role
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force: the latest in the log, committed or not."""
+        return self.log.voters.latest
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this replica counts for majorities."""
+        return self.key in self.voters
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether a graceful end has begun."""
+        return self.shutdown_deadline_ms is not None
+
+    @property
+    def wall_clock_ms(self) -> int:
+        """Milliseconds since 1970 at the event that is being handled."""
+        return self.now_ms + self.wall_offset_ms
+
+    @property
+    def id_text(self) -> str:
+        """How log lines name this replica."""
+        return f"replica {self.key.id}, epoch {self.epoch}"
+
+    # --- the leader, as known here -----------------------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> ReplicaId | None:
+        """The leader of the epoch. A resigned one still names itself: its epoch had no other."""
+        role = self.role_state
+        if isinstance(role, Leader | Resigned):
+            return self.key.id
+        return None if isinstance(role, Candidate) else role.leader_id
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The leader of the epoch, for the application: a resigned one leads no more."""
+        return LeaderAndEpoch(None if isinstance(self.role_state, Resigned) else self.leader_id, self.epoch)
+
+    @property
+    def leader_endpoints(self) -> Endpoints:
+        """Where the leader is reached: as it said itself, else as the voter set says."""
+        role, leader_id = self.role_state, self.leader_id
+        if leader_id is None:
+            return {}
+        if leader_id == self.key.id:
+            return self.endpoints
+        if isinstance(role, Follower | Prospective) and role.leader_endpoints:
+            return role.leader_endpoints
+        return self.endpoints_of(leader_id)
+
+    @property
+    def leader_endpoint(self) -> Endpoint | None:
+        """Where the leader is reached on our listener."""
+        return self.leader_endpoints.get(self.config.listener_name.upper())
+
+    def endpoints_of(self, replica_id: ReplicaId) -> Endpoints:
+        """Where the voter set says that a replica is reached; empty if it does not."""
+        voter = self.voters.get(replica_id)
+        return voter.endpoints if voter is not None else {}
+
+    @property
+    def election(self) -> ElectionState:
+        """What the election file must hold in this role (states.md section 2)."""
+        role = self.role_state
+        voted: ReplicaKey | None = None
+        if isinstance(role, Candidate):
+            voted = self.key
+        elif isinstance(role, Unattached | Prospective | Follower):
+            voted = role.voted_key
+        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted_key=voted)
+
+    # --- time and chance ---------------------------------------------------------------------------------------------
+
+    def random_election_deadline_ms(self) -> int:
+        """When an election timer that starts now ends: one to two election timeouts away."""
+        timeout = self.config.election_timeout_ms
+        return self.now_ms + timeout + (self.random.randrange(timeout) if timeout else 0)
+
+    def jittered_backoff_ms(self) -> int:
+        """A pause before asking again: one to two times the retry backoff, so that replicas do not march in step."""
+        backoff = self.config.retry_backoff_ms
+        return backoff + (self.random.randrange(backoff) if backoff else 0)
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Count something that a peer sent and we do not take; log the first of its kind at WARNING."""
+        count = self.refused[reason] = self.refused.get(reason, 0) + 1
+        log.log(logging.WARNING if count == 1 else logging.DEBUG, "%s: refused, %s: %s", self.id_text, reason, detail)
+
+
+def listener_endpoints(endpoint: Endpoint | None, listener_name: str) -> Mapping[str, Endpoint]:
+    """Return the endpoint that a response names, by our listener; empty if it names none."""
+    return {} if endpoint is None else {listener_name.upper(): endpoint}

@@ -1,0 +1,281 @@
+"""Entering a role, and what it costs: the durable write first, then everything that others may see.
+
+`enter` is the one way in. It consults the table of allowed changes, makes the election durable where it changed,
+forgets what was asked in the role before, and closes the leadership if there was one. The `become_*` functions around
+it build the new role's data. See states.md sections 3 and 5.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from kraftlib.consensus import answers
+from kraftlib.consensus.actions import (
+    AcceptAppends,
+    Action,
+    AnnounceLeader,
+    AppendToLog,
+    BeginEpoch,
+    DropSnapshotDownload,
+    FlushLog,
+    PersistElection,
+    RefuseAppends,
+    SendResponse,
+)
+from kraftlib.consensus.quorum import Tally
+from kraftlib.consensus.roles import (
+    NEXT_ROLES,
+    Candidate,
+    Endpoints,
+    Follower,
+    Leader,
+    Progress,
+    Prospective,
+    Resigned,
+    RoleState,
+    Unattached,
+)
+from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import ensure
+from kraftlib.records.control import ControlRecord, encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
+from kraftlib.types import Epoch, LeaderAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+
+KRAFT_VERSION_MAX = 1
+"""The newest kraft.version that this release supports."""
+
+UINT31_MAX = 0x7FFFFFFF
+
+
+def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str) -> list[Action]:
+    """Enter a role. What the next election depends on is durable before anyone hears of it."""
+    before = state.role_state
+    ensure(role_state.role in NEXT_ROLES[before.role], f"{before.role} cannot become {role_state.role}: {reason}")
+    ensure(epoch >= state.epoch, f"epoch {epoch} is behind {state.epoch}: {reason}")
+    log.info(
+        "replica %d: %s in epoch %d -> %s in epoch %d, %s",
+        state.key.id, before.role, state.epoch, role_state.role, epoch, reason,
+    )  # fmt: skip
+    epoch_before = state.epoch
+    state.role_state, state.epoch = role_state, epoch
+    # An answer to a question of the earlier role must never be heard in this one.
+    state.connections.forget()
+    actions = persist(state)
+    if isinstance(before, Leader):
+        actions += close_leadership(state, before, epoch_before)
+    elif isinstance(before, Follower) and before.download is not None:
+        actions.append(DropSnapshotDownload())
+    return actions
+
+
+def persist(state: ReplicaState) -> list[Action]:
+    """Make the election state durable, if it is not."""
+    election = state.election
+    if election == state.persisted:
+        return []
+    ensure(election.epoch >= state.persisted.epoch, f"{election} is behind {state.persisted}")
+    state.persisted = election
+    return [PersistElection(election, state.log.kraft_version.latest)]
+
+
+def close_leadership(state: ReplicaState, leader: Leader, epoch: Epoch) -> list[Action]:
+    """Tell everybody who waits for this leader that it is one no more."""
+    actions: list[Action] = [RefuseAppends(epoch)]
+    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    actions += [
+        SendResponse(parked.request_id, answers.fetch(state, error=error, version=parked.version))
+        for parked in leader.parked.values()
+    ]
+    if leader.change is not None and leader.change.request_id is not None:
+        actions.append(SendResponse(leader.change.request_id, answers.top_level(leader.change.request, error)))
+    return actions
+
+
+def become_unattached(
+    state: ReplicaState, epoch: Epoch, reason: str, *, leader_id: ReplicaId | None = None
+) -> list[Action]:
+    """Follow nobody, in a newer epoch or after a lost pre-vote in the same one.
+
+    A vote survives while the epoch does. The *remaining* election time is kept where there is one: a stream of requests
+    with ever higher epochs must not postpone this voter's own candidacy for ever.
+    """
+    before = state.role_state
+    ensure(epoch > state.epoch or isinstance(before, Prospective), f"already in epoch {epoch}: {reason}")
+    voted_key = before.voted_key if isinstance(before, Prospective) and epoch == state.epoch else None
+    deadline_ms: int | None = None
+    if state.is_voter:
+        deadline_ms = state.random_election_deadline_ms()
+        if isinstance(before, Candidate | Unattached | Resigned) or (
+            isinstance(before, Prospective) and not before.tally.lost
+        ):
+            deadline_ms = before.election_deadline_ms if before.election_deadline_ms is not None else deadline_ms
+    role = Unattached(leader_id=leader_id, voted_key=voted_key, election_deadline_ms=deadline_ms)
+    actions = enter(state, role, epoch, reason)
+    return [*actions, AnnounceLeader(LeaderAndEpoch(None, epoch))]
+
+
+def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
+    """Ask for pre-votes. Nothing is written: an epoch that nobody would follow is not begun (KIP-996)."""
+    ensure(state.is_voter, "only a voter stands")
+    before = state.role_state
+    tally = Tally(state.voters)
+    tally.record(state.key.id, True)
+    role = Prospective(
+        # A resigned leader asks anew: it must not go back to itself.
+        leader_id=None if isinstance(before, Resigned) else state.leader_id,
+        leader_endpoints=before.leader_endpoints if isinstance(before, Follower | Prospective) else {},
+        voted_key=state.election.voted_key,
+        election_deadline_ms=state.random_election_deadline_ms(),
+        tally=tally,
+    )
+    actions = enter(state, role, state.epoch, reason)
+    return [*actions, *(become_candidate(state, "sole voter") if tally.won else [])]
+
+
+def become_candidate(state: ReplicaState, reason: str) -> list[Action]:
+    """Begin an epoch and vote for oneself in it, durably."""
+    ensure(state.is_voter, "only a voter stands")
+    ensure(state.epoch < UINT31_MAX, f"epoch {state.epoch} is the last one: the quorum needs a new start")
+    tally = Tally(state.voters)
+    tally.record(state.key.id, True)
+    role = Candidate(election_deadline_ms=state.random_election_deadline_ms(), tally=tally)
+    actions = enter(state, role, state.epoch + 1, reason)
+    return [*actions, *(become_leader(state) if tally.won else [])]
+
+
+def become_leader(state: ReplicaState) -> list[Action]:
+    """Lead the epoch that a majority has granted: the first batch says so, and its commit proves it.
+
+    The high watermark is unknown until a majority holds that batch (Raft, section 5.4.2).
+    """
+    before = state.role_state
+    ensure(isinstance(before, Candidate) and before.tally.won, f"{before.role} has not won epoch {state.epoch}")
+    ensure(state.is_voter, "only a voter leads")
+    granting = before.tally.granted if isinstance(before, Candidate) else set()
+    start_offset = state.log.end_offset
+    fetch_timeout_ms = state.config.fetch_timeout_ms
+    role = Leader(
+        epoch_start_offset=start_offset,
+        progress={voter.key.id: Progress(key=voter.key) for voter in state.voters.others(state.key)},
+        check_quorum_deadline_ms=state.now_ms + fetch_timeout_ms * 3 // 2,
+        begin_epoch_due_ms=state.now_ms,
+    )
+    actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
+    state.high_watermark = None
+    batch = encode_control_batch(
+        _first_records(state, granting),
+        timestamp_ms=state.wall_clock_ms,
+        base_offset=start_offset,
+        epoch=state.epoch,
+    )
+    state.log.begin_epoch(state.epoch, start_offset)
+    state.log.append([batch])
+    return [
+        *actions,
+        BeginEpoch(state.epoch, start_offset),
+        AppendToLog((batch,)),
+        FlushLog(state.log.log_version),
+        AcceptAppends(state.epoch, state.log.end_offset),
+        AnnounceLeader(LeaderAndEpoch(state.key.id, state.epoch), start_offset),
+    ]
+
+
+def _first_records(state: ReplicaState, granting: set[ReplicaId]) -> list[ControlRecord]:
+    """The control records that open an epoch (states.md section 10).
+
+    LeaderChange always; the voter set again while it stands in the bootstrap checkpoint only, which is never sent, or
+    where our own entry in it is out of date.
+    """
+    voter = LeaderChangeMessage.Voter
+    records: list[ControlRecord] = [
+        LeaderChangeMessage(
+            leader_id=state.key.id,
+            voters=tuple(voter(voter_id=voter_id) for voter_id in state.voters.ids),
+            granting_voters=tuple(voter(voter_id=voter_id) for voter_id in sorted(granting)),
+        )
+    ]
+    kraft_version = state.log.kraft_version.latest
+    if kraft_version >= 1:
+        current = updated_voters(state)
+        if state.log.voters.latest_offset == -1 or current != state.voters:
+            records += [KRaftVersionRecord(kraft_version=kraft_version), current.to_record()]
+    return records
+
+
+def updated_voters(state: ReplicaState) -> VoterSet:
+    """Return the voter set with our own entry as we run now."""
+    own = state.voters.get(state.key.id)
+    if own is None or state.key not in state.voters:
+        return state.voters
+    return state.voters.with_voter(
+        attrs.evolve(own, endpoints=dict(state.endpoints), min_kraft_version=0, max_kraft_version=KRAFT_VERSION_MAX)
+    )
+
+
+def become_follower(
+    state: ReplicaState, epoch: Epoch, leader_id: ReplicaId, leader_endpoints: Endpoints, reason: str
+) -> list[Action]:
+    """Fetch from the leader of `epoch`. A vote cast in the same epoch is kept: it may not be cast twice."""
+    ensure(leader_id != state.key.id, "nobody follows himself")
+    ensure(leader_endpoints, f"leader {leader_id} has no endpoint")
+    before = state.role_state
+    voted_key = state.election.voted_key if epoch == state.epoch else None
+    if epoch == state.epoch:
+        ensure(state.leader_id in (None, leader_id), f"epoch {epoch} has leaders {state.leader_id} and {leader_id}")
+        ensure(not isinstance(before, Leader | Resigned), f"{leader_id} cannot lead our own epoch {epoch}")
+    role = Follower(
+        leader_id=leader_id,
+        leader_endpoints=leader_endpoints,
+        voted_key=voted_key,
+        fetch_deadline_ms=state.now_ms + state.config.fetch_timeout_ms,
+        update_due_ms=state.now_ms + state.config.fetch_timeout_ms,
+    )
+    actions = enter(state, role, epoch, reason)
+    return [*actions, AnnounceLeader(LeaderAndEpoch(leader_id, epoch))]
+
+
+def become_resigned(state: ReplicaState, reason: str, preferred: tuple[ReplicaKey, ...] = ()) -> list[Action]:
+    """Give up leadership without a new epoch: the voters are told, the most caught-up one first."""
+    role = Resigned(
+        election_deadline_ms=state.random_election_deadline_ms(),
+        unacknowledged={voter.key.id for voter in state.voters.others(state.key)},
+        preferred=preferred,
+    )
+    return enter(state, role, state.epoch, reason)
+
+
+def maybe_follow(
+    state: ReplicaState, epoch: Epoch, leader_id: ReplicaId | None, endpoints: Endpoints, reason: str
+) -> list[Action] | None:
+    """Take over what a peer says of epoch and leader (rpcs.md section 2, maybe-transition).
+
+    `endpoints` are those of the message; where there are none, the voter set's are taken, and without any the leader is
+    remembered by id. None: it contradicts what we know, nothing was changed. Kafka stops there; a peer never stops us.
+    """
+    if epoch < state.epoch:
+        return []
+    if epoch - state.epoch > state.config.epoch_jump_max:
+        state.refuse("epoch jump", f"epoch {epoch} after {state.epoch}, {reason}")
+        return None
+    if leader_id == state.key.id and not (epoch == state.epoch and state.leader_id == leader_id):
+        state.refuse("unknown leadership", f"{reason} names us as leader of epoch {epoch}")
+        return None
+    if epoch == state.epoch and None not in (leader_id, state.leader_id) and leader_id != state.leader_id:
+        state.refuse(
+            "two leaders", f"{reason} names {leader_id} as leader of epoch {epoch}, known is {state.leader_id}"
+        )
+        return None
+    places = endpoints or (state.endpoints_of(leader_id) if leader_id is not None else {})
+    if epoch > state.epoch:
+        if leader_id is None or not places:
+            return become_unattached(state, epoch, reason, leader_id=leader_id)
+        return become_follower(state, epoch, leader_id, places, reason)
+    if leader_id is None or leader_id == state.key.id:
+        return []
+    role = state.role_state
+    known = role.leader_endpoints if isinstance(role, Follower) else {}
+    if len(places) > len(known) and not isinstance(role, Leader | Resigned):
+        return become_follower(state, epoch, leader_id, places, reason)
+    return []

@@ -1,0 +1,181 @@
+"""Voter sets: who votes, where they are reached, and from which offset on (KIP-853).
+
+A voter set takes effect as soon as it stands in the log, committed or not, on the leader when it is appended and on a
+follower when the Fetch answer is. Truncating the log must bring the earlier one back, so sets are kept by offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+import attrs
+
+from kraftlib.config import StaticVoter
+from kraftlib.errors import RemoteProtocolError, ensure
+from kraftlib.records.control_messages import VotersRecord
+from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Voter:
+    """One voter: its key, its endpoints by upper-case listener name, and the kraft.versions that it supports."""
+
+    key: ReplicaKey
+    endpoints: Mapping[str, Endpoint]
+    min_kraft_version: int = 0
+    max_kraft_version: int = 0
+
+
+@attrs.frozen
+class VoterSet:
+    """The voters of a quorum, ascending by id; an id stands there once at most.
+
+    Majorities are counted over these and nobody else.
+    """
+
+    voters: tuple[Voter, ...] = ()
+    _by_id: Mapping[ReplicaId, Voter] = attrs.field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        by_id = {voter.key.id: voter for voter in self.voters}
+        ensure(len(by_id) == len(self.voters), f"an id stands twice in the voter set {self}")
+        object.__setattr__(self, "_by_id", by_id)
+
+    @classmethod
+    def of(cls, voters: Iterable[Voter]) -> VoterSet:
+        """Build from voters in any order."""
+        return cls(tuple(sorted(voters, key=lambda voter: voter.key.id)))
+
+    @classmethod
+    def static(cls, voters: Iterable[StaticVoter], *, listener_name: str) -> VoterSet:
+        """Build the set of a static quorum: directory ids are not known there (kraft.version 0)."""
+        return cls.of(
+            Voter(key=ReplicaKey(voter.id), endpoints={listener_name.upper(): voter.endpoint}) for voter in voters
+        )
+
+    @classmethod
+    def from_record(cls, record: VotersRecord) -> VoterSet:
+        """Read a Voters control record. Raises: RemoteProtocolError, if an id stands there twice."""
+        ids = [voter.voter_id for voter in record.voters]
+        if len(set(ids)) != len(ids):
+            raise RemoteProtocolError(f"a Voters record names voters {ids}: an id may stand there once only")
+        return cls.of(
+            Voter(
+                key=ReplicaKey(
+                    voter.voter_id, None if voter.voter_directory_id == ZERO_UUID else voter.voter_directory_id
+                ),
+                endpoints={place.name.upper(): Endpoint(place.host, place.port) for place in voter.endpoints},
+                min_kraft_version=voter.kraft_version_feature.min_supported_version,
+                max_kraft_version=voter.kraft_version_feature.max_supported_version,
+            )
+            for voter in record.voters
+        )
+
+    def to_record(self) -> VotersRecord:
+        """Return the Voters control record of this set."""
+        return VotersRecord(
+            voters=tuple(
+                VotersRecord.Voter(
+                    voter_id=voter.key.id,
+                    voter_directory_id=voter.key.directory_id or ZERO_UUID,
+                    endpoints=tuple(
+                        VotersRecord.Endpoint(name=name, host=place.host, port=place.port)
+                        for name, place in voter.endpoints.items()
+                    ),
+                    kraft_version_feature=VotersRecord.KRaftVersionFeature(
+                        min_supported_version=voter.min_kraft_version, max_supported_version=voter.max_kraft_version
+                    ),
+                )
+                for voter in self.voters
+            )
+        )
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    def __contains__(self, key: ReplicaKey) -> bool:
+        """Whether this very replica votes; an unknown directory id of the *voter* matches any, one of `key` none."""
+        voter = self._by_id.get(key.id)
+        return voter is not None and voter.key.matches(key)
+
+    @property
+    def ids(self) -> tuple[ReplicaId, ...]:
+        """Ids of the voters, ascending."""
+        return tuple(self._by_id)
+
+    @property
+    def majority(self) -> int:
+        """How many voters are more than half of them."""
+        return len(self.voters) // 2 + 1
+
+    def get(self, replica_id: ReplicaId) -> Voter | None:
+        """Return the voter of this id, whatever its directory id."""
+        return self._by_id.get(replica_id)
+
+    def others(self, own: ReplicaKey) -> list[Voter]:
+        """Return the remote voters, as `own` sees it."""
+        return [voter for voter in self.voters if voter.key.id != own.id]
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """Return the set with `voter` added, or put in the place of the one with its id."""
+        return VoterSet.of([*(other for other in self.voters if other.key.id != voter.key.id), voter])
+
+    def without(self, key: ReplicaKey) -> VoterSet:
+        """Return the set without this very voter."""
+        return VoterSet.of(voter for voter in self.voters if voter.key != key)
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(str(voter.key) for voter in self.voters) + "}"
+
+
+class History(Generic[T]):
+    """Values by the offset of the record that brought them; a snapshot's stand at its end offset - 1.
+
+    * offsets ascend strictly, from -1 (the bootstrap checkpoint) on;
+    * `latest` is what counts for every majority.
+    """
+
+    def __init__(self, default: T) -> None:
+        self._default = default
+        self._entries: list[tuple[Offset, T]] = []
+
+    @property
+    def latest(self) -> T:
+        """The value of the greatest offset; the default while there is none."""
+        return self._entries[-1][1] if self._entries else self._default
+
+    @property
+    def latest_offset(self) -> Offset | None:
+        """Offset of the latest value; None while the default is in force."""
+        return self._entries[-1][0] if self._entries else None
+
+    def at(self, offset: Offset) -> T:
+        """Return the value in force at `offset`, as a snapshot that ends there must record it."""
+        return next((value for place, value in reversed(self._entries) if place <= offset), self._default)
+
+    def add(self, offset: Offset, value: T) -> None:
+        """Record `value` at `offset`, which must be beyond all others."""
+        ensure(offset >= -1, f"offset {offset} of a control record is below -1")
+        last = self.latest_offset
+        ensure(last is None or offset > last, f"offset {offset} of a control record is not beyond {last}")
+        self._entries.append((offset, value))
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Forget what was recorded at or beyond `end_offset`."""
+        while self._entries and self._entries[-1][0] >= end_offset:
+            self._entries.pop()
+
+    def forget_before(self, offset: Offset) -> None:
+        """Forget what no offset from `offset` on needs: all below the last one at or before it."""
+        while len(self._entries) > 1 and self._entries[1][0] <= offset:
+            self._entries.pop(0)
+
+    def clear(self) -> None:
+        """Forget everything: a snapshot replaces the log."""
+        self._entries.clear()
