@@ -1,0 +1,66 @@
+"""The frame of a metadata record, "API message and version": what the value of a data record holds.
+
+    uvarint frame version     1
+    uvarint api key           the type of the record
+    uvarint record version
+            message           in the flexible encoding of that version, to the last byte
+
+An unknown type or version is an error, never skipped: a state machine that leaves out a record is no longer the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraftlib.codec import declared
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.reader import Buffer, Reader
+from kraftlib.codec.varint import write_uvarint
+from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+from kraftlib.metadata.table import record_class, record_type_name
+
+FRAME_VERSION: Final = 1
+
+
+class UnknownRecordError(RemoteProtocolError):
+    """A record of a type or version that we do not know; most likely a newer Kafka wrote it."""
+
+    def __init__(self, message: str, *, api_key: int, version: int) -> None:
+        super().__init__(message)
+        self.api_key = api_key
+        self.version = version
+
+
+def decode_record(value: Buffer) -> tuple[Message, int]:
+    """Read the value of a data record; return the metadata record and its version.
+
+    Raises: UnknownRecordError, if we do not know its type or version; RemoteProtocolError, if it is no such frame.
+    """
+    reader = Reader(value)
+    frame_version = reader.uvarint()
+    if frame_version != FRAME_VERSION:
+        raise RemoteProtocolError(f"metadata record of frame version {frame_version}, known is {FRAME_VERSION}")
+    api_key, version = reader.uvarint(), reader.uvarint()
+    cls = record_class(api_key)
+    if cls is None:
+        raise UnknownRecordError(f"metadata record of unknown type {api_key}", api_key=api_key, version=version)
+    if version not in cls.valid_versions:
+        raise UnknownRecordError(
+            f"{cls.__name__} of version {version}, known are {cls.valid_versions}", api_key=api_key, version=version
+        )
+    return declared.read(cls, reader, version, expect_end=True), version
+
+
+def encode_record(record: Message, version: int) -> bytes:
+    """Return the value of a data record that holds this metadata record.
+
+    Raises: LocalProtocolError, if it is none, or if the version does not exist or cannot hold it.
+    """
+    if record_class(record.api_key) is not type(record):
+        raise LocalProtocolError(f"{record_type_name(type(record))} is no metadata record")
+    out = bytearray()
+    write_uvarint(out, FRAME_VERSION)
+    write_uvarint(out, record.api_key)
+    write_uvarint(out, max(version, 0))
+    declared.write_into(out, record, version)
+    return bytes(out)
