@@ -449,9 +449,19 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
         state.connections.retry_now(role.leader_id)
     elif role.lost_connection and state.is_voter:
         role.has_fetched = False
-        stagger_ms = state.random.randrange(state.config.leader_loss_stagger_ms + 1)
-        role.fetch_deadline_ms = min(role.fetch_deadline_ms, state.now_ms + stagger_ms)
+        role.fetch_deadline_ms = min(role.fetch_deadline_ms, state.now_ms + _stagger_ms(state, role))
     return []
+
+
+def _stagger_ms(state: ReplicaState, role: Follower) -> int:
+    """How long to wait before standing for a dead leader: a slot of our own, so that no two stand at once.
+
+    Everybody notices a dead process within a millisecond; without slots they would split the vote.
+    """
+    slot_ms = state.config.leader_loss_stagger_ms
+    survivors = [voter_id for voter_id in state.voters.ids if voter_id != role.leader_id]
+    rank = survivors.index(state.key.id) if state.key.id in survivors else len(survivors)
+    return rank * slot_ms + state.random.randrange(slot_ms // 4 + 1)
 
 
 def wants_records(state: ReplicaState) -> bool:

@@ -7,6 +7,7 @@ Commands (key=value arguments; an id is a replica):
 
     cluster voters=1,2,3 [observers=4] [log=[0@1 1@1]] [log:3=[...]] [election:2=epoch/leader/vote] [manual_flush=yes]
     start [ids]              start all, or these
+    elect id=1 [of=1,2]      start all that are not (or these), and let this one become leader; leaves no trace
     timeout id=2             let the clock run to what this replica waits for, and tell it
     sleep ms=100 [id=2]      let the clock run, and tell all (or one) that were due
     deliver [from=1] [to=2] [kind=Vote] [count=1]    deliver what is under way, once
@@ -67,7 +68,14 @@ from kraftlib.types import ElectionState, Endpoint, EpochStart, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 
 LISTENER = "CONTROLLER"
-VERSIONS = {"Vote": 2, "BeginQuorumEpoch": 1, "EndQuorumEpoch": 1, "Fetch": 18, "FetchSnapshot": 1, "UpdateRaftVoter": 0}
+VERSIONS = {
+    "Vote": 2,
+    "BeginQuorumEpoch": 1,
+    "EndQuorumEpoch": 1,
+    "Fetch": 18,
+    "FetchSnapshot": 1,
+    "UpdateRaftVoter": 0,
+}
 
 
 def api_of(message: Any) -> str:
@@ -128,7 +136,9 @@ class Script:
             plain = [word for word in words[1:] if "=" not in word]
             if words[0] != "cluster":
                 self.lines.append(f"> {line}")
-            getattr(self, f"do_{words[0]}")(*plain, **{key.replace(":", "_"): value for key, value in arguments.items()})
+            getattr(self, f"do_{words[0]}")(
+                *plain, **{key.replace(":", "_"): value for key, value in arguments.items()}
+            )
         return self.lines
 
     def do_cluster(self, voters: str, observers: str = "", manual_flush: str = "no", **more: str) -> None:
@@ -136,15 +146,14 @@ class Script:
         ids = [int(text) for text in voters.split(",")]
         self.manual_flush = manual_flush == "yes"
         self.voters = VoterSet.of(
-            Voter(key=ReplicaKey(voter_id), endpoints={LISTENER: Endpoint("localhost", 9000 + voter_id)}) for voter_id in ids
+            Voter(key=ReplicaKey(voter_id), endpoints={LISTENER: Endpoint("localhost", 9000 + voter_id)})
+            for voter_id in ids
         )
         for replica_id in [*ids, *(int(text) for text in observers.split(",") if text)]:
             node = self.nodes[replica_id] = Node(ReplicaKey(replica_id))
             text = more.get(f"log_{replica_id}", more.get("log", ""))
             for offset, epoch in re.findall(r"(\d+)@(\d+)", text):
-                node.batches.append(
-                    encode_batch([b"x"], timestamp_ms=0, base_offset=int(offset), epoch=int(epoch))
-                )
+                node.batches.append(encode_batch([b"x"], timestamp_ms=0, base_offset=int(offset), epoch=int(epoch)))
             node.flushed = node.end
             recorded = more.get(f"election_{replica_id}", more.get("election", ""))
             if recorded:
@@ -174,6 +183,23 @@ class Script:
                 endpoints={LISTENER: Endpoint("localhost", 9000 + replica_id)},
             )
             self.perform(node, node.replica.start(self.now_ms))
+
+    def do_elect(self, id: str, of: str = "") -> None:
+        """Bring up a leader that everybody follows, without a word of how: other scripts tell that."""
+        trace, self.lines = self.lines, []
+        ids = [int(text) for text in of.split(",") if text] or list(self.nodes)
+        self.do_start(*(str(replica_id) for replica_id in ids if self.nodes[replica_id].replica is None))
+        self.wire.clear()
+        node = self.nodes[int(id)]
+        assert node.replica is not None
+        if node.replica.leader_and_epoch.leader_id != node.key.id:
+            self.do_timeout(id)
+            self.do_drop(kind="Fetch")
+        self.do_stabilize()
+        self.do_sleep(ms="2")
+        self.do_stabilize()
+        assert node.replica.leader_and_epoch.leader_id == node.key.id, "\n".join(self.lines)
+        self.lines = trace
 
     def do_timeout(self, id: str) -> None:
         """Run the clock to the deadline of one replica."""
@@ -229,9 +255,7 @@ class Script:
         """Submit one batch to a leader."""
         node = self.nodes[int(id)]
         assert node.replica is not None
-        batch = encode_batch(
-            [b"x"] * int(count), timestamp_ms=0, base_offset=node.end, epoch=node.replica.epoch
-        )
+        batch = encode_batch([b"x"] * int(count), timestamp_ms=0, base_offset=node.end, epoch=node.replica.epoch)
         self.tell(node, RecordsSubmitted((batch,), node.replica.epoch))
 
     def do_flush(self, id: str) -> None:
@@ -244,11 +268,7 @@ class Script:
     def do_lose(self, id: str, peer: str, refused: str = "no") -> None:
         """Break a connection: what is outstanding on it fails first."""
         node = self.nodes[int(id)]
-        lost = [
-            envelope
-            for envelope in self.wire
-            if {envelope.source, envelope.target} == {int(id), int(peer)}
-        ]
+        lost = [envelope for envelope in self.wire if {envelope.source, envelope.target} == {int(id), int(peer)}]
         self.wire = [envelope for envelope in self.wire if envelope not in lost]
         assert node.replica is not None
         for outstanding in list(node.replica.state.connections._outstanding.values()):
