@@ -1,0 +1,213 @@
+"""The leader's side of an append: who may append, what is gathered, who waits, and what becomes of it.
+
+Between an application that has values and a core that takes batches. It lives as long as the replica; the accumulator
+in it lives as long as one leadership. Offsets are promised at once, so a caller that is told "committed" learns no news
+of where, only that it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError, ReplicaFailedError
+from kraftlib.records.accumulator import BatchAccumulator
+from kraftlib.records.batch import Batch
+from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.ports import Core, Message
+from kraftlib.runtime.waiters import Promise, Waiter, Waiters, unknown_outcome
+from kraftlib.types import Epoch, Offset
+
+
+class Appends:
+    """What was appended here and is not settled yet. `wake` is called when there is something to drain."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        config: RaftConfig,
+        waiters: Waiters,
+        metrics: RaftMetrics,
+        clock: Callable[[], int],
+        wall_clock: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        self.waiters = waiters
+        self.written_end: Offset = 0
+        """One past the last record given to the core in this leadership: what lies beyond was never appended."""
+        self._accumulator: BatchAccumulator | None = None
+        self._epoch: Epoch = -1
+        self._core = core
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        # Without a linger nobody asks when a value came.
+        self._linger_clock: Callable[[], int] = clock if config.append_linger_ms else lambda: 0
+        self._wall_clock = wall_clock
+        self._wake = wake
+        self._failure: ReplicaFailedError | None = None
+        self._closed = False
+
+    # --- the application ---------------------------------------------------------------------------------------------
+
+    def append_one(self, value: bytes, *, epoch: Epoch | None, level: int, promise: Promise) -> None:
+        """Append one value: the hot path. Raises as `append` does."""
+        accumulator = self._accumulator
+        if accumulator is None or epoch is not None:
+            accumulator = self._leading(epoch)
+        current = self._epoch
+        offset = accumulator.append_one(value, epoch=current, now_ms=self._linger_clock())
+        self.waiters.add(level, (offset, offset, current, promise))
+        self._wake()
+
+    def append(self, values: Sequence[bytes], *, epoch: Epoch | None, level: int, promise: Promise) -> None:
+        """Append `values` atomically; settle `promise` when they have come to `level`.
+
+        Raises, and then nothing was appended: NotLeaderError, ConfigError (newer epoch, no values, an empty value),
+        BacklogFullError, RecordTooLargeError, ClosedError, ReplicaFailedError.
+        """
+        accumulator = self._leading(epoch)
+        last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._linger_clock())
+        self.waiters.add(level, (last_offset, last_offset + 1 - len(values), self._epoch, promise))
+        self._wake()
+
+    def prepare(self, values: Sequence[bytes], *, epoch: Epoch) -> Offset:
+        """Promise offsets to `values` and hold them back until `schedule_prepared`; return the last one."""
+        return self._leading(epoch).prepare_append(values, epoch=epoch, now_ms=self._linger_clock())
+
+    def schedule_prepared(self) -> None:
+        """Let what was prepared be written. Does nothing if the leadership is over: then it never is."""
+        if self._accumulator is not None:
+            self._accumulator.schedule_prepared_append()
+            self._wake()
+
+    # --- the executor ------------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether records are taken."""
+        return self._accumulator is not None
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch in which this replica leads; -1, if it does not."""
+        return self._epoch
+
+    def accept(self, epoch: Epoch, base_offset: Offset) -> None:
+        """This replica leads: the first record gets `base_offset`."""
+        self._epoch, self.written_end = epoch, base_offset
+        self._metrics.leadership_began()
+        self._accumulator = BatchAccumulator(
+            epoch=epoch,
+            base_offset=base_offset,
+            leader_id=self._config.node_id,
+            linger_ms=self._config.append_linger_ms,
+            batch_max_bytes=self._config.batch_max_bytes,
+            max_bytes=self._config.backlog_max_bytes,
+        )
+
+    def refuse(self, epoch: Epoch, high_watermark: Offset) -> None:
+        """The leadership of `epoch` is over."""
+        self._end_leadership()
+        self.waiters.leadership_lost(
+            written_end=self.written_end,
+            high_watermark=high_watermark,
+            refusal=self._not_leader,
+            reason=f"replica {self._config.node_id} lost the leadership of epoch {epoch}",
+        )
+
+    def append_control(self, records: Sequence[Message]) -> None:
+        """Put control records behind what was appended, as a batch of their own."""
+        if self._accumulator is not None:
+            self._accumulator.append_control(records, epoch=self._epoch, now_ms=self._clock())
+
+    def due(self, now_ms: int) -> bool:
+        """Whether `drain` has something to give."""
+        return self._accumulator is not None and self._accumulator.ready(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When a linger ends; None, if none is running."""
+        if self._accumulator is None or not self._config.append_linger_ms:
+            return None
+        return self._accumulator.next_deadline_ms
+
+    def drain(self, now_ms: int) -> tuple[Batch, ...]:
+        """Return the batches that are due; whoever takes them must write them."""
+        if self._accumulator is None:
+            return ()
+        batches = tuple(self._accumulator.drain(now_ms, timestamp_ms=self._wall_clock()))
+        if batches:
+            self.written_end = batches[-1].last_offset + 1
+            self._metrics.drained(batches)
+        return batches
+
+    def written(self, end_offset: Offset) -> None:
+        """The log has been written up to `end_offset`."""
+        self.waiters.appended(end_offset)
+
+    def flushed(self, end_offset: Offset) -> None:
+        """The log is durable here up to `end_offset`."""
+        if self._accumulator is not None:
+            self.waiters.flushed(end_offset)
+
+    def committed(self, high_watermark: Offset) -> None:
+        """Everything below is committed: it makes room for more."""
+        if self._accumulator is not None:
+            self._accumulator.release(self._metrics.committed(high_watermark))
+            self.waiters.committed(high_watermark)
+
+    def close(self) -> None:
+        """The replica ends: what was not written is refused, what was not settled is unknown."""
+        self._closed = True
+        self.waiters.fail(self._closed_outcome)
+        self._end_leadership()
+
+    def fail(self, failure: Callable[[], ReplicaFailedError]) -> None:
+        """The replica has stopped itself."""
+        self._failure = failure()
+        self.waiters.fail(lambda _: failure())
+        self._end_leadership()
+
+    # --- refusals ----------------------------------------------------------------------------------------------------
+
+    def _end_leadership(self) -> None:
+        if self._accumulator is not None:
+            self._accumulator.close()
+        self._accumulator, self._epoch = None, -1
+
+    def _leading(self, epoch: Epoch | None) -> BatchAccumulator:
+        """Return the accumulator of the current leadership, or say why an append for `epoch` cannot be taken."""
+        node_id = self._config.node_id
+        if self._failure is not None:
+            raise ReplicaFailedError(str(self._failure)) from self._failure.__cause__
+        if self._closed:
+            raise ClosedError(f"replica {node_id} is closed: nothing was appended")
+        newest = self._core.leader_and_epoch.epoch
+        if epoch is not None and epoch > newest:
+            raise ConfigError(
+                f"epoch={epoch} is newer than {newest}, the newest that replica {node_id} knows of: take it from "
+                f"leader_and_epoch()"
+            )
+        if self._accumulator is None:
+            raise self._not_leader()
+        if epoch is not None and epoch != self._epoch:
+            raise NotLeaderError(
+                f"epoch={epoch} is over: replica {node_id} leads epoch {self._epoch} now, and what was decided in the "
+                f"old one may not hold; nothing was appended",
+                leader=self._core.leader_and_epoch,
+            )
+        return self._accumulator
+
+    def _not_leader(self) -> NotLeaderError:
+        leader = self._core.leader_and_epoch
+        remedy = "no leader is known yet: wait for one" if leader.leader_id is None else f"append to {leader.leader_id}"
+        return NotLeaderError(
+            f"replica {self._config.node_id} does not lead epoch {leader.epoch}, nothing was appended; {remedy}",
+            leader=leader,
+        )
+
+    def _closed_outcome(self, waiter: Waiter) -> KraftError:
+        if waiter[1] >= self.written_end:
+            return ClosedError(f"replica {self._config.node_id} was closed before it wrote these records")
+        return unknown_outcome(waiter, f"replica {self._config.node_id} was closed")

@@ -1,0 +1,273 @@
+"""Feeds listeners what is committed: in order, exactly once, and never at the cost of the replica.
+
+Every listener has a position of its own. A turn gives each of them at most one slice of the log and ends after a
+millisecond; what is left waits for the next turn of the loop, behind the Fetches that have arrived meanwhile. A slow
+listener therefore delays its own results and nobody's commits.
+
+What raises here is the application's: it is logged, the listener hears nothing any more, the replica goes on. Only the
+log's own errors leave, through `on_failure`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.errors import ReplicaFailedError
+from kraftlib.records.batch import Batch
+from kraftlib.records.serde import RecordSerde
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
+from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, call_here, settle
+from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, ReplicaId
+
+logger = logging.getLogger("kraftlib.runtime.applier")
+
+SLICE_BYTES: Final = 64 * 1024
+"""How much of the log a listener is given at once; at least one batch."""
+
+TURN_NS: Final = 1_000_000
+"""How long a turn may go on giving slices."""
+
+CallSoon = Callable[[Callable[[], None]], object]
+
+
+@attrs.define(eq=False)
+class Feed:
+    """Where one listener stands."""
+
+    listener: Listener
+    next_offset: Offset | None = None
+    """First offset that it has not been given; None before its first call."""
+    leader: LeaderAndEpoch | None = None
+    """News of the leader that it has not been told yet."""
+    reader: BatchReader | None = None
+    """What it still holds."""
+
+
+class Applier:
+    """The listeners of one replica and what is committed for them."""
+
+    def __init__(
+        self,
+        *,
+        node_id: ReplicaId,
+        log: ReplicatedLog,
+        serde: RecordSerde[Any],
+        waiters: Waiters,
+        call_soon: CallSoon,
+        call_soon_threadsafe: CallSoon,
+        on_failure: Callable[[BaseException], None],
+        post: Post = call_here,
+    ) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._serde = serde
+        self._waiters = waiters
+        self._call_soon = call_soon
+        self._call_soon_threadsafe = call_soon_threadsafe
+        self._on_failure = on_failure
+        self._post = post
+        self._feeds: list[Feed] = []
+        self._state_machine: Feed | None = None
+        self._high_watermark: Offset | None = None
+        self._leader: LeaderAndEpoch | None = None
+        self._epoch_start: Offset = 0
+        self._scheduled = False
+        self._closed = False
+        self._slice: tuple[Offset, Offset, Sequence[CommittedBatch]] | None = None
+        self._offset_waiters: list[tuple[Offset, int, Promise]] = []
+        self._counter = itertools.count()
+        self.state_machine_failure: ReplicaFailedError | None = None
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def register(self, listener: Listener, *, state_machine: bool = False) -> None:
+        """Begin to feed `listener`: the latest snapshot if there is one, then the log."""
+        feed = Feed(listener, leader=self._leader)
+        self._feeds.append(feed)
+        if state_machine:
+            self._state_machine = feed
+        self._schedule()
+
+    def unregister(self, listener: Listener) -> None:
+        """Stop feeding `listener`."""
+        self._feeds = [feed for feed in self._feeds if feed.listener is not listener]
+        self._schedule()
+
+    def advance(self, high_watermark: Offset) -> None:
+        """Everything below `high_watermark` is committed."""
+        self._high_watermark = high_watermark
+        if self._feeds or self._waiters.wants_results or self._offset_waiters:
+            self._schedule()
+
+    def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
+        """Tell the listeners of the leader; `epoch_start` is where its epoch starts, if it is this replica."""
+        self._leader, self._epoch_start = leader, epoch_start
+        for feed in self._feeds:
+            feed.leader = leader
+        self._schedule()
+
+    def begin_shutdown(self) -> None:
+        """Tell the listeners that the client is about to close."""
+        for feed in list(self._feeds):
+            self._guarded(feed, feed.listener.begin_shutdown)
+
+    def close(self) -> None:
+        """Give nobody anything any more."""
+        self._closed = True
+
+    def failed(self, error_of: Callable[[], BaseException]) -> None:
+        """Fail whoever waits for an offset: the replica has stopped."""
+        outcomes: list[Settled] = [(promise, None, error_of()) for _, _, promise in self._offset_waiters]
+        self._offset_waiters.clear()
+        if outcomes:
+            self._post(settle, outcomes)
+
+    # --- where we are ------------------------------------------------------------------------------------------------
+
+    @property
+    def applied_offset(self) -> Offset:
+        """One past the last record that was applied here.
+
+        The position of the state machine; without one that of the last of the listeners; without any the high
+        watermark.
+        """
+        if self._state_machine is not None:
+            return self._state_machine.next_offset or 0
+        if self._feeds:
+            return min(feed.next_offset or 0 for feed in self._feeds)
+        return self._high_watermark or 0
+
+    def wait_for(self, offset: Offset, promise: Promise) -> None:
+        """Settle `promise` with the applied offset once the record at `offset` was applied."""
+        heapq.heappush(self._offset_waiters, (offset, next(self._counter), promise))
+        self._schedule()
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        end_ns = time.monotonic_ns() + TURN_NS
+        more = True
+        try:
+            while more and not self._closed:
+                more = False
+                for feed in list(self._feeds):
+                    more |= self._feed(feed)
+                if time.monotonic_ns() >= end_ns:
+                    break
+        except Exception as error:  # noqa: BLE001 - the log's own error: the executor stops the replica for it
+            self._on_failure(error)
+            return
+        self._settle_applied()
+        if more:
+            self._schedule()
+
+    def _feed(self, feed: Feed) -> bool:
+        """Give `feed` one thing that is due; return whether more may be."""
+        if feed not in self._feeds or (feed.reader is not None and not feed.reader.closed):
+            return False
+        feed.reader = None
+        if self._high_watermark is not None and self._give(feed, self._high_watermark):
+            return True
+        leader = feed.leader
+        if leader is not None and not self._must_catch_up(feed, leader):
+            feed.leader = None
+            self._guarded(feed, lambda: feed.listener.handle_leader_change(leader))
+            return True
+        return False
+
+    def _must_catch_up(self, feed: Feed, leader: LeaderAndEpoch) -> bool:
+        """Whether this replica leads, and this listener has not been given all that came before."""
+        return leader.leader_id == self._node_id and (feed.next_offset or 0) < self._epoch_start
+
+    def _give(self, feed: Feed, high_watermark: Offset) -> bool:
+        if feed.next_offset is None or feed.next_offset < self._log.start_offset:
+            return self._load(feed, high_watermark)
+        if feed.next_offset >= high_watermark:
+            return False
+        batches = self._committed(feed.next_offset, high_watermark)
+        if not batches:
+            return False
+        feed.next_offset = batches[-1].last_offset + 1
+        reader = feed.reader = BatchReader(batches, on_close=self._reader_closed)
+        self._guarded(feed, lambda: feed.listener.handle_commit(reader))
+        if not reader.held:
+            reader.closed = True
+        return True
+
+    def _load(self, feed: Feed, high_watermark: Offset) -> bool:
+        """Give the newest snapshot that is committed; a new listener begins at 0 if there is none."""
+        ids = [snapshot for snapshot in self._log.snapshots() if snapshot.offset <= high_watermark]
+        if not ids:
+            if self._log.start_offset > 0:
+                return False  # the high watermark lies before the log: more is coming
+            feed.next_offset = 0
+            return True
+        feed.next_offset = ids[-1].offset
+        load = (
+            feed.listener.handle_load_bootstrap if ids[-1] == BOOTSTRAP_SNAPSHOT else feed.listener.handle_load_snapshot
+        )
+        with SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch) as reader:
+            snapshot = LoadedSnapshot(ids[-1], reader, self._serde)
+            self._guarded(feed, lambda: load(snapshot))
+        return True
+
+    def _committed(self, start: Offset, high_watermark: Offset) -> Sequence[CommittedBatch]:
+        """Return a slice of committed batches from `start` on; the same for every listener that stands there."""
+        if self._slice is not None and self._slice[:2] == (start, high_watermark):
+            return self._slice[2]
+        read: Sequence[Batch] = self._log.read(start, SLICE_BYTES)
+        batches = [CommittedBatch(batch, self._serde) for batch in read if batch.last_offset < high_watermark]
+        if len(self._feeds) > 1:
+            self._slice = (start, high_watermark, batches)
+        return batches
+
+    def _guarded(self, feed: Feed, call: Callable[[], object]) -> None:
+        """Call into the application; what it raises stops this listener and nothing else."""
+        try:
+            call()
+        except Exception as error:
+            name = type(feed.listener).__name__
+            logger.exception(
+                "replica %d: %s raised before offset %s and is stopped", self._node_id, name, feed.next_offset
+            )
+            self._feeds.remove(feed)
+            if feed is self._state_machine:
+                failure = ReplicaFailedError(
+                    f"the state machine of replica {self._node_id} raised {error!r} before offset {feed.next_offset}: "
+                    f"nothing is applied here any more; restart this replica once its cause is mended"
+                )
+                failure.__cause__ = error
+                self.state_machine_failure = failure
+                self._waiters.fail_applied(f"the state machine raised {error!r}")
+                self.failed(lambda: failure)
+
+    def _reader_closed(self) -> None:
+        # A held reader may be closed by any thread.
+        self._call_soon_threadsafe(self._schedule)
+
+    def _settle_applied(self) -> None:
+        if self.state_machine_failure is not None:
+            return
+        applied = self.applied_offset
+        if self._waiters.wants_results:
+            self._waiters.applied(applied)
+        outcomes: list[Settled] = []
+        while self._offset_waiters and self._offset_waiters[0][0] < applied:
+            outcomes.append((heapq.heappop(self._offset_waiters)[2], applied, None))
+        if outcomes:
+            self._post(settle, outcomes)

@@ -1,0 +1,400 @@
+"""Carries out what the core decides: the one loop that asyncio, threads and the simulator share.
+
+The core is told an event and returns a list of actions; they are performed in order, each relying on the ones before
+it. Three rules make the order hold:
+
+* **What blocks, suspends.** PersistElection, TruncateLog, WriteSnapshotChunk, InstallSnapshot and DropSnapshotDownload
+  go to the disk; what follows in the list, and every later event, waits until it is done. Nothing that depends on a
+  vote can leave before the vote is durable.
+* **What flushes, overlaps.** One flush is in flight at most; what is appended meanwhile shares the next. Its end comes
+  back as an event with the log version of when it began.
+* **Records come last.** The accumulator is drained right before its batches are handed to the core, never queued:
+  between the two, leadership cannot be lost.
+
+Nothing here knows of asyncio: everything is a call or a callback on one thread. Whatever the log, the election store or
+the core raises stops the replica for good (fail-stop): a disk that failed once may lie the second time, and a core that
+is wrong must not vote.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.roles import Role
+from kraftlib.errors import ReplicaFailedError
+from kraftlib.runtime.appends import Appends
+from kraftlib.runtime.disk import Disk
+from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
+from kraftlib.runtime.transport import Peer
+from kraftlib.runtime.waiters import Waiters
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.types import LeaderAndEpoch, Offset
+
+logger = logging.getLogger("kraftlib.runtime.executor")
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class Executor:
+    """One replica at work. `submit` tells it what happened; records go to `appends`.
+
+    `clock` gives the ms in which the core thinks, `wall_clock` ms since 1970; `call_soon` has a function called from
+    the loop, never at once; `set_timer` asks for `timer_fired` at a time of `clock`, in place of what was asked before.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        config: RaftConfig,
+        log: ReplicatedLog,
+        elections: QuorumStateStore,
+        disk: Disk,
+        network: Answers,
+        snapshots: SnapshotTransfer,
+        waiters: Waiters,
+        listeners: Listeners,
+        metrics: RaftMetrics,
+        clock: Callable[[], int],
+        wall_clock: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+        set_timer: Callable[[int], None],
+        on_failure: Callable[[ReplicaFailedError], None],
+        on_leader: Callable[[LeaderAndEpoch], None] = _nothing,
+        on_shutdown_complete: Callable[[], None] = _nothing,
+    ) -> None:
+        self.core = core
+        self.appends = Appends(
+            core, config=config, waiters=waiters, metrics=metrics, clock=clock, wall_clock=wall_clock, wake=self.wake
+        )
+        self.high_watermark: Offset | None = None
+        self.failure: ReplicaFailedError | None = None
+        self._node_id = config.node_id
+        self._voter_ids = tuple(voter.id for voter in config.voters)
+        self._log = log
+        self._elections = elections
+        self._disk = disk
+        self._network = network
+        self._snapshots = snapshots
+        self._listeners = listeners
+        self._metrics = metrics
+        self._clock = clock
+        self._call_soon = call_soon
+        self._set_timer = set_timer
+        self._on_failure = on_failure
+        self._on_leader = on_leader
+        self._on_shutdown_complete = on_shutdown_complete
+
+        self._events: deque[ev.Event] = deque()
+        self._actions: Iterator[act.Action] = iter(())
+        self._running = False
+        self._suspended = True  # until it is started
+        self._after_disk: Callable[[Any], None] = _nothing
+        self._stopped = False
+        self._woken = False
+        self._timer_ms: int | None = None
+        self._role: Role | None = None
+        self._flushing = False
+        self._flush_version = 0
+        self._next_flush_version: int | None = None
+        self._flush_began_ns = 0
+        self._perform: Final[dict[type, Callable[[Any], None]]] = {
+            act.PersistElection: self._persist_election,
+            act.BeginEpoch: self._begin_epoch,
+            act.AppendToLog: self._append_to_log,
+            act.TruncateLog: self._truncate_log,
+            act.FlushLog: self._flush_log,
+            act.SendRequest: self._send_request,
+            act.SendResponse: self._send_response,
+            act.SendRecords: self._send_records,
+            act.SendSnapshotChunk: self._send_snapshot_chunk,
+            act.WriteSnapshotChunk: self._write_snapshot_chunk,
+            act.DropSnapshotDownload: self._drop_snapshot_download,
+            act.InstallSnapshot: self._install_snapshot,
+            act.AdvanceHighWatermark: self._advance_high_watermark,
+            act.AcceptAppends: self._accept_appends,
+            act.RefuseAppends: self._refuse_appends,
+            act.SubmitControl: self._submit_control,
+            act.AnnounceLeader: self._announce_leader,
+            act.ShutdownComplete: self._shutdown_complete,
+        }
+
+    # --- what the outside calls --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let the replica begin."""
+        self._suspended = False
+        try:
+            self._actions = iter(self.core.start(self._clock()))
+        except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
+            self.fail(error)
+        self._run()
+
+    def submit(self, event: ev.Event) -> None:
+        """Tell the core what happened, in the order of these calls."""
+        if not self._stopped:
+            self._events.append(event)
+            self._run()
+
+    def wake(self) -> None:
+        """Look for records on the next turn of the loop: what all tasks of this turn append goes in together."""
+        if not self._woken:
+            self._woken = True
+            self._call_soon(self._look)
+
+    def timer_fired(self) -> None:
+        """The time given to `set_timer` has come."""
+        self._timer_ms = None
+        if self._stopped:
+            return
+        deadline_ms = self.core.deadline_ms()
+        if deadline_ms is not None and self._clock() >= deadline_ms:
+            self._events.append(ev.TimeoutReached())
+        self._run()
+
+    def stop(self) -> None:
+        """Do nothing any more. What the disk was asked for still happens; nobody hears of it."""
+        if not self._stopped:
+            self._halt()
+            self.appends.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop for good, because of the disk or a bug."""
+        if self._stopped:
+            return
+        self._halt()
+        failure = self.failure = self._failure(error)
+        logger.critical("%s", failure, exc_info=error)
+        self.appends.fail(lambda: self._failure(error))
+        self._on_failure(failure)
+
+    def _halt(self) -> None:
+        self._stopped = self._suspended = True
+        self._events.clear()
+
+    def _failure(self, error: BaseException) -> ReplicaFailedError:
+        failure = ReplicaFailedError(
+            f"replica {self._node_id} stopped itself: {type(error).__name__}: {error}; what it had not acknowledged "
+            f"has an unknown outcome"
+        )
+        failure.__cause__ = error
+        return failure
+
+    # --- NetworkReceiver ---------------------------------------------------------------------------------------------
+
+    def request_received(self, request_id: int, message: Message, version: int, peer: Peer) -> None:
+        """A peer asks."""
+        self.submit(ev.RequestReceived(request_id, message, version))
+
+    def response_received(self, correlation_id: int, message: Message) -> None:
+        """A peer has answered."""
+        self.submit(ev.ResponseReceived(correlation_id, message))
+
+    def request_failed(self, correlation_id: int, failure: ev.Failure) -> None:
+        """No answer will come."""
+        self.submit(ev.RequestFailed(correlation_id, failure))
+
+    def connection_lost(self, destination: int, refused: bool) -> None:
+        """A connection is gone, or could not be made."""
+        self.submit(ev.ConnectionLost(destination, refused))
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._woken = False
+        self._run()
+
+    def _run(self) -> None:
+        """Perform, handle and drain until there is nothing left, or until the disk has to be waited for.
+
+        What is submitted on the way (an answer within one process comes at once) is queued and has its turn here, so
+        the stack never grows.
+        """
+        if self._running or self._suspended or self._stopped:
+            return
+        self._running = True
+        began_ns = time.perf_counter_ns()
+        perform, events = self._perform, self._events
+        try:
+            while True:
+                for action in self._actions:
+                    perform[type(action)](action)
+                    if self._suspended:
+                        return
+                if events:
+                    self._actions = iter(self.core.handle(events.popleft(), self._clock()))
+                elif not self._drain():
+                    break
+            self._settle_down()
+        except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
+            self.fail(error)
+        except BaseException as error:
+            self.fail(error)  # an action may be half done
+            raise
+        finally:
+            self._running = False
+            self._metrics.busy.record(time.perf_counter_ns() - began_ns)
+
+    def _drain(self) -> bool:
+        """Hand to the core what was appended, if it can make use of it now; return whether there is more to do."""
+        if not self.appends.leads or not self.core.wants_records:
+            return False
+        now_ms = self._clock()
+        if not self.appends.due(now_ms):
+            return False
+        deadline_ms = self.core.deadline_ms()
+        if deadline_ms is not None and now_ms >= deadline_ms:
+            # After a pause of the process: is this still the leader? That comes before any new promise.
+            self._events.append(ev.TimeoutReached())
+            return True
+        batches = self.appends.drain(now_ms)
+        self._actions = iter(self.core.handle(ev.RecordsSubmitted(batches, self.appends.epoch), now_ms))
+        return True
+
+    def _settle_down(self) -> None:
+        """See that the timer comes no later than it is needed; one that comes too early finds nothing to do."""
+        deadline_ms = self.core.deadline_ms()
+        linger_ms = self.appends.next_deadline_ms()
+        if linger_ms is not None and (deadline_ms is None or linger_ms < deadline_ms) and self.core.wants_records:
+            deadline_ms = linger_ms
+        if deadline_ms is not None and (self._timer_ms is None or deadline_ms < self._timer_ms):
+            self._timer_ms = deadline_ms
+            self._set_timer(deadline_ms)
+        role = self.core.role
+        if role is not self._role:
+            self._role = role
+            self._metrics.role_changed(role)
+
+    # --- the disk ----------------------------------------------------------------------------------------------------
+
+    def _suspend_for(self, function: Callable[[], Any], after: Callable[[Any], None] = _nothing) -> None:
+        """Have the disk do `function`; nothing else happens until it is done. `after` takes its result."""
+        self._suspended = True
+        self._after_disk = after
+        self._disk.run(function, self._resume)
+
+    def _resume(self, result: Any, error: BaseException | None) -> None:
+        if self._stopped:
+            return
+        if error is not None:
+            self.fail(error)
+            return
+        self._suspended = False
+        self._after_disk(result)
+        self._run()
+
+    def _put_first(self, event: ev.Event) -> None:
+        """Tell the core before anything else that has happened meanwhile."""
+        self._events.appendleft(event)
+
+    def _persist_election(self, action: act.PersistElection) -> None:
+        def write() -> None:
+            self._elections.write(action.election, kraft_version=action.kraft_version, voters=self._voter_ids)
+
+        self._suspend_for(write)
+
+    def _truncate_log(self, action: act.TruncateLog) -> None:
+        self._suspend_for(
+            lambda: self._log.truncate(action.end_offset),
+            lambda end_offset: self._put_first(ev.LogTruncated(end_offset)),
+        )
+
+    def _write_snapshot_chunk(self, action: act.WriteSnapshotChunk) -> None:
+        self._suspend_for(
+            lambda: self._snapshots.write(action.snapshot_id, action.position, action.data),
+            lambda size: self._put_first(ev.SnapshotChunkWritten(action.snapshot_id, size)),
+        )
+
+    def _drop_snapshot_download(self, action: act.DropSnapshotDownload) -> None:
+        self._suspend_for(self._snapshots.drop)
+
+    def _install_snapshot(self, action: act.InstallSnapshot) -> None:
+        self._suspend_for(lambda: self._snapshots.install(action.snapshot_id), self._put_first)
+
+    def _flush_log(self, action: act.FlushLog) -> None:
+        if self._flushing:
+            self._next_flush_version = action.log_version
+        else:
+            self._begin_flush(action.log_version)
+
+    def _begin_flush(self, log_version: int) -> None:
+        self._flushing, self._flush_version = True, log_version
+        self._flush_began_ns = time.perf_counter_ns()
+        self._disk.flush(self._log, self._flush_done)
+
+    def _flush_done(self, end_offset: Any, error: BaseException | None) -> None:
+        self._flushing = False
+        if self._stopped:
+            return
+        if error is not None:
+            self.fail(error)
+            return
+        self._metrics.flush_latency.record((time.perf_counter_ns() - self._flush_began_ns) / 1e6)
+        flushed = ev.Flushed(end_offset, self._flush_version)
+        next_version, self._next_flush_version = self._next_flush_version, None
+        if next_version is not None:
+            self._begin_flush(next_version)
+        self.appends.flushed(end_offset)
+        self.submit(flushed)
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    def _begin_epoch(self, action: act.BeginEpoch) -> None:
+        self._log.begin_epoch(action.epoch, action.start_offset)
+
+    def _append_to_log(self, action: act.AppendToLog) -> None:
+        batches = action.batches
+        self._log.append(batches)
+        end_offset = batches[-1].last_offset + 1
+        if self.appends.leads:
+            self.appends.written(end_offset)
+        else:
+            self._metrics.fetched.record(end_offset - batches[0].base_offset)
+
+    def _advance_high_watermark(self, action: act.AdvanceHighWatermark) -> None:
+        high_watermark = self.high_watermark = action.high_watermark
+        self.appends.committed(high_watermark)
+        self._listeners.advance(high_watermark)
+
+    # --- the network -------------------------------------------------------------------------------------------------
+
+    def _send_request(self, action: act.SendRequest) -> None:
+        self._network.send(action.correlation_id, action.destination, action.endpoint, action.request)
+
+    def _send_response(self, action: act.SendResponse) -> None:
+        self._network.respond(action.request_id, action.response)
+
+    def _send_records(self, action: act.SendRecords) -> None:
+        batches = self._log.read(action.start_offset, action.max_bytes)
+        self._network.respond_records(action.request_id, action.response, batches)
+
+    def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:
+        self._network.respond(action.request_id, self._snapshots.chunk(action))
+
+    # --- leadership --------------------------------------------------------------------------------------------------
+
+    def _accept_appends(self, action: act.AcceptAppends) -> None:
+        self.appends.accept(action.epoch, action.base_offset)
+
+    def _refuse_appends(self, action: act.RefuseAppends) -> None:
+        self.appends.refuse(action.epoch, self.high_watermark or 0)
+
+    def _submit_control(self, action: act.SubmitControl) -> None:
+        self.appends.append_control(action.records)
+
+    def _announce_leader(self, action: act.AnnounceLeader) -> None:
+        self._listeners.announce(action.leader, epoch_start=action.epoch_start_offset)
+        self._on_leader(action.leader)
+
+    def _shutdown_complete(self, action: act.ShutdownComplete) -> None:
+        self._on_shutdown_complete()

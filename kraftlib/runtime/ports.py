@@ -1,0 +1,94 @@
+"""What the executor needs of its neighbours, as protocols: the simulator and the tests put in their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from kraftlib.consensus.actions import Action, SendSnapshotChunk
+from kraftlib.consensus.events import Event, SnapshotInstalled, SnapshotRefused
+from kraftlib.consensus.roles import Role
+from kraftlib.records.batch import Batch
+from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
+
+Message = Any
+"""A declared message of `kraftlib.wire.messages`."""
+
+
+class Core(Protocol):
+    """The decisions: `kraftlib.consensus.replica.Replica`."""
+
+    def start(self, now_ms: int) -> Sequence[Action]:
+        """Begin: called once, before any event."""
+        ...
+
+    def handle(self, event: Event, now_ms: int) -> Sequence[Action]:
+        """Take note of what happened; return what is to be done, in order."""
+        ...
+
+    def deadline_ms(self) -> int | None:
+        """Return when TimeoutReached is next due."""
+        ...
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether this replica leads and can make use of drained batches now."""
+        ...
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The leader as known here."""
+        ...
+
+    @property
+    def role(self) -> Role:
+        """What this replica is doing."""
+        ...
+
+
+class Answers(Protocol):
+    """The way out: `kraftlib.runtime.network.Network`."""
+
+    def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
+        """Send a request; what comes of it is submitted later."""
+        ...
+
+    def respond(self, request_id: int, response: Message | None) -> None:
+        """Answer a request; None closes its connection."""
+        ...
+
+    def respond_records(self, request_id: int, response: Message, batches: Sequence[Batch]) -> None:
+        """Answer a Fetch with the bytes of `batches` put into its one partition."""
+        ...
+
+
+class Listeners(Protocol):
+    """Who wants to know of commits and leaders: `kraftlib.runtime.applier.Applier`. Neither call calls back."""
+
+    def advance(self, high_watermark: Offset) -> None:
+        """Everything below is committed."""
+        ...
+
+    def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
+        """Who leads; `epoch_start` is where the epoch starts, if it is this replica."""
+        ...
+
+
+class SnapshotTransfer(Protocol):
+    """Snapshots between replicas: `kraftlib.runtime.snapshots`. All but `chunk` run on the disk."""
+
+    def chunk(self, action: SendSnapshotChunk) -> Message:
+        """Return the response with size and bytes filled in, or with the error that says why there are none."""
+        ...
+
+    def write(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes | memoryview) -> int:
+        """Add bytes to the download, beginning it anew at position 0; return its size."""
+        ...
+
+    def drop(self) -> None:
+        """Forget the download, if there is one."""
+        ...
+
+    def install(self, snapshot_id: OffsetAndEpoch) -> SnapshotInstalled | SnapshotRefused:
+        """Verify the download, freeze it and let it replace the log; or refuse it, and change nothing."""
+        ...

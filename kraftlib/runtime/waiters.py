@@ -1,0 +1,205 @@
+"""Who waits for which record, and for how much of its way.
+
+    appended    the leader has written it; readable, not durable
+    flushed     it is durable on the leader
+    committed   a majority has it durably: it is never lost
+    applied     the state machine of this replica has applied it; its result comes along
+
+Offsets only grow, so every level is a queue ordered by offset, and what an event settles stands at its front: one pass
+per event, no search, and no object but a tuple per waiting caller. What was settled goes out in one list, which is one
+hop between threads however many callers wait.
+
+When leadership is lost, what was not written yet was never appended (NotLeaderError). What was written may survive in
+the log of the next leader or not: OutcomeUnknownError, and it stays that, even if the records turn out committed later.
+Whoever wants to know reads the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from kraftlib.errors import ConfigError, KraftError, OutcomeUnknownError
+from kraftlib.types import Epoch, Offset
+
+APPENDED: Final = 0
+FLUSHED: Final = 1
+COMMITTED: Final = 2
+APPLIED: Final = 3
+
+LEVELS: Final[dict[str, int]] = {"appended": APPENDED, "flushed": FLUSHED, "committed": COMMITTED, "applied": APPLIED}
+
+
+def level_of(wait: str) -> int:
+    """Return the number of a level's name. Raises: ConfigError."""
+    try:
+        return LEVELS[wait]
+    except (KeyError, TypeError):
+        raise ConfigError(f"wait={wait!r} must be one of {', '.join(LEVELS)}") from None
+
+
+class Appended(NamedTuple):
+    """Where the records of one append stand. A named tuple, because one is made per append."""
+
+    base_offset: Offset
+    last_offset: Offset
+    """Inclusive."""
+    epoch: Epoch
+    results: tuple[Any, ...] = ()
+    """What the state machine returned, record by record; empty unless `applied` was waited for."""
+
+
+class Promise(Protocol):
+    """What a caller waits on: an `asyncio.Future`, or anything like it."""
+
+    def done(self) -> bool:
+        """Whether it was settled or cancelled."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """Let the caller go on."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Let the caller fail."""
+        ...
+
+
+Waiter = tuple[Offset, Offset, Epoch, Promise]
+"""Last offset, base offset, epoch, promise."""
+
+Settled = tuple[Promise, Any, BaseException | None]
+"""A promise and what became of it: a result, or an error."""
+
+_new: Final = tuple.__new__
+
+
+def fulfil(waiters: Sequence[Waiter]) -> None:
+    """Tell callers that their records have come as far as they wanted. Runs on their own loop."""
+    for last_offset, base_offset, epoch, promise in waiters:
+        if not promise.done():
+            # Half the price of Appended(...), and there is one per append.
+            promise.set_result(_new(Appended, (base_offset, last_offset, epoch, ())))
+
+
+def settle(outcomes: Sequence[Settled]) -> None:
+    """Tell callers what became of their records. Runs on their own loop."""
+    for promise, result, error in outcomes:
+        if promise.done():
+            continue  # its caller was cancelled, which is nobody else's business
+        if error is None:
+            promise.set_result(result)
+        else:
+            promise.set_exception(error)
+
+
+Post = Callable[[Callable[[Any], None], Any], None]
+"""Has a function called with one argument on the loop of the callers."""
+
+
+def call_here(function: Callable[[Any], None], argument: Any) -> None:
+    """Post within one thread: call it."""
+    function(argument)
+
+
+class Waiters:
+    """Callers that wait, by level."""
+
+    def __init__(self, post: Post = call_here) -> None:
+        self._post = post
+        self._levels: tuple[deque[Waiter], ...] = tuple(deque() for _ in LEVELS)
+        self._appended, self._flushed, self._committed, self._applied = self._levels
+
+    def __len__(self) -> int:
+        return sum(map(len, self._levels))
+
+    def add(self, level: int, waiter: Waiter) -> None:
+        """Wait until the records of `waiter` have reached `level`. Called in the order of offsets."""
+        self._levels[level].append(waiter)
+
+    def appended(self, end_offset: Offset) -> None:
+        """The log has been written up to `end_offset`."""
+        if self._appended:
+            self._reach(self._appended, end_offset)
+
+    def flushed(self, end_offset: Offset) -> None:
+        """The log of the leader is durable up to `end_offset`."""
+        if self._flushed:
+            self._reach(self._flushed, end_offset)
+
+    def committed(self, high_watermark: Offset) -> None:
+        """Everything below `high_watermark` is committed."""
+        if self._committed:
+            self._reach(self._committed, high_watermark)
+
+    @property
+    def wants_results(self) -> bool:
+        """Whether anybody waits for records to be applied."""
+        return bool(self._applied)
+
+    def applied(self, end_offset: Offset, *, base_offset: Offset = 0, results: Sequence[Any] = ()) -> None:
+        """Everything below `end_offset` was applied; `results` are those of the records from `base_offset` on."""
+        waiters = self._applied
+        outcomes: list[Settled] = []
+        while waiters and waiters[0][0] < end_offset:
+            last, base, epoch, promise = waiters.popleft()
+            own = tuple(results[base - base_offset : last + 1 - base_offset]) if results else ()
+            outcomes.append((promise, Appended(base, last, epoch, own), None))
+        if outcomes:
+            self._post(settle, outcomes)
+
+    def fail_applied(self, reason: str) -> None:
+        """Nothing will be applied here any more. The records themselves go on being committed."""
+        self._settle_with([self._applied], lambda waiter: unknown_outcome(waiter, reason))
+
+    def leadership_lost(
+        self, *, written_end: Offset, high_watermark: Offset, refusal: Callable[[], KraftError], reason: str
+    ) -> None:
+        """Fail whoever waits for records that this replica does not lead any more.
+
+        From `written_end` on nothing was appended, which `refusal` says; below it the outcome is unknown. Records that
+        are committed already (below `high_watermark`) still get their results.
+        """
+        kept = [waiter for waiter in self._applied if waiter[0] < high_watermark]
+
+        def error_of(waiter: Waiter) -> KraftError:
+            return refusal() if waiter[1] >= written_end else unknown_outcome(waiter, reason)
+
+        for _ in kept:
+            self._applied.popleft()
+        self._settle_with(self._levels, error_of)
+        self._applied.extend(kept)
+
+    def fail(self, error_of: Callable[[Waiter], BaseException]) -> None:
+        """Fail everybody: the replica has stopped."""
+        self._settle_with(self._levels, error_of)
+
+    def _reach(self, waiters: deque[Waiter], end_offset: Offset) -> None:
+        if waiters[-1][0] < end_offset:
+            reached = list(waiters)
+            waiters.clear()
+        else:
+            reached = []
+            while waiters[0][0] < end_offset:
+                reached.append(waiters.popleft())
+        if reached:
+            self._post(fulfil, reached)
+
+    def _settle_with(self, levels: Sequence[deque[Waiter]], error_of: Callable[[Waiter], BaseException]) -> None:
+        outcomes: list[Settled] = [(waiter[3], None, error_of(waiter)) for waiters in levels for waiter in waiters]
+        for waiters in levels:
+            waiters.clear()
+        if outcomes:
+            self._post(settle, outcomes)
+
+
+def unknown_outcome(waiter: Waiter, reason: str) -> OutcomeUnknownError:
+    """Return the error of a waiter whose records were written, before `reason` came about."""
+    last, base, epoch, _ = waiter
+    return OutcomeUnknownError(
+        f"records [{base}, {last + 1}) of epoch {epoch} were written, and then {reason}; only the log can tell "
+        f"whether they are committed",
+        base_offset=base,
+        epoch=epoch,
+    )

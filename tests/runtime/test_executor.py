@@ -1,0 +1,427 @@
+"""The executor keeps the order of the core's actions: that order is the durability argument."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.roles import Role
+from kraftlib.errors import (
+    ClosedError,
+    InvariantError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ReplicaFailedError,
+    StorageError,
+)
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.runtime.disk import InlineDisk
+from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
+from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, OffsetAndEpoch
+from tests.runtime.fakes import Rig
+from tests.runtime.test_waiters import Slot
+
+SOMEWHERE = Endpoint("127.0.0.1", 9)
+VOTE = act.PersistElection(ElectionState(epoch=3), 0)
+
+
+def batch(base_offset: int, count: int = 1, epoch: int = 3) -> Batch:
+    return encode_batch([b"value"] * count, timestamp_ms=1, base_offset=base_offset, epoch=epoch)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.executor.start()
+    return rig
+
+
+# What blocks, suspends ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_before_the_vote_is_durable(rig: Rig) -> None:
+    rig.core.on(ev.RequestReceived, VOTE, act.SendResponse(7, "granted"))
+    rig.executor.submit(ev.RequestReceived(7, "vote", 2))
+    assert rig.trace == []
+    assert rig.elections.read() is None
+
+    rig.disk.finish()
+
+    assert rig.elections.read() == ElectionState(epoch=3)
+    assert rig.trace == ["disk done", "respond granted to 7"]
+
+
+def test_the_next_event_waits_for_the_disk_too(rig: Rig) -> None:
+    rig.core.on(ev.RequestReceived, VOTE, act.SendResponse(7, "granted"))
+    rig.core.on(ev.RequestReceived, act.SendResponse(8, "refused"))
+    rig.executor.submit(ev.RequestReceived(7, "vote", 2))
+    rig.executor.submit(ev.RequestReceived(8, "vote", 2))
+    assert len(rig.core.events) == 1
+
+    rig.disk.finish()
+
+    assert rig.trace == ["disk done", "respond granted to 7", "respond refused to 8"]
+
+
+def test_the_truncated_log_is_news_before_anything_that_came_meanwhile(rig: Rig) -> None:
+    rig.log.append([batch(0, 2), batch(2, 3)])
+    rig.core.on(ev.ResponseReceived, act.TruncateLog(4))
+    rig.executor.submit(ev.ResponseReceived(1, "diverging"))
+    rig.executor.submit(ev.TimeoutReached())
+    rig.disk.finish()
+
+    assert rig.core.events[1:] == [ev.LogTruncated(2), ev.TimeoutReached()], "only whole batches go"
+
+
+def test_ten_thousand_inline_writes_do_not_grow_the_stack() -> None:
+    rig = Rig(disk=InlineDisk())
+    rig.core.first_actions = [VOTE] * 10_000
+    rig.executor.start()
+
+    assert rig.elections.read() == ElectionState(epoch=3)
+
+
+def test_answers_that_come_while_sending_are_queued_not_nested(rig: Rig) -> None:
+    """A transport within one process may answer before `send` returns."""
+    rig.network.on_send = lambda correlation_id: rig.executor.submit(ev.ResponseReceived(correlation_id, "answer"))
+    requests = [act.SendRequest(number, 2, SOMEWHERE, "hello") for number in range(3)]
+    rig.core.on(ev.TimeoutReached, *requests)
+    rig.executor.submit(ev.TimeoutReached())
+
+    assert rig.trace == ["send hello to 2"] * 3
+    assert rig.core.events == [ev.TimeoutReached(), *(ev.ResponseReceived(number, "answer") for number in range(3))]
+
+
+# What flushes, overlaps -----------------------------------------------------------------------------------------------
+
+
+def test_one_flush_is_in_flight_and_what_arrives_meanwhile_shares_the_next(rig: Rig) -> None:
+    for number in range(4):
+        rig.core.on(ev.ResponseReceived, act.AppendToLog((batch(number),)), act.FlushLog(0))
+    for number in range(4):
+        rig.executor.submit(ev.ResponseReceived(number, "records"))
+    assert len(rig.disk.jobs) == 1, "the first flush has begun, the others share the second"
+
+    rig.disk.finish()
+    assert len(rig.disk.jobs) == 1
+    rig.disk.finish()
+    assert len(rig.disk.jobs) == 0
+    assert rig.trace.count("flush") == 2
+    assert [event for event in rig.core.events if isinstance(event, ev.Flushed)] == [ev.Flushed(4, 0), ev.Flushed(4, 0)]
+
+
+def test_events_go_on_while_a_flush_is_in_flight(rig: Rig) -> None:
+    rig.core.on(ev.ResponseReceived, act.AppendToLog((batch(0),)), act.FlushLog(0))
+    rig.core.on(ev.RequestReceived, act.SendResponse(1, "hello"))
+    rig.executor.submit(ev.ResponseReceived(1, "records"))
+    rig.executor.submit(ev.RequestReceived(1, "hello", 0))
+
+    assert rig.trace == ["append [0, 1)", "respond hello to 1"]
+
+
+def test_a_flush_from_before_a_truncation_carries_the_old_version(rig: Rig) -> None:
+    rig.core.on(ev.ResponseReceived, act.AppendToLog((batch(0, 5),)), act.FlushLog(4))
+    rig.core.on(ev.ResponseReceived, act.TruncateLog(0))
+    rig.core.on(ev.LogTruncated, act.AppendToLog((batch(0, 2),)), act.FlushLog(5))
+    rig.executor.submit(ev.ResponseReceived(1, "records"))
+    rig.executor.submit(ev.ResponseReceived(2, "diverging"))
+    rig.disk.finish()  # the flush: the core hears of it only when the truncation is done
+    assert ev.Flushed(5, 4) not in rig.core.events
+    rig.disk.finish()
+    rig.disk.finish()
+
+    assert rig.core.events[2:] == [ev.LogTruncated(0), ev.Flushed(5, 4), ev.Flushed(2, 5)]
+
+
+# Records come last ----------------------------------------------------------------------------------------------------
+
+
+def append(rig: Rig, *values: bytes, level: int = COMMITTED, epoch: int | None = None) -> Slot:
+    slot = Slot()
+    if len(values) == 1:
+        rig.executor.appends.append_one(values[0], epoch=epoch, level=level, promise=slot)
+    else:
+        rig.executor.appends.append(values, epoch=epoch, level=level, promise=slot)
+    return slot
+
+
+def test_what_one_turn_appends_reaches_the_core_as_one_batch(rig: Rig) -> None:
+    rig.lead(epoch=3, base_offset=10)
+    for number in range(5):
+        append(rig, b"value %d" % number)
+    assert len(rig.soon) == 1, "one look per turn, however many append"
+    rig.turn()
+
+    submitted = rig.core.events[-1]
+    assert isinstance(submitted, ev.RecordsSubmitted)
+    assert submitted.epoch == 3
+    assert [(b.base_offset, b.end_offset, b.epoch) for b in submitted.batches] == [(10, 15, 3)]
+
+
+def test_the_accumulator_keeps_what_the_core_cannot_use_yet(rig: Rig) -> None:
+    rig.lead()
+    rig.core.wants_records = False
+    append(rig, b"first")
+    rig.turn()
+    append(rig, b"second")
+    rig.turn()
+    assert not [event for event in rig.core.events if isinstance(event, ev.RecordsSubmitted)]
+
+    rig.core.wants_records = True
+    rig.executor.submit(ev.RequestReceived(1, "fetch", 17))
+
+    submitted = rig.core.events[-1]
+    assert isinstance(submitted, ev.RecordsSubmitted)
+    assert submitted.batches[0].record_count == 2
+
+
+def test_nothing_is_drained_while_the_disk_is_waited_for(rig: Rig) -> None:
+    rig.lead()
+    rig.core.on(ev.RequestReceived, VOTE, act.RefuseAppends(3))
+    slot = append(rig, b"value")
+    rig.executor.submit(ev.RequestReceived(1, "vote", 2))
+    rig.turn()
+    rig.disk.finish()
+    rig.turn()
+
+    assert not [event for event in rig.core.events if isinstance(event, ev.RecordsSubmitted)]
+    assert isinstance(slot.error, NotLeaderError), "it was never written, and says so"
+
+
+def test_after_a_pause_the_timers_come_before_new_records(rig: Rig) -> None:
+    rig.lead()
+    rig.core.deadline = 2_000
+    append(rig, b"value")
+    rig.now_ms = 5_000
+    rig.core.on(ev.TimeoutReached, act.RefuseAppends(3))
+    rig.turn()
+
+    assert rig.core.events[-1] == ev.TimeoutReached()
+
+
+def test_a_linger_is_waited_for() -> None:
+    rig = Rig(append_linger_ms=25)
+    rig.executor.start()
+    rig.lead()
+    append(rig, b"value")
+    rig.turn()
+    assert rig.timers == [1_025]
+    rig.now_ms = 1_025
+    rig.executor.timer_fired()
+
+    assert isinstance(rig.core.events[-1], ev.RecordsSubmitted)
+
+
+def test_callers_hear_of_every_level(rig: Rig) -> None:
+    rig.lead(epoch=3, base_offset=0)
+    slots = [append(rig, b"a", b"b", level=level) for level in (APPENDED, FLUSHED, COMMITTED)]
+    stamped = batch(0, 6)
+    rig.core.on(ev.RecordsSubmitted, act.AppendToLog((stamped,)), act.FlushLog(0))
+    rig.core.on(ev.RequestReceived, act.AdvanceHighWatermark(6))
+
+    rig.turn()
+    assert [slot.done() for slot in slots] == [True, False, False]
+    rig.disk.finish()
+    assert [slot.done() for slot in slots] == [True, True, False]
+    rig.executor.submit(ev.RequestReceived(1, "fetch", 17))
+    assert [slot.result for slot in slots] == [Appended(0, 1, 3), Appended(2, 3, 3), Appended(4, 5, 3)]
+    assert rig.trace[-1] == "committed 6"
+
+
+def test_lost_leadership_is_told_to_every_waiter(rig: Rig) -> None:
+    rig.lead(epoch=3, base_offset=0)
+    written = append(rig, b"a")
+    rig.turn()
+    rig.core.wants_records = False
+    unwritten = append(rig, b"b")
+    applied = append(rig, b"c", level=APPLIED)
+    rig.turn()
+    rig.core.leader_and_epoch = LeaderAndEpoch(2, 4)
+    rig.core.on(ev.RequestReceived, act.RefuseAppends(3))
+    rig.executor.submit(ev.RequestReceived(1, "begin", 1))
+
+    assert isinstance(written.error, OutcomeUnknownError)
+    assert (written.error.base_offset, written.error.epoch) == (0, 3)
+    for slot in (unwritten, applied):
+        assert isinstance(slot.error, NotLeaderError)
+        assert slot.error.leader == LeaderAndEpoch(2, 4)
+
+
+# Time -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_timer_is_asked_for_only_when_it_must_come_sooner(rig: Rig) -> None:
+    rig.core.deadline = 2_000
+    rig.executor.submit(ev.TimeoutReached())
+    for deadline in (2_500, 3_000, 1_900):
+        rig.core.deadline = deadline
+        rig.executor.submit(ev.TimeoutReached())
+
+    assert rig.timers == [2_000, 1_900]
+
+
+def test_a_timer_that_comes_too_early_is_asked_for_again(rig: Rig) -> None:
+    rig.core.deadline = 2_000
+    rig.executor.submit(ev.TimeoutReached())
+    rig.core.deadline = 3_000
+    rig.now_ms = 2_000
+    rig.executor.timer_fired()
+    assert rig.core.events == [ev.TimeoutReached()]
+    rig.now_ms = 3_000
+    rig.executor.timer_fired()
+
+    assert rig.timers[:2] == [2_000, 3_000]
+    assert rig.core.events == [ev.TimeoutReached()] * 2
+
+
+# The rest of the actions ----------------------------------------------------------------------------------------------
+
+
+def test_records_are_answered_straight_from_the_log(rig: Rig) -> None:
+    rig.log.append([batch(0, 2), batch(2, 2)])
+    rig.core.on(ev.RequestReceived, act.SendRecords(5, "response", 2, 1_000_000))
+    rig.executor.submit(ev.RequestReceived(5, "fetch", 17))
+
+    assert rig.network.sent_batches == [[batch(2, 2)]] or list(rig.network.sent_batches[0]) == [batch(2, 2)]
+
+
+def test_snapshots_are_written_and_installed_on_the_disk(rig: Rig) -> None:
+    snapshot = OffsetAndEpoch(epoch=2, offset=10)
+    rig.core.on(ev.ResponseReceived, act.WriteSnapshotChunk(snapshot, 0, b"12345"))
+    rig.core.on(ev.SnapshotChunkWritten, act.InstallSnapshot(snapshot))
+    rig.core.on(ev.SnapshotInstalled, act.DropSnapshotDownload(), act.SendSnapshotChunk(1, "response", snapshot, 0, 9))
+    rig.executor.submit(ev.ResponseReceived(1, "chunk"))
+    for _ in range(3):
+        rig.disk.finish()
+
+    assert rig.core.events == [
+        ev.ResponseReceived(1, "chunk"),
+        ev.SnapshotChunkWritten(snapshot, 5),
+        ev.SnapshotInstalled(snapshot, ()),
+    ]
+    assert [line for line in rig.trace if line != "disk done"] == [
+        "write 5 at 0",
+        "install 10@2",
+        "drop download",
+        "respond chunk of 10@2 to 1",
+    ]
+
+
+def test_news_of_leaders_and_of_the_end_are_passed_on(rig: Rig) -> None:
+    rig.core.on(ev.ResponseReceived, act.AnnounceLeader(LeaderAndEpoch(1, 4), 17), act.ShutdownComplete())
+    rig.executor.submit(ev.ResponseReceived(1, "granted"))
+
+    assert rig.trace == ["leader 1 of epoch 4 from 17"]
+    assert rig.leaders == [LeaderAndEpoch(1, 4)]
+    assert rig.shut_down == 1
+
+
+def test_every_action_has_its_deed(rig: Rig) -> None:
+    assert set(rig.executor._perform) == set(act.Action.__args__)  # type: ignore[attr-defined]
+
+
+def test_elections_are_timed(rig: Rig) -> None:
+    metrics = rig.executor._metrics
+    rig.core.role = Role.CANDIDATE
+    rig.executor.submit(ev.TimeoutReached())
+    rig.core.role = Role.LEADER
+    rig.executor.submit(ev.TimeoutReached())
+
+    assert metrics.election_latency.maximum >= 0
+
+
+# Fail-stop ------------------------------------------------------------------------------------------------------------
+
+
+def failed(rig: Rig) -> ReplicaFailedError:
+    assert len(rig.failures) == 1
+    assert rig.executor.failure is rig.failures[0]
+    handled = len(rig.core.events)
+    rig.executor.submit(ev.TimeoutReached())
+    rig.executor.timer_fired()
+    rig.turn()
+    assert len(rig.core.events) == handled, "no event after a failure"
+    return rig.failures[0]
+
+
+def test_a_failed_flush_stops_the_replica_and_is_not_tried_again(rig: Rig) -> None:
+    rig.lead()
+    slot = append(rig, b"value")
+    rig.core.on(ev.RecordsSubmitted, act.AppendToLog((batch(0),)), act.FlushLog(0))
+    rig.turn()
+    rig.disk.finish(StorageError("fdatasync failed", path="log"))
+
+    assert isinstance(failed(rig).__cause__, StorageError)
+    assert rig.disk.jobs == type(rig.disk.jobs)()
+    assert isinstance(slot.error, ReplicaFailedError)
+    assert isinstance(slot.error.__cause__, StorageError)
+
+
+def test_a_vote_that_cannot_be_written_is_never_spoken(rig: Rig) -> None:
+    rig.core.on(ev.RequestReceived, VOTE, act.SendResponse(7, "granted"))
+    rig.executor.submit(ev.RequestReceived(7, "vote", 2))
+    rig.disk.finish(StorageError("no space left"))
+
+    assert isinstance(failed(rig).__cause__, StorageError)
+    assert rig.trace == ["disk done"]
+
+
+def test_a_bug_of_the_core_stops_the_replica(rig: Rig) -> None:
+    rig.core.error = InvariantError("epoch 3 is behind 4")
+    rig.executor.submit(ev.TimeoutReached())
+
+    failure = failed(rig)
+    assert isinstance(failure.__cause__, InvariantError)
+    assert "replica 1 stopped itself: InvariantError: epoch 3 is behind 4" in str(failure)
+    with pytest.raises(ReplicaFailedError, match="stopped itself"):
+        append(rig, b"value")
+
+
+def test_an_error_of_the_log_stops_the_rest_of_the_list(rig: Rig) -> None:
+    rig.core.on(ev.ResponseReceived, act.AppendToLog((batch(5),)), act.SendResponse(1, "never"))
+    rig.executor.submit(ev.ResponseReceived(1, "records"))
+
+    assert isinstance(failed(rig).__cause__, InvariantError)
+    assert "respond never to 1" not in rig.trace
+
+
+def test_a_failure_while_starting_is_a_failure() -> None:
+    rig = Rig()
+    rig.core.first_actions = [act.AppendToLog((batch(5),))]
+    rig.executor.start()
+
+    assert isinstance(failed(rig).__cause__, InvariantError)
+
+
+def test_after_stop_nothing_happens_and_waiters_hear_what_became_of_their_records(rig: Rig) -> None:
+    rig.lead()
+    written = append(rig, b"a")
+    rig.turn()
+    rig.core.wants_records = False
+    unwritten = append(rig, b"b")
+    rig.executor.stop()
+    rig.executor.submit(ev.TimeoutReached())
+
+    assert isinstance(written.error, OutcomeUnknownError)
+    assert isinstance(unwritten.error, ClosedError)
+    assert rig.core.events[-1] != ev.TimeoutReached()
+    with pytest.raises(ClosedError):
+        append(rig, b"c")
+
+
+def test_what_the_disk_finishes_after_stop_is_heard_by_nobody(rig: Rig) -> None:
+    rig.core.on(ev.RequestReceived, VOTE, act.SendResponse(7, "granted"))
+    rig.executor.submit(ev.RequestReceived(7, "vote", 2))
+    rig.executor.stop()
+    rig.disk.finish()
+
+    assert rig.trace == ["disk done"]
+
+
+def test_a_list_ends_where_it_stops_the_replica(rig: Rig) -> None:
+    rig.executor._on_shutdown_complete = rig.executor.stop
+    rig.core.on(ev.TimeoutReached, act.ShutdownComplete(), act.SendResponse(1, "never"))
+    rig.executor.submit(ev.TimeoutReached())
+
+    assert rig.trace == []
