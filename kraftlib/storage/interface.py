@@ -128,6 +128,10 @@ class SnapshotSink(Protocol):
         """Add bytes at the end. Not durable."""
         ...
 
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes of what was written, from `position`: a download is verified before it is frozen."""
+        ...
+
     def freeze(self) -> None:
         """Make durable, then visible under its final name: all or nothing, whatever happens in between."""
         ...

@@ -226,6 +226,12 @@ class MemorySnapshotSink:
         self._data += data
         self._size = len(self._data)
 
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes of what was written, from `position`."""
+        if self._data is None:
+            raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped: open it to read it")
+        return bytes(self._data[position : position + size])
+
     def freeze(self) -> None:
         """Make durable and visible."""
         if self._data is None:
