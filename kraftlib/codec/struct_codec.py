@@ -209,15 +209,22 @@ def _tag_steps(fields: Sequence[_Field]) -> _Steps:
     ]
 
     def read(reader: Reader, values: dict[str, Any]) -> None:
-        count = reader.uvarint()
-        if not count:
+        if reader.position < reader.end and reader.data[reader.position] == 0:
+            reader.position += 1  # nearly always
             return
+        count = reader.uvarint()
         if count > MAX_TAGS:
             raise RemoteProtocolError(f"{count} tagged fields before byte {reader.position}, more than {MAX_TAGS}")
         unknown: list[tuple[int, bytes]] = []
         previous = -1
+        data, last = reader.data, reader.end - 1
         for _ in range(count):
-            tag, size = reader.uvarint(), reader.uvarint()
+            position = reader.position
+            if position < last and (data[position] | data[position + 1]) < 0x80:
+                tag, size = data[position], data[position + 1]
+                reader.position += 2
+            else:
+                tag, size = reader.uvarint(), reader.uvarint()
             if tag <= previous:
                 raise RemoteProtocolError(f"tag {tag} before byte {reader.position} follows tag {previous}")
             previous = tag

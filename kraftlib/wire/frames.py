@@ -26,6 +26,7 @@ MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 """Kafka's `socket.request.max.bytes`. A length beyond it is refused before anything is made for it."""
 
 _HEAD: Final = struct.Struct(">hhi")
+_HEAD_AND_SIZE: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
 _CLIENT_ID_SIZE: Final = struct.Struct(">h")
 
@@ -95,21 +96,19 @@ def decode_request_head(frame: Buffer) -> RequestHead:
 
     Raises: RemoteProtocolError, if the frame is too short for it.
     """
-    return _read_head(Reader(frame))
+    api_key, api_version, correlation_id, client_id = _read_head(Reader(frame))
+    return RequestHead(api_key=api_key, api_version=api_version, correlation_id=correlation_id, client_id=client_id)
 
 
-def _read_head(reader: Reader) -> RequestHead:
-    data = reader.read_bytes(_HEAD.size)
-    api_key, api_version, correlation_id = _HEAD.unpack(data)
-    size = reader.int16()
+def _read_head(reader: Reader) -> tuple[int, int, int, str | None]:
+    try:
+        api_key, api_version, correlation_id, size = _HEAD_AND_SIZE.unpack_from(reader.data, reader.position)
+    except struct.error:
+        raise reader.short(_HEAD_AND_SIZE.size, "a request header") from None
+    reader.position += _HEAD_AND_SIZE.size
     if size < -1:
         raise RemoteProtocolError(f"client id of {size} bytes")
-    return RequestHead(
-        api_key=api_key,
-        api_version=api_version,
-        correlation_id=correlation_id,
-        client_id=None if size < 0 else reader.string(size),
-    )
+    return api_key, api_version, correlation_id, None if size < 0 else reader.string(size)
 
 
 def decode_request(frame: Buffer) -> Request:
@@ -118,22 +117,19 @@ def decode_request(frame: Buffer) -> Request:
     Raises: UnknownApiError, if we do not know its API or version; RemoteProtocolError, if the bytes do not follow it.
     """
     reader = Reader(frame)
-    head = _read_head(reader)
-    known = api(head.api_key)
-    if known is None:
-        raise UnknownApiError(f"request of unknown api key {head.api_key}", head=head)
-    if head.api_version not in known.versions:
-        raise UnknownApiError(
-            f"{known.key.name} request of version {head.api_version}, known are {known.versions}", head=head
-        )
-    if head.api_version in known.request.flexible_versions:
+    api_key, api_version, correlation_id, client_id = _read_head(reader)
+    known = api(api_key)
+    if known is None or api_version not in known.versions:
+        what = f"api key {api_key}" if known is None else f"version {api_version} of {known.key.name}"
+        raise UnknownApiError(f"request of {what}, which we do not know", head=decode_request_head(frame))
+    if api_version in known.request.flexible_versions:
         _skip_tags(reader, frame, RequestHeader, 2)
     return Request(
-        api_key=head.api_key,
-        api_version=head.api_version,
-        correlation_id=head.correlation_id,
-        client_id=head.client_id,
-        message=declared.read(known.request, reader, head.api_version),
+        api_key=api_key,
+        api_version=api_version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+        message=declared.read(known.request, reader, api_version),
     )
 
 
