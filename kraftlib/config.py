@@ -131,9 +131,9 @@ class RaftConfig:
     """Pause of a connection after an error answer."""
 
     leader_loss_stagger_ms: int = attrs.field(default=20, validator=at_least(0))
-    """A follower that lost its connection and is refused a new one takes the leader for dead and stands after as many of
-    these slots as there are voters before it, so that a killed leader is replaced in tens of milliseconds and no two
-    stand at once (beyond Kafka)."""
+    """A follower that lost its connection and is refused a new one takes the leader for dead and stands after as many
+    of these slots as there are voters before it, so that a killed leader is replaced in tens of milliseconds and no
+    two stand at once (beyond Kafka)."""
 
     append_linger_ms: int = attrs.field(default=0, validator=at_least(0))
     """How long a leader gathers appends before writing them. 0: what arrives while a flush runs is the next batch."""

@@ -1,7 +1,8 @@
 """Conversations between replicas as scripts: commands, `---`, the exact outcome.
 
-A script drives real cores over a fake wire. Nothing moves but what a command moves, so that the trace is what a reader
-would draw on paper. `KRAFTLIB_REWRITE=1 pytest tests/consensus` writes the outcomes anew; the diff is reviewed like code.
+A script drives real cores over a fake wire. Nothing moves but what a command moves, so that the trace is what a
+reader would draw on paper. `KRAFTLIB_REWRITE=1 pytest tests/consensus` writes the outcomes anew; the diff is reviewed
+like code.
 
 Commands (key=value arguments; an id is a replica):
 
@@ -413,7 +414,8 @@ def _details(message: Any) -> Iterator[str]:
                 yield f"error={ErrorCode(partition.error_code).name}"
             if name == "VoteRequest":
                 kind = "pre_vote" if partition.pre_vote else "vote"
-                yield f"{kind} epoch={partition.replica_epoch} last={partition.last_offset}@{partition.last_offset_epoch}"
+                yield f"{kind} epoch={partition.replica_epoch}"
+                yield f"last={partition.last_offset}@{partition.last_offset_epoch}"
             elif name == "VoteResponse":
                 yield f"epoch={partition.leader_epoch} {'granted' if partition.vote_granted else 'refused'}"
             elif name == "FetchRequest":

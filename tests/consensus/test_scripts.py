@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.consensus.script_runner import Script
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "scripts").glob("*.txt"))

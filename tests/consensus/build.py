@@ -1,0 +1,265 @@
+"""Cores in a wanted situation, and messages with the fields that matter: vocabulary of the tests of the core."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.actions import SendRecords, SendRequest, SendResponse
+from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, TimeoutReached
+from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.types import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    ZERO_UUID,
+    ElectionState,
+    Endpoint,
+    EpochStart,
+    OffsetAndEpoch,
+    ReplicaKey,
+)
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+
+CLUSTER = "cluster"
+LISTENER = "CONTROLLER"
+
+
+def place(replica_id: int) -> Endpoint:
+    """Where a replica of the tests is reached."""
+    return Endpoint("localhost", 9000 + replica_id)
+
+
+def voter_set(*keys: int | ReplicaKey) -> VoterSet:
+    """Voters by id or key."""
+    known = [key if isinstance(key, ReplicaKey) else ReplicaKey(key) for key in keys]
+    return VoterSet.of(Voter(key=key, endpoints={LISTENER: place(key.id)}) for key in known)
+
+
+def log_view(
+    *epochs: int,
+    start: int = 0,
+    snapshots: tuple[OffsetAndEpoch, ...] = (),
+    voters: VoterSet | None = None,
+) -> LogView:
+    """A log that *looks* like its argument: the epoch of each record, from offset `start` on."""
+    starts: list[EpochStart] = []
+    for offset, epoch in enumerate(epochs, start):
+        if not starts or starts[-1].epoch != epoch:
+            starts.append(EpochStart(epoch=epoch, start_offset=offset))
+    return LogView.build(
+        start_offset=start,
+        end_offset=start + len(epochs),
+        epoch_starts=starts,
+        snapshots=snapshots,
+        static_voters=voters,
+    )
+
+
+def replica(
+    *epochs: int,
+    own_id: int = 1,
+    voters: VoterSet | None = None,
+    election: ElectionState | None = None,
+    log: LogView | None = None,
+    directory_id: Any = None,
+    now_ms: int = 0,
+    **settings: Any,
+) -> Replica:
+    """A started replica of a quorum of three, with a log of these epochs; what it does at start is thrown away."""
+    members = voters if voters is not None else voter_set(1, 2, 3)
+    core = Replica(
+        RaftConfig(node_id=own_id, **settings),
+        key=ReplicaKey(own_id, directory_id),
+        cluster_id=CLUSTER,
+        log=log if log is not None else log_view(*epochs, voters=members),
+        election=election,
+        random=random.Random(7),
+        endpoints={LISTENER: place(own_id)},
+    )
+    core.start(now_ms)
+    return core
+
+
+def follower(*epochs: int, epoch: int = 1, leader_id: int = 2, own_id: int = 1, **more: Any) -> Replica:
+    """A replica that follows `leader_id`."""
+    return replica(*epochs, own_id=own_id, election=ElectionState(epoch=epoch, leader_id=leader_id), **more)
+
+
+def leader(*epochs: int, **more: Any) -> Replica:
+    """A replica that was just elected by replica 2; nothing of its epoch is committed or flushed yet."""
+    core = replica(*epochs, **more)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    for pre_vote in (True, False):
+        answer_vote(core, 2, granted=True, pre_vote=pre_vote)
+    assert core.role.value == "leader"
+    return core
+
+
+def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool) -> list[Any]:
+    """Answer the Vote that is outstanding to a voter."""
+    outstanding = outstanding_to(core, voter_id)
+    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=core.epoch, vote_granted=granted)
+    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    assert outstanding.request.topics[0].partitions[0].pre_vote is pre_vote
+    return core.handle(ResponseReceived(outstanding.correlation_id, response), core.state.now_ms)
+
+
+def outstanding_to(core: Replica, destination: int) -> Any:
+    """The request that a core has outstanding to a destination."""
+    requests = core.state.connections._outstanding.values()
+    return next(request for request in requests if request.destination == destination)
+
+
+def vote_request(
+    *, epoch: int, replica_id: int = 2, last: tuple[int, int] = (0, 0), pre_vote: bool = False, **more: Any
+) -> VoteRequest:
+    """A Vote of a replica whose log ends at `last` = (offset, epoch)."""
+    partition = VoteRequest.PartitionData(
+        replica_epoch=epoch,
+        replica_id=replica_id,
+        replica_directory_id=more.pop("replica_directory_id", ZERO_UUID),
+        voter_directory_id=more.pop("voter_directory_id", ZERO_UUID),
+        last_offset=last[0],
+        last_offset_epoch=last[1],
+        pre_vote=pre_vote,
+    )
+    topic = VoteRequest.TopicData(topic_name=more.pop("topic_name", METADATA_TOPIC), partitions=(partition,))
+    return VoteRequest(cluster_id=more.pop("cluster_id", CLUSTER), voter_id=more.pop("voter_id", -1), topics=(topic,))
+
+
+def begin_request(*, epoch: int, leader_id: int = 2, voter_id: int = -1, **more: Any) -> BeginQuorumEpochRequest:
+    """A BeginQuorumEpoch."""
+    partition = BeginQuorumEpochRequest.PartitionData(
+        leader_id=leader_id, leader_epoch=epoch, voter_directory_id=more.pop("voter_directory_id", ZERO_UUID)
+    )
+    where = place(leader_id)
+    return BeginQuorumEpochRequest(
+        cluster_id=more.pop("cluster_id", CLUSTER),
+        voter_id=voter_id,
+        topics=(BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=more.pop(
+            "leader_endpoints",
+            (BeginQuorumEpochRequest.LeaderEndpoint(name=LISTENER, host=where.host, port=where.port),),
+        ),
+    )
+
+
+def end_request(*, epoch: int, leader_id: int = 2, candidates: tuple[int, ...] = ()) -> EndQuorumEpochRequest:
+    """An EndQuorumEpoch."""
+    info = EndQuorumEpochRequest.ReplicaInfo
+    partition = EndQuorumEpochRequest.PartitionData(
+        leader_id=leader_id,
+        leader_epoch=epoch,
+        preferred_candidates=tuple(
+            info(candidate_id=candidate, candidate_directory_id=ZERO_UUID) for candidate in candidates
+        ),
+    )
+    topic = EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return EndQuorumEpochRequest(cluster_id=CLUSTER, topics=(topic,))
+
+
+def fetch_request(
+    *,
+    epoch: int,
+    offset: int,
+    last_epoch: int,
+    replica_id: int = 2,
+    max_wait_ms: int = 500,
+    high_watermark: int = 2**63 - 1,
+    **more: Any,
+) -> FetchRequest:
+    """A Fetch of a replica."""
+    partition = FetchRequest.FetchPartition(
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        replica_directory_id=more.pop("replica_directory_id", ZERO_UUID),
+        high_watermark=high_watermark,
+    )
+    return FetchRequest(
+        cluster_id=more.pop("cluster_id", CLUSTER),
+        replica_state=FetchRequest.ReplicaState(replica_id=replica_id),
+        max_wait_ms=max_wait_ms,
+        topics=(FetchRequest.FetchTopic(topic_id=more.pop("topic_id", METADATA_TOPIC_ID), partitions=(partition,)),),
+    )
+
+
+def fetch_response(
+    *,
+    epoch: int,
+    leader_id: int,
+    high_watermark: int = -1,
+    records: bytes = b"",
+    error: int = 0,
+    diverging: tuple[int, int] | None = None,
+    snapshot: tuple[int, int] | None = None,
+) -> FetchResponse:
+    """A Fetch answer; `diverging` and `snapshot` are (offset, epoch)."""
+    response = FetchResponse
+    partition = response.PartitionData(
+        error_code=error,
+        high_watermark=high_watermark,
+        current_leader=response.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
+        diverging_epoch=response.EpochEndOffset()
+        if diverging is None
+        else response.EpochEndOffset(end_offset=diverging[0], epoch=diverging[1]),
+        snapshot_id=response.SnapshotId()
+        if snapshot is None
+        else response.SnapshotId(end_offset=snapshot[0], epoch=snapshot[1]),
+        aborted_transactions=(),
+        records=records,
+    )
+    topic = response.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    endpoints = ()
+    if leader_id >= 0:
+        where = place(leader_id)
+        endpoints = (response.NodeEndpoint(node_id=leader_id, host=where.host, port=where.port),)
+    return response(responses=(topic,), node_endpoints=endpoints)
+
+
+def ask(core: Replica, request: Any, *, version: int = 1, now_ms: int | None = None, request_id: int = 77) -> Any:
+    """Hand a request to a core; return the message that it answers with, None while it answers nothing."""
+    actions = tell(core, request, version=version, now_ms=now_ms, request_id=request_id)
+    answers = [
+        action.response
+        for action in actions
+        if isinstance(action, SendResponse | SendRecords) and action.request_id == request_id
+    ]
+    return answers[0] if answers else None
+
+
+def tell(
+    core: Replica, request: Any, *, version: int = 1, now_ms: int | None = None, request_id: int = 77
+) -> list[Any]:
+    """Hand a request to a core; return all it does."""
+    now_ms = core.state.now_ms if now_ms is None else now_ms
+    return core.handle(RequestReceived(request_id, request, version), now_ms)
+
+
+def reply(core: Replica, destination: int, response: Any, *, now_ms: int | None = None) -> list[Any]:
+    """Answer what a core has outstanding to a destination."""
+    now_ms = core.state.now_ms if now_ms is None else now_ms
+    return core.handle(ResponseReceived(outstanding_to(core, destination).correlation_id, response), now_ms)
+
+
+def flush(core: Replica) -> list[Any]:
+    """Let everything appended so far become durable."""
+    state = core.state
+    return core.handle(Flushed(state.log.end_offset, state.log.log_version), state.now_ms)
+
+
+def partition_of(message: Any) -> Any:
+    """The one partition of a message."""
+    topics = getattr(message, "topics", None) or message.responses
+    return topics[0].partitions[0]
+
+
+def requests(actions: list[Any], kind: type) -> list[SendRequest]:
+    """The requests of one kind among actions."""
+    return [action for action in actions if isinstance(action, SendRequest) and isinstance(action.request, kind)]

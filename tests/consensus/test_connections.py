@@ -1,0 +1,67 @@
+"""One request per destination, and an answer is used once."""
+
+from __future__ import annotations
+
+from kraftlib.consensus.connections import Connections
+from kraftlib.types import Endpoint
+
+PLACE = Endpoint("localhost", 1)
+
+
+def test_an_answer_is_used_once() -> None:
+    """The second copy of it finds nothing (reliability L1)."""
+    connections = Connections(request_timeout_ms=100)
+    number = connections.open(2, PLACE, "question", 0)
+
+    assert connections.take(number) is not None
+    assert connections.take(number) is None
+
+
+def test_a_destination_with_a_request_outstanding_is_not_ready() -> None:
+    """Until it answers, or its time is up: then the late answer is ignored."""
+    connections = Connections(request_timeout_ms=100)
+    number = connections.open(2, PLACE, "question", 0)
+
+    assert not connections.is_ready(2, 99)
+    assert connections.is_ready(3, 0)
+    assert connections.expire(99) == []
+    assert [request.destination for request in connections.expire(100)] == [2]
+    assert connections.is_ready(2, 100)
+    assert connections.take(number) is None
+
+
+def test_failures_in_a_row_double_the_pause_up_to_half_a_second() -> None:
+    """And a success makes the next one the first again."""
+    connections = Connections(request_timeout_ms=100)
+    pauses = []
+    for _ in range(7):
+        connections.failed(2, 0, 20)
+        pauses.append(connections.deadline_ms(0))
+        connections.retry_now(2)
+    connections.succeeded(2)
+    connections.failed(2, 0, 20)
+
+    assert pauses == [20, 40, 80, 160, 320, 500, 500]
+    assert connections.deadline_ms(0) == 20
+
+
+def test_a_change_of_role_forgets_everything() -> None:
+    """No answer to an earlier role's question is heard (states.md section 11)."""
+    connections = Connections(request_timeout_ms=100)
+    number = connections.open(2, PLACE, "question", 0)
+    connections.failed(3, 0, 20)
+    connections.forget()
+
+    assert connections.take(number) is None
+    assert connections.idle
+    assert connections.is_ready(2, 0)
+    assert connections.is_ready(3, 0)
+    assert connections.deadline_ms(0) is None
+
+
+def test_correlation_ids_stay_within_31_bits() -> None:
+    """They travel as an int32."""
+    connections = Connections(request_timeout_ms=100, next_correlation_id=0x7FFFFFFF)
+
+    assert connections.open(2, PLACE, "question", 0) == 0x7FFFFFFF
+    assert connections.open(3, PLACE, "question", 0) == 0

@@ -1,0 +1,168 @@
+"""The one function that decides valid, diverging or snapshot, against all small logs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
+from kraftlib.errors import InvariantError
+from kraftlib.records.batch import encode_batch
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, EpochStart, OffsetAndEpoch
+from tests.consensus.build import log_view, voter_set
+
+SMALL_LOGS = [epochs for length in range(5) for epochs in itertools.combinations_with_replacement((1, 2, 3), length)]
+
+
+def common_prefix(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int:
+    """How many leading records two logs share, if equal (offset, epoch) means equal records."""
+    return next(
+        (index for index, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
+        min(len(ours), len(theirs)),
+    )
+
+
+@pytest.mark.parametrize("ours", SMALL_LOGS, ids=str)
+def test_fetching_ends_with_our_log_from_every_small_log(ours: tuple[int, ...]) -> None:
+    """A follower that truncates to what it is told ends on a common prefix, and never loses one (reliability L15).
+
+    An epoch has one leader, and hence one log before its first record: pairs of logs that disagree there cannot occur.
+    """
+    leader = log_view(*ours)
+    for theirs in SMALL_LOGS:
+        shared = common_prefix(ours, theirs)
+        if any(ours[: ours.index(epoch)] != theirs[: theirs.index(epoch)] for epoch in set(ours) & set(theirs)):
+            continue
+        follower = log_view(*theirs)
+        for _ in range(10):
+            judgement = leader.validate(follower.end_offset, follower.last_epoch)
+            if isinstance(judgement, Valid):
+                break
+            assert isinstance(judgement, Diverging)
+            own_end = follower.end_for(judgement.end.epoch)
+            same = own_end.epoch == judgement.end.epoch
+            end = min(own_end.offset, judgement.end.offset) if same else own_end.offset
+            assert end < follower.end_offset, f"{theirs} does not shrink towards {ours}"
+            assert end >= shared, f"{theirs} loses what it shares with {ours}"
+            follower.truncate(end)
+        else:
+            pytest.fail(f"{theirs} never finds {ours}")
+
+        assert follower.end_offset == shared
+
+
+def test_an_empty_follower_is_valid_where_the_log_begins_at_zero() -> None:
+    """The epoch is not looked at there."""
+    assert log_view(1, 2).validate(0, 0) == Valid()
+    assert log_view(1, 2).validate(0, 9) == Valid()
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch"),
+    [(9, 2), (10, 1), (10, 3), (12, 1)],
+    ids=["below the start", "other epoch at the start", "newer epoch at the start", "epoch older than the snapshot"],
+)
+def test_a_position_that_the_log_cannot_judge_needs_the_snapshot(offset: int, epoch: int) -> None:
+    """(offset, epoch) before the log's start, or not the snapshot's own, is answered with the latest snapshot."""
+    log = log_view(
+        2, 2, 3, start=10, snapshots=(OffsetAndEpoch(offset=10, epoch=2), OffsetAndEpoch(offset=12, epoch=2))
+    )
+
+    assert log.validate(offset, epoch) == NeedsSnapshot(OffsetAndEpoch(offset=12, epoch=2))
+
+
+def test_the_snapshots_own_end_is_valid() -> None:
+    """A follower that has just installed it goes on from there."""
+    log = log_view(3, start=10, snapshots=(OffsetAndEpoch(offset=10, epoch=2),))
+
+    assert log.validate(10, 2) == Valid()
+    assert log.validate(11, 3) == Valid()
+
+
+def test_the_bootstrap_checkpoint_is_sent_to_nobody() -> None:
+    """It holds the first voters of its own replica and no state."""
+    log = log_view(1, snapshots=(BOOTSTRAP_SNAPSHOT,))
+
+    assert log.latest_snapshot is None
+    assert log.earliest_snapshot == BOOTSTRAP_SNAPSHOT
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end"),
+    [(0, (0, 0)), (1, (1, 2)), (2, (1, 2)), (3, (3, 4)), (4, (3, 4)), (5, (5, 6)), (9, (5, 6))],
+)
+def test_end_of_an_epoch_is_where_the_next_known_one_starts(epoch: int, end: tuple[int, int]) -> None:
+    """Of an unknown epoch, the end of the one before it."""
+    assert log_view(1, 1, 3, 3, 5, 5).end_for(epoch) == OffsetAndEpoch(epoch=end[0], offset=end[1])
+
+
+def test_an_epoch_without_records_disappears_when_the_next_begins_at_its_place() -> None:
+    """As in Kafka's epoch checkpoint: a leader that wrote nothing leaves no trace."""
+    log = log_view(1)
+    log.begin_epoch(2, 1)
+    log.begin_epoch(3, 1)
+
+    assert log.epoch_starts == [EpochStart(epoch=1, start_offset=0), EpochStart(epoch=3, start_offset=1)]
+
+
+def test_a_batch_must_continue_the_log() -> None:
+    """A gap or a falling epoch here is a bug of ours: what peers send was checked before."""
+    log = log_view(1, 2)
+
+    with pytest.raises(InvariantError, match="does not continue"):
+        log.append([encode_batch([b"x"], timestamp_ms=0, base_offset=3, epoch=2)])
+    with pytest.raises(InvariantError, match="does not continue"):
+        log.append([encode_batch([b"x"], timestamp_ms=0, base_offset=2, epoch=1)])
+
+
+def test_control_records_count_from_their_append_and_no_longer_than_they_stand() -> None:
+    """kraft.version and voters follow the log, committed or not (KIP-853)."""
+    log = log_view(1)
+    voters = voter_set(1, 2)
+    records = [KRaftVersionRecord(kraft_version=1), voters.to_record()]
+    log.append([encode_control_batch(records, timestamp_ms=0, base_offset=1, epoch=1)])
+
+    assert log.kraft_version.latest == 1
+    assert log.voters.latest == voters
+    log.truncate(1)
+    assert log.kraft_version.latest == 0
+    assert len(log.voters.latest) == 0
+
+
+def test_a_flush_of_an_older_log_version_vouches_for_nothing() -> None:
+    """It began before the truncation: what was appended since may not be on disk."""
+    log = log_view(1, 1, 1)
+    old = log.log_version
+    log.truncate(1)
+    log.append([encode_batch([b"x", b"y"], timestamp_ms=0, base_offset=1, epoch=2)])
+    log.flushed(3, old)
+    assert log.flushed_offset == 1
+    log.flushed(3, log.log_version)
+    assert log.flushed_offset == 3
+
+
+@given(st.sampled_from(SMALL_LOGS), st.integers(0, 5))
+def test_truncation_leaves_the_log_of_its_prefix(epochs: tuple[int, ...], end: int) -> None:
+    """Truncating is the same as never having had the rest."""
+    end = min(end, len(epochs))
+    log = log_view(*epochs)
+    log.truncate(end)
+
+    assert (log.end, log.epoch_starts) == (log_view(*epochs[:end]).end, log_view(*epochs[:end]).epoch_starts)
+
+
+def test_an_installed_snapshot_is_all_there_is() -> None:
+    """Start, end and what is flushed stand at its end; its control records replace those of the log."""
+    log = log_view(1, 1, 1, voters=voter_set(1, 2, 3))
+    version = log.log_version
+    log.install(OffsetAndEpoch(offset=10, epoch=4), [KRaftVersionRecord(kraft_version=1), voter_set(7).to_record()])
+
+    assert (log.start_offset, log.end, log.flushed_offset) == (10, OffsetAndEpoch(offset=10, epoch=4), 10)
+    assert log.voters.latest.ids == (7,)
+    assert log.voters.latest_offset == 9
+    assert log.log_version > version

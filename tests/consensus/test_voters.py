@@ -1,0 +1,107 @@
+"""Voter sets and their history."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftlib.config import parse_voters
+from kraftlib.consensus.voters import History, Voter, VoterSet
+from kraftlib.errors import InvariantError, RemoteProtocolError
+from kraftlib.records.control_messages import VotersRecord
+from kraftlib.types import Endpoint, ReplicaKey
+from tests.consensus.build import voter_set
+
+DISK, OTHER_DISK = uuid.UUID(int=1_000), uuid.UUID(int=2_000)
+
+
+def test_a_voter_of_unknown_disk_matches_any_disk_and_a_known_one_only_itself() -> None:
+    """Static quorums know no directory ids; dynamic ones must not mistake a new disk for the old voter."""
+    static, dynamic = voter_set(1), voter_set(ReplicaKey(1, DISK))
+
+    assert ReplicaKey(1, DISK) in static
+    assert ReplicaKey(1, DISK) in dynamic
+    assert ReplicaKey(1, OTHER_DISK) not in dynamic
+    assert ReplicaKey(1) not in dynamic
+    assert ReplicaKey(2, DISK) not in static
+
+
+def test_a_record_carries_the_whole_set() -> None:
+    """What is written into the log is what is read from it."""
+    voters = VoterSet.of(
+        Voter(
+            key=ReplicaKey(number, uuid.UUID(int=1_000 + number)),
+            endpoints={"CONTROLLER": Endpoint("localhost", 9000 + number), "EXTRA": Endpoint("::1", 1)},
+            min_kraft_version=0,
+            max_kraft_version=1,
+        )
+        for number in (3, 1, 2)
+    )
+
+    assert VoterSet.from_record(voters.to_record()) == voters
+    assert voters.ids == (1, 2, 3)
+
+
+def test_a_record_that_names_an_id_twice_is_refused_and_not_a_bug_of_ours() -> None:
+    """It came from a peer: it must not stop the replica."""
+    voter = VotersRecord.Voter(voter_id=1, voter_directory_id=DISK)
+
+    with pytest.raises(RemoteProtocolError, match="once only"):
+        VoterSet.from_record(VotersRecord(voters=(voter, voter)))
+
+
+def test_a_static_set_comes_from_the_configuration() -> None:
+    """`id@host:port`, with listener names in upper case."""
+    voters = VoterSet.static(parse_voters("2@b:2,1@a:1"), listener_name="controller")
+
+    assert [(voter.key, dict(voter.endpoints)) for voter in voters] == [
+        (ReplicaKey(1), {"CONTROLLER": Endpoint("a", 1)}),
+        (ReplicaKey(2), {"CONTROLLER": Endpoint("b", 2)}),
+    ]
+
+
+@pytest.mark.parametrize(("count", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
+def test_majority_is_more_than_half(count: int, majority: int) -> None:
+    """Two majorities of one set always share a voter."""
+    assert voter_set(*range(count)).majority == majority
+
+
+def test_adding_and_removing_touch_one_voter() -> None:
+    """Neighbouring sets differ by one key."""
+    voters = voter_set(1, 2)
+    added = voters.with_voter(Voter(key=ReplicaKey(3), endpoints={}))
+
+    assert added.ids == (1, 2, 3)
+    assert added.without(ReplicaKey(3)) == voters
+    assert voters.without(ReplicaKey(9)) == voters
+
+
+@given(st.lists(st.integers(-1, 30), unique=True).map(sorted), st.integers(-1, 35), st.integers(0, 35))
+def test_history_agrees_with_a_plain_list(offsets: list[int], cut: int, asked: int) -> None:
+    """Adding, truncating and forgetting, against keeping everything and filtering."""
+    history: History[str] = History("default")
+    for offset in offsets:
+        history.add(offset, f"value {offset}")
+    kept = [offset for offset in offsets if offset < cut]
+    history.truncate(cut)
+    expected = [offset for offset in kept if offset <= asked]
+
+    assert history.latest == (f"value {kept[-1]}" if kept else "default")
+    assert history.latest_offset == (kept[-1] if kept else None)
+    assert history.at(asked) == (f"value {expected[-1]}" if expected else "default")
+
+    history.forget_before(asked)
+    assert history.at(max(asked, 0)) == (f"value {expected[-1]}" if expected else "default") or asked < 0
+    assert history.latest == (f"value {kept[-1]}" if kept else "default")
+
+
+def test_history_refuses_to_go_back() -> None:
+    """A record below the latest would be a bug of ours."""
+    history: History[int] = History(0)
+    history.add(5, 1)
+
+    with pytest.raises(InvariantError):
+        history.add(5, 2)
