@@ -1,3 +1,115 @@
-"""The command kraftlib."""
+"""The command `kraftlib`: one module per command, loaded only when that command is asked for.
+
+A command module has `add_arguments(parser)` and `run(options) -> exit status`. What the library raises for a caller to
+catch becomes one line on stderr and exit status 1; a wrong command line is 2, Ctrl-C is 130.
+"""
 
 from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from kraftlib import __version__
+from kraftlib.errors import ConfigError, InvariantError, KraftError
+
+COMMANDS: Final[dict[str, str]] = {
+    "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
+    "random-uuid": "print a new cluster or directory id",
+}
+HIDDEN: Final[tuple[str, ...]] = ()
+"""Commands that only other commands use: the processes of `demo` and `bench`."""
+
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+
+class UsageError(ConfigError):
+    """The words of the command line do not go together."""
+
+
+class Command(Protocol):
+    """What a command module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare options, description and an example."""
+        ...
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do it and return the exit status."""
+        ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options = parse(arguments)
+    except SystemExit as exit_:  # argparse has said what is wrong, or printed the help
+        return exit_.code if isinstance(exit_.code, int) else 2
+    try:
+        status = load(options.command).run(options)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has seen enough (`| head`). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (KraftError, OSError, InvariantError) as error:
+        if options.debug:
+            raise
+        print(f"kraftlib: {one_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+def one_line(error: BaseException) -> str:
+    """Return what `error` says, fit for a terminal; our own bugs say that they are."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, InvariantError):
+        return f"a bug of kraftlib: {text} (--debug shows where)"
+    return text
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; only the module of the command that is asked for gets loaded."""
+    common = argparse.ArgumentParser(add_help=False)
+    # Allowed before and after the command; SUPPRESS, else the second reading would undo the first.
+    common.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error, and log"
+    )
+    parser = argparse.ArgumentParser(
+        prog="kraftlib",
+        parents=[common],
+        description="Kafka's KRaft as a Python library: replicas, and tools for their files.",
+        epilog="`kraftlib COMMAND --help` tells more and gives an example.",
+    )
+    parser.add_argument("--version", action="version", version=f"kraftlib {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    for name, text in COMMANDS.items():
+        child = commands.add_parser(
+            name, help=text, parents=[common], formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == asked:
+            load(name).add_arguments(child)
+    if asked in HIDDEN:
+        load(asked).add_arguments(commands.add_parser(asked, parents=[common]))
+    options = parser.parse_args(arguments)
+    options.debug = getattr(options, "debug", False)
+    return options
+
+
+def load(name: str) -> Command:
+    """Import the module of the command `name`."""
+    match name:
+        case "dump-log":
+            from kraftlib.cli import dump_log as module
+        case "random-uuid":
+            from kraftlib.cli import random_uuid as module
+        case _:
+            raise ValueError(f"there is no command {name!r}")
+    return module

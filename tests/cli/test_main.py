@@ -1,0 +1,132 @@
+"""The command line itself: help, errors as one line, exit statuses, and nothing loaded that is not asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftlib import __version__
+from kraftlib.cli import COMMANDS, HIDDEN, INTERRUPTED, load, main
+from kraftlib.cli import random_uuid as random_uuid_module
+from kraftlib.errors import ConfigError, InvariantError
+from kraftlib.types import parse_uuid
+from tests.cli.conftest import Command
+
+
+def test_the_version_is_that_of_the_package(kraftlib: Command) -> None:
+    result = kraftlib("--version")
+
+    assert (result.status, result.out) == (0, f"kraftlib {__version__}\n")
+
+
+def test_help_names_every_command_that_is_for_people(kraftlib: Command) -> None:
+    result = kraftlib("--help")
+
+    assert result.status == 0
+    assert all(f"  {name}" in result.out for name in COMMANDS)
+    assert not any(f"  {name} " in result.out for name in HIDDEN)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name: str, kraftlib: Command) -> None:
+    result = kraftlib(name, "--help")
+
+    assert result.status == 0
+    assert "example" in result.out
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *HIDDEN])
+def test_every_command_has_a_module(name: str) -> None:
+    assert callable(load(name).run)
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["random-uuid", "--no-such-option"], ["dump-log"]])
+def test_a_wrong_command_line_ends_with_2_and_says_why(arguments: list[str], kraftlib: Command) -> None:
+    result = kraftlib(*arguments)
+
+    assert result.status == 2
+    assert result.out == ""
+    assert "kraftlib" in result.err
+
+
+def test_an_error_of_the_library_is_one_line_and_1(kraftlib: Command, tmp_path: Path) -> None:
+    result = kraftlib("dump-log", tmp_path / "nothing.log")
+
+    assert (result.status, result.out) == (1, "")
+    assert result.err == f"kraftlib: {tmp_path / 'nothing.log'} is no file\n"
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_debug_lets_the_traceback_through(place: int, tmp_path: Path) -> None:
+    arguments = ["dump-log", str(tmp_path / "nothing.log")]
+    arguments.insert(place, "--debug")
+
+    with pytest.raises(ConfigError):
+        main(arguments)
+
+
+def test_an_error_of_several_lines_is_printed_as_one(kraftlib: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_uuid_module, "run", raising(ConfigError("first\n  second")))
+
+    assert kraftlib("random-uuid").err == "kraftlib: first second\n"
+
+
+def test_a_bug_of_ours_is_called_one(kraftlib: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_uuid_module, "run", raising(InvariantError("two leaders")))
+    result = kraftlib("random-uuid")
+
+    assert result.status == 1
+    assert "bug of kraftlib: two leaders" in result.err
+
+
+def test_ctrl_c_ends_quietly(kraftlib: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_uuid_module, "run", raising(KeyboardInterrupt()))
+    result = kraftlib("random-uuid")
+
+    assert (result.status, result.err) == (INTERRUPTED, "")
+
+
+def raising(error: BaseException) -> object:
+    def run(options: object) -> int:
+        raise error
+
+    return run
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """`kraftlib dump-log … | head -1`: the pipe breaks, and nobody wants to read about it."""
+    source = Path(__file__).parents[1] / "data/kafka-4.3.1/n1/__cluster_metadata-0/00000000000000000000.log"
+    with subprocess.Popen(
+        [sys.executable, "-m", "kraftlib.cli", "dump-log", *[str(source)] * 20],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+        process.wait(timeout=60)
+
+    assert errors == b""
+
+
+def test_only_the_module_of_the_command_is_loaded() -> None:
+    program = (
+        "import sys; from kraftlib.cli import main; main(['random-uuid']);"
+        "print(sorted(n for n in sys.modules if n.startswith('kraftlib.')), 'asyncio' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert "kraftlib.cli.random_uuid" in out
+    assert "dump" not in out
+    assert out.endswith("False\n")
+
+
+def test_every_random_uuid_is_one_and_another(kraftlib: Command) -> None:
+    first, second = (kraftlib("random-uuid").out.strip() for _ in range(2))
+
+    assert parse_uuid(first) != parse_uuid(second)
