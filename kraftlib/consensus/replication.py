@@ -289,7 +289,6 @@ def _fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Actio
     )
     request = FetchRequest(
         cluster_id=state.cluster_id,
-        replica_id=state.key.id,
         replica_state=FetchRequest.ReplicaState(replica_id=state.key.id),
         max_wait_ms=state.config.fetch_max_wait_ms,
         max_bytes=state.config.fetch_max_bytes,
