@@ -107,9 +107,12 @@ def load(name: str) -> Command:
     """Import the module of the command `name`."""
     match name:
         case "dump-log":
-            from kraftlib.cli import dump_log as module
+            from kraftlib.cli import dump_log
+
+            return dump_log
         case "random-uuid":
-            from kraftlib.cli import random_uuid as module
+            from kraftlib.cli import random_uuid
+
+            return random_uuid
         case _:
             raise ValueError(f"there is no command {name!r}")
-    return module
