@@ -1,0 +1,350 @@
+"""Membership, one voter at a time: reconfiguration.md sections 3 to 6."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraftlib.consensus.actions import AppendToLog, SendRequest, SendResponse, SubmitControl
+from kraftlib.consensus.events import Failure, RecordsSubmitted, RequestFailed, TimeoutReached
+from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from tests.consensus.build import (
+    LISTENER,
+    ask,
+    fetch_request,
+    flush,
+    follower,
+    leader,
+    outstanding_to,
+    place,
+    replica,
+    reply,
+    requests,
+    tell,
+    voter_set,
+)
+
+
+def key(replica_id: int) -> ReplicaKey:
+    """A replica with the disk that belongs to it."""
+    return ReplicaKey(replica_id, UUID(int=1_000 + replica_id))
+
+
+def dynamic_log(*ids: int) -> LogView:
+    """An empty log whose bootstrap checkpoint names these voters."""
+    log = LogView.build(snapshots=(BOOTSTRAP_SNAPSHOT,))
+    controls = (KRaftVersionRecord(kraft_version=1), voter_set(*(key(number) for number in ids)).to_record())
+    log.observe_snapshot(BOOTSTRAP_SNAPSHOT, controls)
+    return log
+
+
+def fetch(core: Replica, replica_id: int, request_id: int) -> list[Any]:
+    """A Fetch of a replica that has everything."""
+    log = core.state.log
+    directory_id = UUID(int=1_000 + replica_id)
+    request = fetch_request(
+        epoch=core.epoch,
+        offset=log.end_offset,
+        last_epoch=log.last_epoch,
+        replica_id=replica_id,
+        replica_directory_id=directory_id,
+    )
+    return tell(core, request, version=18, request_id=request_id)
+
+
+def dynamic_leader(*ids: int, committed: bool = True) -> Replica:
+    """A leader of kraft.version 1, which has committed its first batch; observer 4 is caught up."""
+    core = leader(log=dynamic_log(*(ids or (1, 2, 3))), directory_id=key(1).directory_id)
+    flush(core)
+    fetch(core, 4, 50)
+    if committed:
+        fetch(core, 2, 51)
+        assert core.high_watermark == core.state.log.end_offset
+    return core
+
+
+def add_request(voter_id: int = 4, **more: Any) -> AddRaftVoterRequest:
+    """Add a voter."""
+    where = place(voter_id)
+    listener = AddRaftVoterRequest.Listener(name=more.pop("name", LISTENER), host=where.host, port=where.port)
+    return AddRaftVoterRequest(
+        cluster_id="cluster",
+        timeout_ms=1,
+        voter_id=voter_id,
+        voter_directory_id=UUID(int=1_000 + voter_id),
+        listeners=(listener,),
+        **more,
+    )
+
+
+def remove_request(voter_id: int, directory: int | None = None) -> RemoveRaftVoterRequest:
+    """Remove a voter."""
+    disk = UUID(int=1_000 + voter_id if directory is None else directory)
+    return RemoveRaftVoterRequest(cluster_id="cluster", voter_id=voter_id, voter_directory_id=disk)
+
+
+def supports(low: int, high: int) -> ApiVersionsResponse:
+    """What a replica says of itself."""
+    feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
+    return ApiVersionsResponse(supported_features=(feature,))
+
+
+def append_submitted(core: Replica, actions: list[Any]) -> list[Any]:
+    """Do what the executor does with SubmitControl."""
+    submitted = next(action for action in actions if isinstance(action, SubmitControl))
+    batch = encode_control_batch(
+        submitted.records, timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch
+    )
+    return core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+
+
+def answers(actions: list[Any], request_id: int = 77) -> list[int]:
+    """Error codes of the answers to one request."""
+    return [
+        action.response.error_code
+        for action in actions
+        if isinstance(action, SendResponse) and action.request_id == request_id
+    ]
+
+
+def test_the_first_leader_writes_the_voters_of_its_bootstrap_checkpoint() -> None:
+    """It is never sent; the first batch of the first epoch is how its content reaches the others (reliability M12)."""
+    core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
+
+    assert core.role is Role.LEADER
+    assert core.state.log.end_offset == 3
+    assert core.state.log.voters.latest_offset == 2
+
+
+def test_adding_a_voter_probes_it_appends_and_answers_when_committed() -> None:
+    """The new voter counts from the append on: the majority of four is three."""
+    core = dynamic_leader()
+    probe = tell(core, add_request())
+    assert [action.destination for action in requests(probe, ApiVersionsRequest)] == [4]
+    actions = append_submitted(core, reply(core, 4, supports(0, 1)))
+    assert core.voters.ids == (1, 2, 3, 4)
+    actions += flush(core)
+    actions += fetch(core, 2, 60)
+    assert answers(actions) == []
+
+    assert answers(fetch(core, 4, 61)) == [ErrorCode.NONE]
+
+
+def test_an_auto_joining_voter_is_answered_at_the_append() -> None:
+    """It could not fetch while it waits for the commit that its own Fetch is needed for (reliability M6)."""
+    core = dynamic_leader()
+    tell(core, add_request(ack_when_committed=False), version=1)
+
+    assert answers(append_submitted(core, reply(core, 4, supports(0, 1)))) == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (add_request(-1), ErrorCode.INVALID_REQUEST),
+        (add_request(name="OTHER"), ErrorCode.INVALID_REQUEST),
+        (add_request(2), ErrorCode.DUPLICATE_VOTER),
+        (remove_request(9), ErrorCode.VOTER_NOT_FOUND),
+        (remove_request(2, directory=5_555), ErrorCode.VOTER_NOT_FOUND),
+        (remove_request(2, directory=0), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=["no voter", "no listener of ours", "there already", "not there", "another disk", "no disk"],
+)
+def test_an_impossible_change_is_refused(request_: Any, error: ErrorCode) -> None:
+    """With Kafka's codes; nothing is appended."""
+    core = dynamic_leader()
+    end = core.state.log.end_offset
+
+    assert ask(core, request_).error_code == error
+    assert core.state.log.end_offset == end
+
+
+def test_no_change_before_something_of_the_own_epoch_is_committed() -> None:
+    """Ongaro's bug of 2015: two leaders could each change the set on their own (reliability M1)."""
+    core = dynamic_leader(committed=False)
+
+    assert ask(core, add_request()).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert ask(core, remove_request(3), request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_no_second_change_while_one_is_under_way() -> None:
+    """Not while the voter is probed, nor while its record is uncommitted (reliability M2)."""
+    core = dynamic_leader()
+    tell(core, remove_request(3))
+    assert ask(core, add_request(), request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_static_quorums_do_not_change() -> None:
+    """kraft.version 0."""
+    core = leader()
+    flush(core)
+    fetch_all = fetch_request(epoch=1, offset=1, last_epoch=1)
+    tell(core, fetch_all, version=18, request_id=50)
+
+    assert ask(core, add_request()).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [(supports(0, 0), ErrorCode.INVALID_REQUEST), (ApiVersionsResponse(), ErrorCode.INVALID_REQUEST)],
+    ids=["too old", "says nothing"],
+)
+def test_a_voter_that_cannot_do_the_finalized_version_is_refused(
+    response: ApiVersionsResponse, error: ErrorCode
+) -> None:
+    """It would not understand the log."""
+    core = dynamic_leader()
+    tell(core, add_request())
+
+    assert answers(reply(core, 4, response)) == [error]
+
+
+def test_a_voter_that_does_not_fetch_is_not_added() -> None:
+    """It would take a majority away that it does not help to reach."""
+    core = dynamic_leader()
+    tell(core, add_request(5))
+
+    assert answers(reply(core, 5, supports(0, 1))) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_a_voter_that_does_not_answer_is_not_added() -> None:
+    """Nor does it keep others from being changed."""
+    core = dynamic_leader()
+    tell(core, add_request())
+    number = outstanding_to(core, 4).correlation_id
+
+    failed = core.handle(RequestFailed(number, Failure.DISCONNECTED), core.state.now_ms)
+    assert answers(failed) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert any(isinstance(action, SubmitControl) for action in tell(core, remove_request(3), request_id=78))
+
+
+def test_a_change_that_takes_too_long_is_answered_and_may_still_commit() -> None:
+    """REQUEST_TIMED_OUT means: try again; the record stays."""
+    core = dynamic_leader()
+    append_submitted(core, tell(core, remove_request(3)))
+    actions = core.handle(TimeoutReached(), core.state.now_ms + 2_000)
+
+    assert answers(actions) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert core.voters.ids == (1, 2)
+
+
+def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
+    """It is not counted (reliability M4), and resigns when the new majority has it (M5)."""
+    core = dynamic_leader()
+    append_submitted(core, tell(core, remove_request(1)))
+    flush(core)
+    fetch(core, 2, 60)
+    assert (core.role, core.is_voter) == (Role.LEADER, False)
+    actions = fetch(core, 3, 61)
+
+    assert answers(actions) == [ErrorCode.NONE]
+    core.handle(TimeoutReached(), core.state.now_ms)
+    assert core.role is Role.RESIGNED
+
+
+def update_request(voter_id: int, port: int, *, epoch: int, low: int = 0, high: int = 1) -> UpdateRaftVoterRequest:
+    """What a voter says of itself."""
+    kind = UpdateRaftVoterRequest
+    return kind(
+        cluster_id="cluster",
+        current_leader_epoch=epoch,
+        voter_id=voter_id,
+        voter_directory_id=UUID(int=1_000 + voter_id),
+        listeners=(kind.Listener(name=LISTENER, host="moved", port=port),),
+        kraft_version_feature=kind.KRaftVersionFeature(min_supported_version=low, max_supported_version=high),
+    )
+
+
+def test_a_voter_that_moved_is_found_at_its_new_place() -> None:
+    """Answered at once; a record of its own brings it to the others."""
+    core = dynamic_leader()
+    actions = tell(core, update_request(2, 7, epoch=core.epoch))
+    assert answers(actions) == [ErrorCode.NONE]
+    appended = append_submitted(core, actions)
+
+    assert any(isinstance(action, AppendToLog) for action in appended)
+    assert str(core.voters.get(2).endpoints[LISTENER]) == "moved:7"  # type: ignore[union-attr]
+
+
+def test_in_a_static_quorum_the_leader_only_remembers() -> None:
+    """In memory, for the upgrade to kraft.version 1; nothing is written."""
+    core = leader()
+    flush(core)
+    tell(core, fetch_request(epoch=1, offset=1, last_epoch=1), version=18, request_id=50)
+    actions = tell(core, update_request(2, 7, epoch=1))
+
+    assert answers(actions) == [ErrorCode.NONE]
+    assert not [action for action in actions if isinstance(action, SubmitControl)]
+    assert core.state.role_state.reported[2].max_kraft_version == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (update_request(9, 7, epoch=1), ErrorCode.VOTER_NOT_FOUND),
+        (update_request(2, 7, epoch=1, low=1, high=0), ErrorCode.INVALID_REQUEST),
+        (update_request(2, 7, epoch=1, low=0, high=0), ErrorCode.INVALID_REQUEST),
+        (update_request(2, 7, epoch=0), ErrorCode.FENCED_LEADER_EPOCH),
+        (update_request(2, 7, epoch=2), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (update_request(2, 0, epoch=1), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=["no voter", "upside down", "too old", "old epoch", "future epoch", "no port"],
+)
+def test_an_impossible_update_is_refused_and_names_the_leader(
+    request_: UpdateRaftVoterRequest, error: ErrorCode
+) -> None:
+    """The leader and its endpoint stand beside the error."""
+    core = dynamic_leader()
+    assert core.epoch == 1
+    response = ask(core, request_)
+
+    assert response.error_code == error
+    assert (response.current_leader.leader_id, response.current_leader.port) == (1, 9001)
+
+
+def test_a_follower_of_a_static_quorum_says_once_what_it_is() -> None:
+    """One period after it began to follow; captured from 4.3.1."""
+    core = follower(1, epoch=5, leader_id=2)
+    number = outstanding_to(core, 2).correlation_id
+    core.handle(RequestFailed(number, Failure.MALFORMED), 1_990)
+    core.state.role_state.fetch_deadline_ms = 9_000  # type: ignore[union-attr]
+    actions = core.handle(TimeoutReached(), 2_050)
+    sent = requests(actions, UpdateRaftVoterRequest)
+    assert [request.destination for request in sent] == [2]
+    current = UpdateRaftVoterResponse.CurrentLeader(leader_id=2, leader_epoch=5, host="localhost", port=9002)
+    reply(core, 2, UpdateRaftVoterResponse(current_leader=current))
+
+    assert core.state.role_state.updated_voter  # type: ignore[union-attr]
+
+
+def test_a_voter_set_of_one_does_not_lose_its_last() -> None:
+    """Nobody could ever vote again."""
+    core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
+    flush(core)
+
+    assert ask(core, remove_request(1)).error_code == ErrorCode.VOTER_NOT_FOUND
+    assert isinstance(core.voters, VoterSet)
+
+
+def test_a_send_to_the_new_voter_is_a_request_like_any_other() -> None:
+    """One outstanding per destination: a second Add while it is probed times out."""
+    core = dynamic_leader()
+    actions = tell(core, add_request())
+
+    assert sum(isinstance(action, SendRequest) for action in actions) == 1
