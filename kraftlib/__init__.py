@@ -31,7 +31,12 @@ if TYPE_CHECKING:
         ReplicaFailedError,
         StorageError,
     )
+    from kraftlib.records.accumulator import BatchAccumulator
+    from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
+    from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
+    from kraftlib.runtime.listener import Listener, StateMachine
     from kraftlib.runtime.transport import Transport
+    from kraftlib.storage.election_file import FileQuorumStateStore
     from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
     from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
     from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
@@ -59,7 +64,12 @@ _HOMES = {
         "ReplicaFailedError",
         "StorageError",
     ],
+    "kraftlib.records.accumulator": ["BatchAccumulator"],
+    "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
+    "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
+    "kraftlib.runtime.listener": ["Listener", "StateMachine"],
     "kraftlib.runtime.transport": ["Transport"],
+    "kraftlib.storage.election_file": ["FileQuorumStateStore"],
     "kraftlib.storage.interface": ["QuorumStateStore", "ReplicatedLog"],
     "kraftlib.storage.memory": ["MemoryQuorumStateStore", "MemoryReplicatedLog"],
     "kraftlib.types": ["Endpoint", "LeaderAndEpoch", "OffsetAndEpoch", "ReplicaKey"],
@@ -68,15 +78,20 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BacklogFullError",
+    "BatchAccumulator",
+    "BytesSerde",
     "ClosedError",
     "ConfigError",
     "CorruptBatchError",
     "DirectoryInUseError",
     "ElectionStateLostError",
     "Endpoint",
+    "FileQuorumStateStore",
     "InvariantError",
+    "JsonSerde",
     "KraftError",
     "LeaderAndEpoch",
+    "Listener",
     "LocalProtocolError",
     "MemoryQuorumStateStore",
     "MemoryReplicatedLog",
@@ -87,12 +102,17 @@ __all__ = [
     "ProtocolError",
     "QuorumStateStore",
     "RaftConfig",
+    "RecordSerde",
     "RecordTooLargeError",
     "RemoteProtocolError",
     "ReplicaFailedError",
     "ReplicaKey",
     "ReplicatedLog",
+    "SnapshotReader",
+    "SnapshotWriter",
+    "StateMachine",
     "StorageError",
+    "TextSerde",
     "Transport",
     "__version__",
 ]
