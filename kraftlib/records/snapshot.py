@@ -46,8 +46,8 @@ _WINDOW: Final = 1024 * 1024
 class SnapshotWriter:
     """Writes one snapshot through `write`: the header at once, then what is appended, and the footer when frozen.
 
-    `last_contained_log_timestamp` is that of the last record that the snapshot covers; `timestamp_ms`, that of the
-    batches, is the same unless given, and may be set between calls. `voters` is wanted from kraft.version 1 on.
+    `last_contained_log_timestamp` is that of the last record that the snapshot covers; `timestamp_ms`, with which
+    batches are stamped when begun, is the same unless given or set later. `voters` is wanted from kraft.version 1 on.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class SnapshotWriter:
         self._codec = codec
         self._values: list[bytes] = []
         self._bound = HEADER_SIZE
+        self._begun_ms = 0
         header: list[ControlRecord] = [SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_log_timestamp)]
         if kraft_version >= 1:
             if voters is None:
@@ -92,6 +93,8 @@ class SnapshotWriter:
             if self._bound + bound > self._batch_max_bytes:
                 self._check_fits(value)
                 self._put_values()
+            if not self._values:
+                self._begun_ms = self.timestamp_ms
             self._values.append(value)
             self._bound += bound
 
@@ -114,7 +117,7 @@ class SnapshotWriter:
             self._put(
                 encode_batch(
                     self._values,
-                    timestamp_ms=self.timestamp_ms,
+                    timestamp_ms=self._begun_ms,
                     base_offset=self.next_offset,
                     epoch=self.epoch,
                     codec=self._codec,

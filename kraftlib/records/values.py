@@ -161,12 +161,13 @@ def _split_uniform(block: bytes, count: int, value_size: int) -> list[bytes] | N
 def _first_value_size(block: bytes) -> int:
     """Return the size that the first record claims for its value; -1, if the block ends before."""
     try:
-        at = 4  # attributes, timestamp delta, offset delta and key length have a byte each
-        while block[at - 4] > 0x7F:
-            at += 1
-        size = block[at + 1]
+        at = 1
+        if block[0] > 0x7F:
+            _, at = _long_length(block[0], block, at)
+        at += 4  # attributes, timestamp delta, offset delta and key length have a byte each
+        size = block[at]
         if size > 0x7F:
-            size, _ = _long_length(size, block, at + 2)
+            size, _ = _long_length(size, block, at + 1)
     except IndexError:
         return -1
     return size >> 1

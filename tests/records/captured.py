@@ -22,6 +22,7 @@ _RECORD: Final = re.compile(
     r"\| offset: (?P<offset>\d+) CreateTime: (?P<timestamp>\d+) keySize: (?P<key_size>-?\d+) "
     r"valueSize: (?P<value_size>\d+) sequence: -1 headerKeys: \[\] (?P<content>.*)"
 )
+_BARE_CONTROL: Final = re.compile(r"controlType: ([A-Z_]+)\(\d\)")
 _CONTROL: Final = re.compile(r"(LeaderChange|KRaftVersion|KRaftVoters|SnapshotHeader|SnapshotFooter):? (\{.*\})")
 
 
@@ -34,7 +35,7 @@ class DumpedRecord:
     key_size: int
     value_size: int
     control: tuple[str, Any] | None
-    """Kafka's name of the control type, and its content."""
+    """Kafka's name of the control type, and its content; 3.9 says only the type of a leader change."""
 
 
 @attrs.frozen
@@ -85,14 +86,20 @@ def _batch(match: re.Match[str]) -> DumpedBatch:
 
 
 def _record(match: re.Match[str]) -> DumpedRecord:
-    control = _CONTROL.fullmatch(match["content"])
     return DumpedRecord(
         offset=int(match["offset"]),
         timestamp=int(match["timestamp"]),
         key_size=int(match["key_size"]),
         value_size=int(match["value_size"]),
-        control=(control[1], json.loads(control[2])) if control else None,
+        control=_control(match["content"]),
     )
+
+
+def _control(content: str) -> tuple[str, Any] | None:
+    if match := _CONTROL.fullmatch(content):
+        return match[1], json.loads(match[2])
+    match = _BARE_CONTROL.fullmatch(content)
+    return (match[1], None) if match else None
 
 
 def sizes(batch: DumpedBatch) -> Iterator[tuple[int, int, int, int]]:
