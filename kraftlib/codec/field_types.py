@@ -211,9 +211,9 @@ def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool) -> Field
         if count < 0:
             _expect_nullable(reader, nullable=nullable)
             return None
-        reader.expect_elements(count, min_size)
         if form:
             return struct.unpack(f">{count}{form}", reader.take(count * min_size))
+        reader.expect_elements(count, min_size)
         return tuple([read_element(reader) for _ in range(count)])
 
     def write(value: Any, out: bytearray) -> None:

@@ -23,8 +23,8 @@ _UINT16: Final = struct.Struct(">H").unpack_from
 _UINT32: Final = struct.Struct(">I").unpack_from
 _FLOAT64: Final = struct.Struct(">d").unpack_from
 
-MAX_ELEMENTS: Final = 250_000
-"""Elements of arrays that one message may hold: bounds the time and memory that a frame of 100 MiB can cost."""
+MAX_ELEMENTS: Final = 100_000
+"""Structs and strings in arrays that one message may hold: bounds the time and memory that a frame of 100 MiB costs."""
 
 
 @lru_cache(maxsize=512)

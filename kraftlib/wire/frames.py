@@ -200,8 +200,9 @@ def _skip_tags(reader: Reader, frame: Buffer, header: type[Message], version: in
 
 # What is no Kafka at all --------------------------------------------------------------------------
 
-_HTTP: Final = tuple(
-    f"{method} ".encode() for method in "GET POST PUT HEAD DELETE OPTIONS PATCH TRACE CONNECT PRI".split()
+# The first four bytes of each HTTP method, and of an answer.
+_HTTP: Final = frozenset(
+    {b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"TRAC", b"CONN", b"PRI ", b"HTTP"}
 )
 
 
@@ -215,7 +216,7 @@ def describe_foreign_bytes(first_bytes: bytes) -> str | None:
         return "TLS, but this port is plaintext: either give it an ssl context or connect without TLS"
     if first_bytes[:2] == b"\x15\x03":
         return "a TLS alert: the other side gave up a TLS handshake, and this port is plaintext"
-    if first_bytes.startswith(_HTTP) or first_bytes[:4] == b"HTTP":
+    if first_bytes[:4] in _HTTP:
         return "HTTP, but this port speaks Kafka's protocol"
     if first_bytes[:4] == b"SSH-":
         return "SSH, but this port speaks Kafka's protocol"
