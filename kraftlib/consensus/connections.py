@@ -62,6 +62,10 @@ class Connections:
         failures = self._failures[destination] = min(self._failures.get(destination, 0) + 1, 16)
         self.back_off(destination, now_ms + min(backoff_ms << (failures - 1), max(backoff_ms, BACKOFF_MAX_MS)))
 
+    def failures(self, destination: int) -> int:
+        """How often the destination has failed in a row."""
+        return self._failures.get(destination, 0)
+
     def succeeded(self, destination: int) -> None:
         """An answer came: a later failure is the first in a row again."""
         self._failures.pop(destination, None)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
-from kraftlib.consensus.reconfiguration import advance_change, maybe_update_voter
+from kraftlib.consensus.reconfiguration import advance_change, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.replication import expire_parked, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from kraftlib.consensus.snapshotting import fetch_chunk
@@ -40,21 +40,31 @@ def poll(state: ReplicaState) -> list[Action]:
 
 
 def deadline_ms(state: ReplicaState) -> int | None:
-    """When `poll` has something to do next, if nothing happens before; None: never."""
-    role = state.role_state
-    times: list[int | None] = [state.connections.deadline_ms(state.now_ms), state.shutdown_deadline_ms]
-    if isinstance(role, Leader):
-        times += [role.begin_epoch_due_ms, role.parked_deadline_ms]
-        if len(state.voters) > 1:
-            times.append(role.check_quorum_deadline_ms)
-        if role.change is not None:
-            times.append(role.change.deadline_ms)
-    elif isinstance(role, Follower):
-        if state.is_voter:
-            times += [role.fetch_deadline_ms, None if role.updated_voter else role.update_due_ms]
-    else:
-        times.append(role.election_deadline_ms)
+    """When `poll` has something to do next, if nothing happens before; None: never.
+
+    What waits for an answer has no time here: the answer, or its absence, is an event of its own.
+    """
+    times = [state.connections.deadline_ms(state.now_ms), *_role_deadlines(state)]
+    if not state.shutdown_complete:
+        times.append(state.shutdown_deadline_ms)
     return min((time for time in times if time is not None), default=None)
+
+
+def _role_deadlines(state: ReplicaState) -> list[int | None]:
+    role = state.role_state
+    if isinstance(role, Leader):
+        times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms]
+        if len(state.voters) > 1 or not state.is_voter:
+            times.append(role.check_quorum_deadline_ms)
+        return times if role.change is None else [*times, role.change.deadline_ms]
+    if state.shutting_down:
+        # It stands no more, and asks nobody: only the end of the shutdown has a time.
+        return []
+    if isinstance(role, Follower):
+        if not state.is_voter:
+            return []
+        return [role.fetch_deadline_ms, update_deadline_ms(state, role)]
+    return [role.election_deadline_ms]
 
 
 def poll_unattached(state: ReplicaState, role: Unattached) -> list[Action]:
@@ -141,9 +151,11 @@ def _maybe_complete_shutdown(state: ReplicaState) -> list[Action]:
     if state.shutdown_deadline_ms is None:
         return []
     alone = not state.is_voter or len(state.voters) == 1
-    if alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms:
-        return [ShutdownComplete()]
-    return []
+    over = alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms
+    if not over or state.shutdown_complete:
+        return []
+    state.shutdown_complete = True
+    return [ShutdownComplete()]
 
 
 POLLS: Final[dict[type, Callable[[ReplicaState, Any], list[Action]]]] = {

@@ -266,7 +266,7 @@ def _update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tuple[Error
 
 def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
     """Tell the leader where we are reached and what we support, if the voter set does not say so."""
-    if not state.is_voter or role.updated_voter or state.now_ms < role.update_due_ms:
+    if not state.is_voter or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is None or not state.connections.is_ready(role.leader_id, state.now_ms):
@@ -278,7 +278,7 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
         cluster_id=state.cluster_id,
         current_leader_epoch=state.epoch,
         voter_id=state.key.id,
-        voter_directory_id=state.key.directory_id or ZERO_UUID,
+        voter_directory_id=state.key.directory_id,
         listeners=tuple(
             UpdateRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
             for name, own in state.endpoints.items()
@@ -288,6 +288,12 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
         ),
     )
     return [send(state, role.leader_id, place, request)]
+
+
+def update_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
+    """When `maybe_update_voter` may have something to send; None while an answer must come first."""
+    may_send = state.key.directory_id is not None and state.connections.is_ready(role.leader_id, state.now_ms)
+    return role.update_due_ms if may_send and not role.updated_voter else None
 
 
 def handle_update_response(

@@ -58,6 +58,9 @@ on their way: one round trip per commit instead of two.
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
 """Never more than this in one answer, whatever is asked for, but always one batch."""
 
+FAILURES_TO_DOUBT = 2
+"""After so many failures in a row a follower asks others who leads."""
+
 FETCH_SERVED_FROM = 13
 """Below, the topic comes by name and Kafka's leader finds no topic id (rpcs.md section 7)."""
 
@@ -267,16 +270,18 @@ def find_leader(state: ReplicaState) -> list[Action]:
 
 
 def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
-    """Ask the leader for what comes next, if nothing is outstanding and everything we have is flushed.
+    """Ask the leader for what comes next, if it is not asked already and everything that we have is flushed.
 
     That this offset is flushed is what the question means to the leader: it is never ahead of our disk (KAFKA-10533).
+    A leader that fails again and again may not be one any more: then others are asked, beside it. Kafka asks them
+    *instead*, and one that is cut off then costs it its live leader.
     """
-    if state.log.flushed_offset != state.log.end_offset or not state.connections.idle:
+    if state.log.flushed_offset != state.log.end_offset:
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
         return [_fetch_from(state, role.leader_id, place)]
-    return find_leader(state) if state.connections.is_backing_off(role.leader_id, state.now_ms) else []
+    return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
 
 
 def _fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:

@@ -110,7 +110,7 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
 def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
     """Ask for the next bytes, once the last ones are written."""
     place = endpoint_of(state, role.leader_endpoints)
-    if role.writing_chunk or not state.connections.idle or place is None:
+    if role.writing_chunk or place is None:
         return []
     if not state.connections.is_ready(role.leader_id, state.now_ms):
         return []

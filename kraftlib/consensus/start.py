@@ -18,7 +18,7 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
     """Enter the first role; the sole voter of a quorum goes on to lead at once."""
     log_epoch = state.log.last_epoch
     if election.epoch < log_epoch:
-        log.warning("%s: recorded epoch %d is behind the log's", state.id_text, election.epoch)
+        log.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
         election = ElectionState(epoch=log_epoch)
     state.epoch = election.epoch
     state.role_state = first_role(state, election)

@@ -51,6 +51,7 @@ class ReplicaState:
     committed_offset: Offset = 0
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
     shutdown_deadline_ms: int | None = None
+    shutdown_complete: bool = False
     now_ms: int = 0
     """Time of the event that is being handled."""
     wall_offset_ms: int = 0

@@ -14,6 +14,8 @@ Commands (key=value arguments; an id is a replica):
     deliver [from=1] [to=2] [kind=Vote] [count=1]    deliver what is under way, once
     stabilize                deliver everything until nothing is under way
     drop [from=1] [to=2]     lose what is under way
+    cut id=3 | heal id=3     lose everything from and to this replica, until it is healed
+    run ms=2000              let time pass and deliver everything; Fetches leave no trace
     append id=1 [count=2]    submit records to the leader
     flush id=1               let an outstanding flush of manual_flush=yes finish
     lose id=2 peer=1 [refused=yes]     the connection of 2 to 1 is gone
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import random
 import re
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,6 +126,7 @@ class Script:
         self.manual_flush = False
         self.voters = VoterSet()
         self._next_request_id = 0
+        self._cut: set[int] = set()
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +155,7 @@ class Script:
             for voter_id in ids
         )
         for replica_id in [*ids, *(int(text) for text in observers.split(",") if text)]:
-            node = self.nodes[replica_id] = Node(ReplicaKey(replica_id))
+            node = self.nodes[replica_id] = Node(ReplicaKey(replica_id, uuid.UUID(int=1_000 + replica_id)))
             text = more.get(f"log_{replica_id}", more.get("log", ""))
             for offset, epoch in re.findall(r"(\d+)@(\d+)", text):
                 node.batches.append(encode_batch([b"x"], timestamp_ms=0, base_offset=int(offset), epoch=int(epoch)))
@@ -244,6 +248,34 @@ class Script:
             or (kind and api_of(envelope.message) != kind)
         ]
 
+    def do_cut(self, id: str) -> None:
+        """Lose everything from and to a replica."""
+        self._cut.add(int(id))
+
+    def do_heal(self, id: str) -> None:
+        """Deliver to and from a replica again."""
+        self._cut.discard(int(id))
+
+    def do_run(self, ms: str) -> None:
+        """Let time pass from deadline to deadline."""
+        end_ms, first_line = self.now_ms + int(ms), len(self.lines)
+        for _ in range(5_000):
+            self.do_stabilize()
+            due = [
+                (deadline, replica_id)
+                for replica_id, node in self.nodes.items()
+                if node.replica is not None and (deadline := node.replica.deadline_ms()) is not None
+            ]
+            deadline, replica_id = min(due)
+            if deadline > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline)
+            self.tell(self.nodes[replica_id], TimeoutReached())
+        else:
+            raise AssertionError("the conversation never sleeps")
+        self.now_ms = end_ms
+        self.lines[first_line:] = [line for line in self.lines[first_line:] if " Fetch" not in line]
+
     def do_stabilize(self) -> None:
         """Deliver until nothing is under way."""
         for _ in range(500):
@@ -318,7 +350,7 @@ class Script:
     def hand_over(self, envelope: Envelope) -> None:
         """Deliver one message."""
         node = self.nodes.get(envelope.target)
-        if node is None or node.replica is None:
+        if node is None or node.replica is None or self._cut & {envelope.source, envelope.target}:
             return
         if type(envelope.message).__name__.endswith("Request"):
             self._next_request_id += 1

@@ -320,7 +320,7 @@ def test_an_impossible_update_is_refused_and_names_the_leader(
 
 def test_a_follower_of_a_static_quorum_says_once_what_it_is() -> None:
     """One period after it began to follow; captured from 4.3.1."""
-    core = follower(1, epoch=5, leader_id=2)
+    core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=1_001))
     number = outstanding_to(core, 2).correlation_id
     core.handle(RequestFailed(number, Failure.MALFORMED), 1_990)
     core.state.role_state.fetch_deadline_ms = 9_000  # type: ignore[union-attr]

@@ -1,0 +1,135 @@
+"""The checks of a receiver, and the common part of every answer: rpcs.md sections 2 and 3, row by row."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kraftlib.consensus.checks import (
+    bootstrap_servers,
+    cluster_error,
+    error_name,
+    leader_only_error,
+    only_partition,
+    voter_key_error,
+    voter_only_error,
+)
+from kraftlib.consensus.roles import Role
+from kraftlib.types import ZERO_UUID, Endpoint, LeaderAndEpoch
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchResponse
+from tests.consensus.build import (
+    fetch_response,
+    follower,
+    leader,
+    outstanding_to,
+    replica,
+    reply,
+    vote_request,
+)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "error"),
+    [("cluster", ErrorCode.NONE), (None, ErrorCode.NONE), ("", 104), ("other", 104)],
+)
+def test_another_cluster_is_refused_and_none_is_served(cluster_id: str | None, error: int) -> None:
+    """As Kafka does."""
+    assert cluster_error(replica().state, cluster_id) == error
+
+
+def test_exactly_the_metadata_partition_is_served() -> None:
+    """Not none, not two, not another."""
+    topics = vote_request(epoch=1).topics
+
+    assert only_partition(topics) is topics[0].partitions[0]
+    assert only_partition(()) is None
+    assert only_partition(topics * 2) is None
+    assert only_partition(vote_request(epoch=1, topic_name="other").topics) is None
+
+
+def test_only_a_leader_of_the_same_epoch_answers_as_leader() -> None:
+    """Older, newer, no leader, leaving."""
+    core = leader()
+    assert leader_only_error(core.state, 0) == ErrorCode.FENCED_LEADER_EPOCH
+    assert leader_only_error(core.state, 2) == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert leader_only_error(core.state, 1) == ErrorCode.NONE
+    core.state.shutdown_deadline_ms = 5
+    assert leader_only_error(core.state, 1) == ErrorCode.BROKER_NOT_AVAILABLE
+    assert leader_only_error(follower(1, epoch=5, leader_id=2).state, 5) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_voters_speak_from_an_epoch_that_is_not_over() -> None:
+    """And have an id."""
+    state = follower(1, epoch=5, leader_id=2).state
+
+    assert voter_only_error(state, 4, 2) == ErrorCode.FENCED_LEADER_EPOCH
+    assert voter_only_error(state, 5, -1) == ErrorCode.INVALID_REQUEST
+    assert voter_only_error(state, 5, 2) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("voter_id", "directory", "error"),
+    [(-1, 9, 0), (1, 0, 0), (1, 1_001, 0), (1, 9, 125), (2, 0, 125), (2, 1_001, 125)],
+)
+def test_a_request_for_another_replica_is_noticed(voter_id: int, directory: int, error: int) -> None:
+    """A zero directory id names no disk, id -1 nobody."""
+    state = replica(directory_id=UUID(int=1_001)).state
+    meant = UUID(int=directory) if directory else ZERO_UUID
+
+    assert voter_key_error(state, voter_id, meant) == error
+
+
+def test_bootstrap_servers_are_numbered_and_never_ourselves() -> None:
+    """-2, -3, ... in the order of the list; without a list the other voters."""
+    servers = (Endpoint("localhost", 9001), Endpoint("a", 1), Endpoint("b", 2))
+
+    assert bootstrap_servers(replica(bootstrap_servers=servers).state) == [(-3, servers[1]), (-4, servers[2])]
+    assert [number for number, _ in bootstrap_servers(replica().state)] == [2, 3]
+
+
+def test_unknown_error_codes_have_a_name_in_logs() -> None:
+    """Newer peers may send them."""
+    assert error_name(6) == "NOT_LEADER_OR_FOLLOWER"
+    assert error_name(4_242) == "error 4242"
+
+
+ROWS = [
+    # row of section 3, answer, leader known afterwards, is the peer left alone for a while
+    ("1 not available", FetchResponse(error_code=8), (2, 5), True),
+    ("2 not authorized", FetchResponse(error_code=31), (2, 5), True),
+    ("3 other top level", FetchResponse(error_code=35), (2, 5), True),
+    ("4 other partition", FetchResponse(), (2, 5), True),
+    ("5 older epoch", fetch_response(epoch=4, leader_id=3), (2, 5), True),
+    ("5 unknown leader epoch", fetch_response(epoch=5, leader_id=2, error=75), (2, 5), True),
+    ("6 fenced", fetch_response(epoch=6, leader_id=3, error=74), (3, 6), False),
+    ("6 newer without leader", fetch_response(epoch=6, leader_id=-1, error=6), (None, 6), False),
+    ("6 not leader, nothing new", fetch_response(epoch=5, leader_id=2, error=6), (2, 5), True),
+    ("8 not available", fetch_response(epoch=5, leader_id=2, error=8), (2, 5), True),
+    ("10 invalid request", fetch_response(epoch=5, leader_id=2, error=42), (2, 5), True),
+    ("11 unexpected", fetch_response(epoch=5, leader_id=2, error=999), (2, 5), True),
+    ("success", fetch_response(epoch=5, leader_id=2), (2, 5), False),
+]
+
+
+@pytest.mark.parametrize(("answer", "known", "paused"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_the_common_part_of_an_answer_follows_the_table(
+    answer: FetchResponse, known: tuple[int | None, int], paused: bool
+) -> None:
+    """None of them stops the replica, none is asked again in a hot loop."""
+    core = follower(1, epoch=5, leader_id=2)
+    asked = outstanding_to(core, 2).destination
+    reply(core, 2, answer)
+
+    assert core.leader_and_epoch == LeaderAndEpoch(*known)
+    assert core.state.connections.is_backing_off(asked, core.state.now_ms) == paused
+
+
+def test_an_answer_that_names_the_leader_ends_the_search() -> None:
+    """Row 7: the epoch is ours, and we knew no leader."""
+    core = replica(1)
+    asked = next(iter(core.state.connections._outstanding.values())).destination
+    reply(core, asked, fetch_response(epoch=1, leader_id=3, error=6))
+
+    assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(3, 1))

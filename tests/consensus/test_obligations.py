@@ -1,0 +1,146 @@
+"""What a replica owes in its role, and until when it may sleep."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.actions import ShutdownComplete
+from kraftlib.consensus.events import ResignRequested, ShutdownRequested, TimeoutReached
+from kraftlib.consensus.roles import Role
+from kraftlib.types import ElectionState
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest
+from tests.consensus.build import (
+    begin_request,
+    flush,
+    follower,
+    leader,
+    partition_of,
+    replica,
+    requests,
+    tell,
+    voter_set,
+)
+
+
+@pytest.mark.parametrize("seed_epochs", [(), (1,), (1, 1, 2)])
+def test_an_unattached_voter_stands_after_one_to_two_election_timeouts(seed_epochs: tuple[int, ...]) -> None:
+    """Random, so that voters do not stand together."""
+    core = replica(*seed_epochs)
+    deadline = core.state.role_state.election_deadline_ms  # type: ignore[union-attr]
+
+    assert 1_000 <= deadline < 2_000
+    core.handle(TimeoutReached(), deadline - 1)
+    assert core.role is Role.UNATTACHED
+    core.handle(TimeoutReached(), deadline)
+    assert core.role is Role.PROSPECTIVE
+
+
+def test_an_observer_never_stands() -> None:
+    """However long it waits (testUnattachedAsObserverDoesNotBecomeCandidateAfterElectionTimeout)."""
+    core = replica(1, own_id=9)
+    core.handle(TimeoutReached(), 1_000_000)
+
+    assert core.role is Role.UNATTACHED
+
+
+def test_an_unattached_replica_asks_one_server_at_a_time() -> None:
+    """And pauses between answers that help nobody (Kafka's peers ask thousands of times a second)."""
+    core = replica(1)
+    assert len(core.state.connections._outstanding) == 1
+    (outstanding,) = core.state.connections._outstanding.values()
+
+    assert isinstance(outstanding.request, FetchRequest)
+    assert core.handle(TimeoutReached(), 5) == []
+
+
+def test_a_candidate_asks_in_advance_before_it_stands_again() -> None:
+    """Candidate -> Prospective on the timer: a lost candidate does not inflate epochs."""
+    core = replica(1, election=ElectionState(epoch=5, voted_key=None))
+    core = replica(1, election=ElectionState(epoch=5, voted_key=core.key))
+    assert core.role is Role.CANDIDATE
+    core.handle(TimeoutReached(), core.state.role_state.election_deadline_ms)  # type: ignore[union-attr]
+
+    assert (core.role, core.epoch) == (Role.PROSPECTIVE, 5)
+
+
+def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
+    """After 1.5 fetch timeouts (reliability E7)."""
+    core = leader(1)
+    deadline = core.state.role_state.check_quorum_deadline_ms  # type: ignore[union-attr]
+    core.handle(TimeoutReached(), deadline - 1)
+    assert core.role is Role.LEADER
+    core.handle(TimeoutReached(), deadline)
+    assert core.role is Role.RESIGNED
+
+
+def test_the_only_voter_needs_no_fetches() -> None:
+    """It is the majority."""
+    core = replica(1, voters=voter_set(1))
+    flush(core)
+    core.handle(TimeoutReached(), 1_000_000)
+
+    assert core.role is Role.LEADER
+
+
+def test_a_leader_that_resigns_names_the_most_caught_up_first() -> None:
+    """And leaves the epoch when its election timer runs out, never to lead it again."""
+    core = leader(1, 1)
+    core.state.role_state.progress[3].end_offset = 2  # type: ignore[union-attr]
+    actions = core.handle(ResignRequested(core.epoch), core.state.now_ms + 2_100)
+    sent = requests(actions, EndQuorumEpochRequest)
+    epoch = core.epoch
+
+    assert core.role is Role.RESIGNED
+    assert [row.candidate_id for row in partition_of(sent[0].request).preferred_candidates] == [3, 2]
+    core.handle(TimeoutReached(), core.state.now_ms + 4_000)
+    assert core.epoch == epoch + 1
+
+
+def test_resigning_an_epoch_that_is_over_does_nothing() -> None:
+    """The application may be late."""
+    core = leader(1)
+    core.handle(ResignRequested(core.epoch - 1), core.state.now_ms)
+
+    assert core.role is Role.LEADER
+
+
+def test_a_follower_may_leave_at_any_time() -> None:
+    """Nothing depends on it."""
+    core = follower(1, epoch=5, leader_id=2)
+
+    assert core.handle(ShutdownRequested(5_000), 0) == [ShutdownComplete()]
+
+
+def test_a_leader_leaves_when_another_leads() -> None:
+    """Or when its time is up."""
+    for wait_ms in (0, 5_000):
+        core = leader(1)
+        actions = core.handle(ShutdownRequested(5_000), core.state.now_ms)
+        assert core.role is Role.RESIGNED
+        assert ShutdownComplete() not in actions
+        if wait_ms:
+            actions = core.handle(TimeoutReached(), core.state.now_ms + wait_ms)
+        else:
+            actions = tell(core, begin_request(epoch=core.epoch + 1, leader_id=2))
+
+        assert ShutdownComplete() in actions
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        replica(1),
+        follower(1, epoch=5, leader_id=2),
+        leader(1),
+        replica(1, election=ElectionState(epoch=5, leader_id=1)),
+    ],
+    ids=["unattached", "follower", "leader", "resigned"],
+)
+def test_a_replica_sleeps_until_it_has_something_to_do(core: object) -> None:
+    """A poll right after a poll does nothing, and the deadline lies ahead (reliability I20)."""
+    now_ms = core.state.now_ms  # type: ignore[attr-defined]
+    core.handle(TimeoutReached(), now_ms)  # type: ignore[attr-defined]
+
+    assert core.handle(TimeoutReached(), now_ms) == []  # type: ignore[attr-defined]
+    assert core.deadline_ms() > now_ms  # type: ignore[attr-defined]

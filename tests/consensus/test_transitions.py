@@ -1,0 +1,158 @@
+"""Entering a role: what is durable first, what is kept, what is forgotten (states.md sections 3 and 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.actions import (
+    AcceptAppends,
+    AnnounceLeader,
+    AppendToLog,
+    BeginEpoch,
+    FlushLog,
+    PersistElection,
+    RefuseAppends,
+)
+from kraftlib.consensus.events import TimeoutReached
+from kraftlib.consensus.roles import Role
+from kraftlib.consensus.transitions import (
+    become_candidate,
+    become_follower,
+    become_leader,
+    become_resigned,
+    become_unattached,
+    maybe_follow,
+)
+from kraftlib.errors import InvariantError
+from kraftlib.records.control import decode_control_batch
+from kraftlib.records.control_messages import LeaderChangeMessage
+from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
+from tests.consensus.build import LISTENER, answer_vote, follower, leader, place, replica, tell, vote_request
+
+ENDPOINTS = {LISTENER: place(2)}
+
+
+def test_a_leader_opens_its_epoch_in_this_order() -> None:
+    """Durable vote, epoch checkpoint, first batch, flush; then appends are taken and the listener is told."""
+    core = replica(1)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    answer_vote(core, 2, granted=True, pre_vote=True)
+    kinds = [type(action) for action in answer_vote(core, 2, granted=True, pre_vote=False)]
+
+    assert kinds[:6] == [PersistElection, BeginEpoch, AppendToLog, FlushLog, AcceptAppends, AnnounceLeader]
+
+
+def test_the_first_batch_names_voters_and_those_whose_vote_had_arrived() -> None:
+    """LeaderChange, with the wall clock's time (formats.md section 2)."""
+    core = replica(1)
+    core.wall_offset_ms = 1_700_000_000_000
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    answer_vote(core, 2, granted=True, pre_vote=True)
+    actions = answer_vote(core, 2, granted=True, pre_vote=False)
+    batch = next(action for action in actions if isinstance(action, AppendToLog)).batches[0]
+    (_, message), *rest = decode_control_batch(batch)
+
+    assert rest == []
+    assert isinstance(message, LeaderChangeMessage)
+    assert message.leader_id == 1
+    assert [voter.voter_id for voter in message.voters] == [1, 2, 3]
+    assert [voter.voter_id for voter in message.granting_voters] == [1, 2]
+    assert batch.base_timestamp == 1_700_000_000_000 + core.state.now_ms
+
+
+def test_a_candidate_votes_for_itself_durably_before_it_asks() -> None:
+    """reliability I12."""
+    core = replica(1)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    actions = answer_vote(core, 2, granted=True, pre_vote=True)
+
+    assert actions[0] == PersistElection(ElectionState(epoch=2, voted_key=ReplicaKey(1)), 0)
+
+
+def test_a_vote_is_kept_when_the_winner_is_followed() -> None:
+    """A voter that loses its leader cannot vote twice in the epoch."""
+    core = replica(1, election=ElectionState(epoch=5))
+    tell(core, vote_request(epoch=5, last=(9, 1)), version=2)
+    maybe_follow(core.state, 5, 2, ENDPOINTS, "test")
+
+    assert core.state.persisted == ElectionState(epoch=5, leader_id=2, voted_key=ReplicaKey(2))
+
+
+def test_the_remaining_election_time_is_kept_while_epochs_fly_by() -> None:
+    """A stream of higher epochs must not postpone our own candidacy for ever."""
+    core = replica(1, election=ElectionState(epoch=5))
+    deadline = core.state.role_state.election_deadline_ms  # type: ignore[union-attr]
+    for epoch in range(6, 20):
+        tell(core, vote_request(epoch=epoch, last=(0, 0)), version=2, now_ms=epoch)
+
+    assert core.state.role_state.election_deadline_ms == deadline  # type: ignore[union-attr]
+
+
+def test_a_leader_that_steps_down_refuses_appends_for_its_old_epoch() -> None:
+    """Whoever waits must hear which leadership ended."""
+    core = leader(1)
+    epoch = core.epoch
+    actions = become_unattached(core.state, 9, "test")
+
+    assert RefuseAppends(epoch) in actions
+    assert isinstance(actions[0], PersistElection)
+    assert actions[-1] == AnnounceLeader(LeaderAndEpoch(None, 9))
+
+
+@pytest.mark.parametrize(
+    ("core", "act"),
+    [
+        (follower(1, epoch=5, leader_id=2), lambda state: become_candidate(state, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_resigned(state, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_unattached(state, 5, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_unattached(state, 4, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_follower(state, 5, 3, ENDPOINTS, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_follower(state, 6, 1, ENDPOINTS, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_follower(state, 6, 3, {}, "test")),
+        (follower(1, epoch=5, leader_id=2), lambda state: become_leader(state)),
+        (leader(1), lambda state: become_follower(state, state.epoch, 2, ENDPOINTS, "test")),
+        (replica(1, own_id=9), lambda state: become_candidate(state, "test")),
+        (replica(1, election=ElectionState(epoch=5, voted_key=ReplicaKey(1))), lambda state: become_leader(state)),
+    ],
+    ids=[
+        "follower stands", "follower resigns", "unattached in the same epoch", "epoch falls", "second leader",
+        "own follower", "no endpoints", "follower leads", "leader follows in its epoch", "observer stands",
+        "no majority",
+    ],
+)  # fmt: skip
+def test_a_forbidden_change_is_a_bug_and_stops_the_replica(core: object, act: object) -> None:
+    """states.md section 5, forbidden transitions."""
+    with pytest.raises(InvariantError):
+        act(core.state)  # type: ignore[operator, attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "leader_id", "endpoints", "role", "known"),
+    [
+        (4, 3, ENDPOINTS, Role.FOLLOWER, (2, 5)),
+        (5, 2, ENDPOINTS, Role.FOLLOWER, (2, 5)),
+        (6, None, {}, Role.UNATTACHED, (None, 6)),
+        (6, 3, {LISTENER: place(3)}, Role.FOLLOWER, (3, 6)),
+        (6, 3, {}, Role.FOLLOWER, (3, 6)),
+        (6, 8, {}, Role.UNATTACHED, (8, 6)),
+    ],
+    ids=["older", "same", "newer, no leader", "newer leader", "endpoint of the voter set", "leader without endpoint"],
+)
+def test_what_a_peer_says_of_the_leader_is_taken_over(
+    epoch: int, leader_id: int | None, endpoints: dict[str, object], role: Role, known: tuple[int | None, int]
+) -> None:
+    """maybe-transition of rpcs.md section 2."""
+    core = follower(1, epoch=5, leader_id=2)
+    maybe_follow(core.state, epoch, leader_id, endpoints, "test")  # type: ignore[arg-type]
+
+    assert (core.role, core.leader_and_epoch) == (role, LeaderAndEpoch(*known))
+
+
+@pytest.mark.parametrize(("epoch", "leader_id"), [(5, 3), (6, 1), (5 + 2_000_000, 3)])
+def test_what_contradicts_us_changes_nothing(epoch: int, leader_id: int) -> None:
+    """Two leaders, ourselves as one, an epoch out of reach: counted, not believed."""
+    core = follower(1, epoch=5, leader_id=2)
+
+    assert maybe_follow(core.state, epoch, leader_id, ENDPOINTS, "test") is None
+    assert core.leader_and_epoch == LeaderAndEpoch(2, 5)
+    assert sum(core.state.refused.values()) == 1
