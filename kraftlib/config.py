@@ -22,6 +22,7 @@ from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
 MEBIBYTE: Final = 1024 * 1024
 ENGINES: Final = ("thread", "inline")
 FLUSHES: Final = ("thread", "inline")
+EVENT_LOOPS: Final = ("auto", "asyncio", "uvloop")
 
 
 def at_least(limit: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
@@ -94,7 +95,7 @@ class RaftConfig:
     """Where to look for the leader. Empty: the static voters."""
 
     listen: Endpoint = Endpoint("127.0.0.1", 0)
-    """Where this replica accepts connections; port 0 takes a free one. Loopback by default."""
+    """Where this replica accepts connections. Loopback by default; port 0: that of its entry in `voters`, or any."""
 
     advertised: Endpoint | None = None
     """What others are told to connect to. None: what is listened on."""
@@ -165,6 +166,9 @@ class RaftConfig:
 
     flush: str = attrs.field(default="thread", validator=one_of(*FLUSHES))
     """`thread`: fsync runs beside the loop. `inline`: in it, faster on a fast disk; a slow one then costs elections."""
+
+    event_loop: str = attrs.field(default="auto", validator=one_of(*EVENT_LOOPS))
+    """Loop of an engine with a thread of its own: `uvloop`, `asyncio`, or `auto`: uvloop where it is installed."""
 
     file_mode: int = attrs.field(default=0o600, validator=at_least(0))
     """Mode of new files; directories get it with search permission added."""

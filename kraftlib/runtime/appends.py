@@ -15,7 +15,7 @@ from kraftlib.records.accumulator import BatchAccumulator
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Core, Message
-from kraftlib.runtime.waiters import Promise, Waiter, Waiters, unknown_outcome
+from kraftlib.runtime.waiters import APPLIED, COMMITTED, Promise, Waiter, Waiters, again, unknown_outcome
 from kraftlib.types import Epoch, Offset
 
 
@@ -47,15 +47,15 @@ class Appends:
         self._wall_clock = wall_clock
         self._wake = wake
         self._failure: ReplicaFailedError | None = None
-        self._closed = False
+        self._closing = False
 
     # --- the application ---------------------------------------------------------------------------------------------
 
     def append_one(self, value: bytes, *, epoch: Epoch | None, level: int, promise: Promise) -> None:
         """Append one value: the hot path. Raises as `append` does."""
         accumulator = self._accumulator
-        if accumulator is None or epoch is not None:
-            accumulator = self._leading(epoch)
+        if accumulator is None or epoch is not None or level == APPLIED or self._closing:
+            accumulator = self._leading(epoch, level)
         current = self._epoch
         offset = accumulator.append_one(value, epoch=current, now_ms=self._linger_clock())
         self.waiters.add(level, (offset, offset, current, promise))
@@ -67,7 +67,7 @@ class Appends:
         Raises, and then nothing was appended: NotLeaderError, ConfigError (newer epoch, no values, an empty value),
         BacklogFullError, RecordTooLargeError, ClosedError, ReplicaFailedError.
         """
-        accumulator = self._leading(epoch)
+        accumulator = self._leading(epoch, level)
         last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._linger_clock())
         self.waiters.add(level, (last_offset, last_offset + 1 - len(values), self._epoch, promise))
         self._wake()
@@ -157,9 +157,13 @@ class Appends:
             self._accumulator.release(self._metrics.committed(high_watermark))
             self.waiters.committed(high_watermark)
 
+    def begin_close(self) -> None:
+        """Take nothing new; what was taken goes on."""
+        self._closing = True
+
     def close(self) -> None:
         """The replica ends: what was not written is refused, what was not settled is unknown."""
-        self._closed = True
+        self._closing = True
         self.waiters.fail(self._closed_outcome)
         self._end_leadership()
 
@@ -176,13 +180,16 @@ class Appends:
             self._accumulator.close()
         self._accumulator, self._epoch = None, -1
 
-    def _leading(self, epoch: Epoch | None) -> BatchAccumulator:
+    def _leading(self, epoch: Epoch | None, level: int = COMMITTED) -> BatchAccumulator:
         """Return the accumulator of the current leadership, or say why an append for `epoch` cannot be taken."""
         node_id = self._config.node_id
         if self._failure is not None:
-            raise ReplicaFailedError(str(self._failure)) from self._failure.__cause__
-        if self._closed:
-            raise ClosedError(f"replica {node_id} is closed: nothing was appended")
+            raise again(self._failure)
+        if self._closing:
+            raise ClosedError(f"replica {node_id} is closed, or about to be: nothing was appended")
+        no_results = self.waiters.apply_failure
+        if level == APPLIED and no_results is not None:
+            raise again(no_results)
         newest = self._core.leader_and_epoch.epoch
         if epoch is not None and epoch > newest:
             raise ConfigError(

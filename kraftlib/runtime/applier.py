@@ -24,7 +24,7 @@ from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
-from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, call_here, settle
+from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, call_here, settle
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, ReplicaId
 
@@ -85,7 +85,6 @@ class Applier:
         self._slice: tuple[Offset, Offset, Sequence[CommittedBatch]] | None = None
         self._offset_waiters: list[tuple[Offset, int, Promise]] = []
         self._counter = itertools.count()
-        self.state_machine_failure: ReplicaFailedError | None = None
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -130,6 +129,10 @@ class Applier:
         self._offset_waiters.clear()
         if outcomes:
             self._post(settle, outcomes)
+
+    def wake(self) -> None:
+        """Look whether there is something to give."""
+        self._schedule()
 
     # --- where we are ------------------------------------------------------------------------------------------------
 
@@ -202,11 +205,11 @@ class Applier:
         batches = self._committed(feed.next_offset, high_watermark)
         if not batches:
             return False
-        feed.next_offset = batches[-1].last_offset + 1
         reader = feed.reader = BatchReader(batches, on_close=self._reader_closed)
-        self._guarded(feed, lambda: feed.listener.handle_commit(reader))
-        if not reader.held:
-            reader.closed = True
+        if self._guarded(feed, lambda: feed.listener.handle_commit(reader)):
+            feed.next_offset = batches[-1].last_offset + 1
+            if not reader.held:
+                reader.closed = True
         return True
 
     def _load(self, feed: Feed, high_watermark: Offset) -> bool:
@@ -236,32 +239,32 @@ class Applier:
             self._slice = (start, high_watermark, batches)
         return batches
 
-    def _guarded(self, feed: Feed, call: Callable[[], object]) -> None:
-        """Call into the application; what it raises stops this listener and nothing else."""
+    def _guarded(self, feed: Feed, call: Callable[[], object]) -> bool:
+        """Call into the application; return whether it went well. What it raises stops this listener, nothing else."""
         try:
             call()
+            return True
         except Exception as error:
             name = type(feed.listener).__name__
-            logger.exception(
-                "replica %d: %s raised before offset %s and is stopped", self._node_id, name, feed.next_offset
-            )
-            self._feeds.remove(feed)
+            logger.exception("replica %d: %s raised at offset %s and is stopped", self._node_id, name, feed.next_offset)
+            if feed in self._feeds:
+                self._feeds.remove(feed)
             if feed is self._state_machine:
                 failure = ReplicaFailedError(
-                    f"the state machine of replica {self._node_id} raised {error!r} before offset {feed.next_offset}: "
-                    f"nothing is applied here any more; restart this replica once its cause is mended"
+                    f"the state machine of replica {self._node_id} raised {error!r} in the batch at offset "
+                    f"{feed.next_offset}: nothing is applied here any more until this replica is restarted"
                 )
                 failure.__cause__ = error
-                self.state_machine_failure = failure
-                self._waiters.fail_applied(f"the state machine raised {error!r}")
-                self.failed(lambda: failure)
+                self._waiters.fail_applied(failure, f"the state machine raised {error!r}")
+                self.failed(lambda: again(failure))
+            return False
 
     def _reader_closed(self) -> None:
         # A held reader may be closed by any thread.
         self._call_soon_threadsafe(self._schedule)
 
     def _settle_applied(self) -> None:
-        if self.state_machine_failure is not None:
+        if self._waiters.apply_failure is not None:
             return
         applied = self.applied_offset
         if self._waiters.wants_results:

@@ -79,6 +79,8 @@ class Executor:
         )
         self.high_watermark: Offset | None = None
         self.failure: ReplicaFailedError | None = None
+        self.leader = LeaderAndEpoch(None, 0)
+        """Leader and epoch of one moment, fit to be read by other threads."""
         self._node_id = config.node_id
         self._voter_ids = tuple(voter.id for voter in config.voters)
         self._log = log
@@ -273,6 +275,7 @@ class Executor:
         role = self.core.role
         if role is not self._role:
             self._role = role
+            self.leader = self.core.leader_and_epoch
             self._metrics.role_changed(role)
 
     # --- the disk ----------------------------------------------------------------------------------------------------
@@ -394,6 +397,7 @@ class Executor:
 
     def _announce_leader(self, action: act.AnnounceLeader) -> None:
         self._listeners.announce(action.leader, epoch_start=action.epoch_start_offset)
+        self.leader = action.leader
         self._on_leader(action.leader)
 
     def _shutdown_complete(self, action: act.ShutdownComplete) -> None:

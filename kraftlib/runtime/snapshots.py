@@ -6,17 +6,19 @@ header, footer and end are verified before it is frozen, and the old log goes on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
-from kraftlib.errors import CorruptBatchError, ensure
-from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.consensus.log_view import LogView
+from kraftlib.errors import ConfigError, CorruptBatchError, ensure
+from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
+from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import Offset, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
@@ -84,6 +86,61 @@ class LogSnapshots:
     def _sink_of(self, snapshot_id: OffsetAndEpoch) -> SnapshotSink:
         ensure(self._download is not None and self._download[0] == snapshot_id, f"no download of {snapshot_id}")
         return self._download[1]  # type: ignore[index]  # just ensured
+
+
+@attrs.frozen(kw_only=True)
+class SnapshotPlan:
+    """A snapshot that is to be written: everything that must be known before the loop goes on."""
+
+    snapshot_id: OffsetAndEpoch
+    timestamp_ms: int
+    """Of the last record that it covers."""
+    kraft_version: int
+    voters: VotersRecord | None
+    values: Sequence[bytes]
+
+    def write(self, log: ReplicatedLog) -> None:
+        """Write it and make it durable. Takes its time, so it runs on a thread of its own, beside log and flushes."""
+        sink = log.create_snapshot(self.snapshot_id)
+        try:
+            writer = SnapshotWriter(
+                sink.write,
+                epoch=self.snapshot_id.epoch,
+                last_contained_log_timestamp=self.timestamp_ms,
+                kraft_version=self.kraft_version,
+                voters=self.voters,
+            )
+            writer.append(self.values)
+            writer.freeze()
+            sink.freeze()
+        except BaseException:
+            sink.abort()
+            raise
+
+
+def plan_snapshot(
+    log: ReplicatedLog, values: Sequence[bytes], *, offset: Offset, high_watermark: Offset, view: LogView
+) -> SnapshotPlan:
+    """Plan the snapshot that replaces every record below `offset`.
+
+    Raises: ConfigError, if that is not committed, not in the log any more, or in the midst of a batch (reliability N7).
+    """
+    if not log.start_offset < offset <= high_watermark:
+        raise ConfigError(
+            f"a snapshot cannot end at offset {offset}: it replaces committed records that the log still holds, from "
+            f"{log.start_offset + 1} to {high_watermark}"
+        )
+    last = log.read(offset - 1, 1)[0]
+    if last.last_offset != offset - 1:
+        raise ConfigError(f"a snapshot cannot end at offset {offset}, in the midst of {last}: take {last.end_offset}")
+    kraft_version = view.kraft_version.at(offset - 1)
+    return SnapshotPlan(
+        snapshot_id=OffsetAndEpoch(epoch=last.epoch, offset=offset),
+        timestamp_ms=last.max_timestamp,
+        kraft_version=kraft_version,
+        voters=view.voters.at(offset - 1).to_record() if kraft_version >= 1 else None,
+        values=values,
+    )
 
 
 @attrs.frozen

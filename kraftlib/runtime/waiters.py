@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from kraftlib.errors import ConfigError, KraftError, OutcomeUnknownError
+from kraftlib.errors import ConfigError, KraftError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.types import Epoch, Offset
 
 APPENDED: Final = 0
@@ -110,6 +110,8 @@ class Waiters:
         self._post = post
         self._levels: tuple[deque[Waiter], ...] = tuple(deque() for _ in LEVELS)
         self._appended, self._flushed, self._committed, self._applied = self._levels
+        self.apply_failure: ReplicaFailedError | None = None
+        """Why nobody can wait for records to be applied any more."""
 
     def __len__(self) -> int:
         return sum(map(len, self._levels))
@@ -149,8 +151,9 @@ class Waiters:
         if outcomes:
             self._post(settle, outcomes)
 
-    def fail_applied(self, reason: str) -> None:
+    def fail_applied(self, failure: ReplicaFailedError, reason: str) -> None:
         """Nothing will be applied here any more. The records themselves go on being committed."""
+        self.apply_failure = failure
         self._settle_with([self._applied], lambda waiter: unknown_outcome(waiter, reason))
 
     def leadership_lost(
@@ -170,6 +173,15 @@ class Waiters:
             self._applied.popleft()
         self._settle_with(self._levels, error_of)
         self._applied.extend(kept)
+
+    def when_settled(self, promise: Promise) -> None:
+        """Settle `promise` when everybody who waits now was told, whatever they were told."""
+        last = max((waiters[-1][0] for waiters in self._levels if waiters), default=-1)
+        if last < 0:
+            self._post(settle, [(promise, None, None)])
+        else:
+            level = self._applied if self.apply_failure is None else self._committed
+            level.append((last, last + 1, -1, promise))
 
     def fail(self, error_of: Callable[[Waiter], BaseException]) -> None:
         """Fail everybody: the replica has stopped."""
@@ -203,3 +215,10 @@ def unknown_outcome(waiter: Waiter, reason: str) -> OutcomeUnknownError:
         base_offset=base,
         epoch=epoch,
     )
+
+
+def again(failure: ReplicaFailedError) -> ReplicaFailedError:
+    """Return the same failure for another caller: an exception that is raised twice collects two tracebacks."""
+    copy = ReplicaFailedError(str(failure))
+    copy.__cause__ = failure.__cause__
+    return copy

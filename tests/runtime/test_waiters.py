@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    KraftError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ReplicaFailedError,
+)
 from kraftlib.runtime.waiters import (
     APPENDED,
     APPLIED,
@@ -29,17 +36,18 @@ class Slot:
         self.result: object = None
         self.error: BaseException | None = None
         self.cancelled = False
+        self.settled = False
 
     def done(self) -> bool:
-        return self.cancelled or self.result is not None or self.error is not None
+        return self.cancelled or self.settled
 
     def set_result(self, result: object) -> None:
         assert not self.done()
-        self.result = result
+        self.result, self.settled = result, True
 
     def set_exception(self, error: BaseException) -> None:
         assert not self.done()
-        self.error = error
+        self.error, self.settled = error, True
 
 
 def wait(waiters: Waiters, level: int, base: int, last: int | None = None, epoch: int = 3) -> Slot:
@@ -138,11 +146,52 @@ def test_what_is_committed_when_leadership_is_lost_still_gets_its_result() -> No
 def test_a_failed_state_machine_fails_only_those_who_wait_for_it() -> None:
     waiters = Waiters()
     applied, committed = wait(waiters, APPLIED, 4), wait(waiters, COMMITTED, 4)
-    waiters.fail_applied("the state machine raised")
+    failure = ReplicaFailedError("it raised")
+    waiters.fail_applied(failure, "the state machine raised")
     waiters.committed(5)
 
     assert isinstance(applied.error, OutcomeUnknownError)
     assert committed.result == Appended(4, 4, 3)
+    assert waiters.apply_failure is failure
+
+
+def test_when_settled_waits_for_everybody_who_waits_now() -> None:
+    waiters = Waiters()
+    told = Slot()
+    waiters.when_settled(told)
+    assert told.settled, "nobody waits"
+
+    committed, applied = wait(waiters, COMMITTED, 4), wait(waiters, APPLIED, 3)
+    told = Slot()
+    waiters.when_settled(told)
+    waiters.committed(5)
+    waiters.applied(4, base_offset=3, results=["x"])
+    assert committed.done()
+    assert applied.done()
+    assert not told.settled
+    waiters.applied(5, base_offset=4, results=["y"])
+    assert told.settled
+
+
+def test_when_settled_ends_with_the_leadership_too() -> None:
+    waiters = Waiters()
+    wait(waiters, COMMITTED, 4)
+    told = Slot()
+    waiters.when_settled(told)
+    waiters.leadership_lost(written_end=9, high_watermark=2, refusal=refusal, reason="it was deposed")
+
+    assert told.settled
+
+
+def test_when_settled_does_not_wait_for_a_failed_state_machine() -> None:
+    waiters = Waiters()
+    waiters.fail_applied(ReplicaFailedError("it raised"), "the state machine raised")
+    wait(waiters, COMMITTED, 4)
+    told = Slot()
+    waiters.when_settled(told)
+    waiters.committed(5)
+
+    assert told.settled
 
 
 def test_fail_reaches_everybody_with_an_error_of_his_own() -> None:

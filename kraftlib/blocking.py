@@ -1,0 +1,262 @@
+"""`RaftClient` for threads: the same names and signatures as `kraftlib.RaftClient`, and every call waits for its end.
+
+    with kraftlib.blocking.RaftClient(config, state_machine=machine) as client:
+        client.wait_for_leader()
+        result = client.propose(value)
+
+The replica runs in a thread of its own either way, so `config.engine` makes no difference here: the loop that this face
+needs anyway is the engine's. Any number of threads may call; listeners and state machines are called on that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as chance
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime import client as asyncio_face
+from kraftlib.runtime.engine import loop_factory
+from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.status import Status
+from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.waiters import Appended
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class RaftClient(Generic[T]):
+    """One replica. See `kraftlib.RaftClient`, whose methods these are, without `await`.
+
+    A call that waits can be interrupted (Ctrl-C); what it had begun goes on, so an interrupted append may be committed.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        *,
+        log: ReplicatedLog | None = None,
+        elections: QuorumStateStore | None = None,
+        transport: Transport | None = None,
+        state_machine: StateMachine | None = None,
+        listener: Listener | None = None,
+        serde: RecordSerde[T] | None = None,
+        server_ssl: ssl.SSLContext | None = None,
+        client_ssl: ssl.SSLContext | None = None,
+        random: chance.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._client: asyncio_face.RaftClient[T] = asyncio_face.RaftClient(
+            attrs.evolve(config, engine="inline"),
+            log=log,
+            elections=elections,
+            transport=transport,
+            state_machine=state_machine,
+            listener=listener,
+            serde=serde,
+            server_ssl=server_ssl,
+            client_ssl=client_ssl,
+            random=random,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    # --- beginning and end -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the stores, listen, and take part in the quorum. A client is started once.
+
+        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError.
+        """
+        if self._thread is not None:
+            raise ConfigError("a client is started once: make a new one")
+        running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(
+            target=self._main, args=(running,), name=f"kraftlib-{self._config.node_id}", daemon=True
+        )
+        self._thread.start()
+        self._loop, self._stop = running.result()
+        try:
+            self._wait(self._client.start())
+        except BaseException:
+            self._end()
+            raise
+
+    def wait_closed(self) -> None:
+        """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
+        self._wait(self._client.wait_closed())
+
+    def shutdown(self, timeout_ms: int | None = None) -> None:
+        """Finish what was appended, hand leadership over, flush, close. Calling it again is allowed."""
+        if self._loop is not None:
+            self._wait(self._client.shutdown(timeout_ms))
+            self._end()
+
+    def close(self) -> None:
+        """Shut down gracefully within `config.shutdown_timeout_ms`."""
+        self.shutdown()
+
+    def __enter__(self) -> RaftClient[T]:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+        """Append `values` atomically; return where they stand, once they have come as far as `wait`."""
+        return self._wait(self._client.append(values, epoch=epoch, wait=wait))
+
+    def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+        """Append one value."""
+        return self._wait(self._client.append_one(value, epoch=epoch, wait=wait))
+
+    def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
+        """Append one value, wait until the state machine of this replica has applied it, and return its result."""
+        return self._wait(self._client.propose(value, epoch=epoch))
+
+    def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
+        """Promise offsets to `values`, atomically, and return the last one; they are written once scheduled."""
+        return self._call(self._client.prepare_append, epoch, values)
+
+    def schedule_prepared_append(self) -> None:
+        """Let everything that was prepared be written."""
+        self._call(self._client.schedule_prepared_append)
+
+    # --- listening ---------------------------------------------------------------------------------------------------
+
+    def register(self, listener: Listener) -> None:
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then what comes."""
+        self._call(self._client.register, listener)
+
+    def unregister(self, listener: Listener) -> None:
+        """Stop feeding `listener`."""
+        self._call(self._client.unregister, listener)
+
+    def wait_for_leader(self, *, timeout_ms: int | None = None) -> LeaderAndEpoch:
+        """Return the leader, as soon as one is known here. Raises: TimeoutError."""
+        return self._wait(self._client.wait_for_leader(timeout_ms=timeout_ms))
+
+    def wait_for_offset(self, offset: Offset, *, timeout_ms: int | None = None) -> None:
+        """Return once the record at `offset` was applied on this replica. Raises: TimeoutError."""
+        self._wait(self._client.wait_for_offset(offset, timeout_ms=timeout_ms))
+
+    # --- leading -----------------------------------------------------------------------------------------------------
+
+    def resign(self, epoch: Epoch) -> None:
+        """Give up the leadership of `epoch`; nothing happens if it is over already."""
+        self._call(self._client.resign, epoch)
+
+    def create_snapshot(self, values: Iterable[T] | None = None, *, offset: Offset | None = None) -> OffsetAndEpoch:
+        """Write a snapshot that replaces every record below `offset`; return its id, once it is durable."""
+        return self._wait(self._client.create_snapshot(values, offset=offset))
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> ReplicaId:
+        """Number of this replica."""
+        return self._config.node_id
+
+    @property
+    def config(self) -> RaftConfig:
+        """What it was configured with."""
+        return self._config
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens."""
+        return self._client.endpoint
+
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """Return the leader and epoch as known here."""
+        return self._client.leader_and_epoch()
+
+    def high_watermark(self) -> Offset | None:
+        """Return one past the last record known to be committed; None, while nothing is known."""
+        return self._client.high_watermark()
+
+    def log_end_offset(self) -> Offset:
+        """Return one past the last record in the log of this replica, committed or not."""
+        return self._client.log_end_offset()
+
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """Return the id of the newest snapshot of this replica."""
+        return self._call(self._client.latest_snapshot_id)
+
+    def kraft_version(self) -> int:
+        """Return the finalized kraft.version: 0 for a static quorum, 1 for a dynamic one."""
+        return self._client.kraft_version()
+
+    def status(self) -> Status:
+        """Return what this replica knows of itself and its quorum; also after it was closed."""
+        return self._call(self._client.status)
+
+    def metrics(self) -> dict[str, float | str]:
+        """Return Kafka's `raft-metrics` by name; also after it was closed."""
+        return self._call(self._client.metrics)
+
+    # --- the way to the loop -----------------------------------------------------------------------------------------
+
+    def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run `coroutine` on the loop and wait for its end."""
+        loop = self._loop
+        if loop is None:
+            coroutine.close()
+            raise ClosedError(f"replica {self.node_id} is {'not started' if self._thread is None else 'closed'}")
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise ConfigError("a listener or state machine must not wait for its own replica: it would wait for ever")
+        try:
+            ending = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError as error:  # the loop has ended in this very moment
+            coroutine.close()
+            raise ClosedError(f"replica {self.node_id} is closed") from error
+        return ending.result()
+
+    def _call(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Call `function` on the loop and wait for its end; here, if this is its thread, or if it has ended."""
+        if self._loop is None or threading.current_thread() is self._thread:
+            return function(*arguments)
+
+        async def call() -> R:
+            return function(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+    def _end(self) -> None:
+        """Let the loop end, and wait for its thread."""
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def _main(self, running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+        async def run() -> None:
+            stop = asyncio.Event()
+            running.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+        try:
+            with asyncio.Runner(loop_factory=loop_factory(self._config.event_loop)) as runner:
+                runner.run(run())
+        except BaseException as error:
+            if running.done():
+                raise
+            running.set_exception(error)

@@ -1,0 +1,312 @@
+"""`RaftClient`: one replica of a quorum, inside your own process.
+
+    async with RaftClient(config, state_machine=machine) as client:
+        await client.wait_for_leader()
+        result = await client.propose(value)
+
+The asyncio face; `kraftlib.blocking.RaftClient` has the same names and signatures for threads. Thin by intention: the
+replica is in `kraftlib.runtime.node`, and where it runs in `kraftlib.runtime.engine`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as chance
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Generic, TypeVar, cast
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError
+from kraftlib.records.serde import BytesSerde, RecordSerde
+from kraftlib.runtime.engine import Engine, InlineEngine, ThreadEngine
+from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.node import Node
+from kraftlib.runtime.opening import listen_endpoint, open_replica
+from kraftlib.runtime.status import Status
+from kraftlib.runtime.tcp import TcpTransport
+from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.waiters import APPLIED, LEVELS, Appended, Post, level_of
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+
+T = TypeVar("T")
+
+
+class RaftClient(Generic[T]):
+    """One replica. `T` is what the serde makes of a record; without a serde, bytes.
+
+    `log` and `elections` replace the stores in `config.directory`, `transport` replaces TCP. A `state_machine` gets
+    every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
+    more of them may be registered later. `random` makes elections repeatable in tests.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        *,
+        log: ReplicatedLog | None = None,
+        elections: QuorumStateStore | None = None,
+        transport: Transport | None = None,
+        state_machine: StateMachine | None = None,
+        listener: Listener | None = None,
+        serde: RecordSerde[T] | None = None,
+        server_ssl: ssl.SSLContext | None = None,
+        client_ssl: ssl.SSLContext | None = None,
+        random: chance.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._elections = elections
+        self._transport = transport
+        self._state_machine = state_machine
+        self._listeners = [listener] if listener is not None else []
+        self._serde = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
+        self._to_bytes = self._serde.to_bytes
+        self._server_ssl = server_ssl
+        self._client_ssl = client_ssl
+        self._random = random or chance.Random()
+        self._engine: Engine = (
+            InlineEngine(self._make_node) if config.engine == "inline" else ThreadEngine(self._make_node, config)
+        )
+        self._ended: asyncio.Future[None] | None = None
+        self._closed = False
+        # Bound late, so that the hot path has no test for being started.
+        self._append_one: Callable[[bytes, Epoch | None, int], asyncio.Future[Appended]] = self._not_started
+
+    # --- beginning and end -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the stores, listen, and take part in the quorum. A client is started once.
+
+        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError.
+        """
+        if self._ended is not None:
+            raise ConfigError("a client is started once: make a new one")
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        try:
+            await self._engine.start()
+        except BaseException:
+            self._closed = True
+            raise
+        self._append_one = self._engine.append_one
+
+    def _not_started(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
+        raise ClosedError(f"replica {self.node_id} is not started: nothing was appended")
+
+    def _make_node(self, post: Post) -> Node:
+        config = self._config
+        opened = open_replica(config, log=self._log, elections=self._elections)
+        try:
+            transport = self._transport or TcpTransport(
+                listen_endpoint(config),
+                server_ssl=self._server_ssl,
+                client_ssl=self._client_ssl,
+                insecure=config.insecure,
+                frame_max_bytes=config.frame_max_bytes,
+            )
+            return Node(
+                config,
+                opened,
+                transport,
+                serde=self._serde,
+                state_machine=self._state_machine,
+                listeners=self._listeners,
+                random=self._random,
+                post=post,
+                on_failure=lambda failure: post(self._failed, failure),
+            )
+        except BaseException:
+            opened.close()
+            raise
+
+    def _failed(self, failure: ReplicaFailedError) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(failure)
+            self._ended.exception()  # whoever does not ask is told by every call, and by the log
+
+    async def wait_closed(self) -> None:
+        """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
+        if self._ended is None:
+            raise ClosedError("the client is not started")
+        await asyncio.shield(self._ended)
+
+    async def shutdown(self, timeout_ms: int | None = None) -> None:
+        """Finish what was appended, hand leadership over, flush, close. Calling it again is allowed.
+
+        `timeout_ms` bounds finishing and handing over; by default it is `config.shutdown_timeout_ms`, and 0 closes at
+        once. Appends that are still unsettled then fail with ClosedError (not written) or OutcomeUnknownError.
+        """
+        self._closed = True
+        await self._engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    async def close(self) -> None:
+        """Shut down gracefully within `config.shutdown_timeout_ms`."""
+        await self.shutdown()
+
+    async def __aenter__(self) -> RaftClient[T]:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    async def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+        """Append `values` atomically, in one batch; return where they stand, once they have come as far as `wait`.
+
+        `wait` is "appended" (written here, not durable), "flushed" (durable here), "committed" (durable on a majority:
+        never lost) or "applied" (by the state machine here; the results come along). `epoch` makes sure that this
+        replica still leads the epoch in which the values were decided.
+
+        Raises, and then nothing was appended: NotLeaderError, BacklogFullError, RecordTooLargeError, ClosedError,
+        ConfigError (no values, an empty one, an epoch that is not known yet). Raises OutcomeUnknownError, if leadership
+        was lost after they were written, and ReplicaFailedError, if the replica stopped itself.
+        """
+        data = list(map(self._to_bytes, values))
+        level = LEVELS.get(wait, -1)
+        return await self._running().append(data, epoch, level if level >= 0 else level_of(wait))
+
+    async def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+        """Append one value: what `append([value])` does, in less time."""
+        level = LEVELS.get(wait, -1)
+        return await self._append_one(self._to_bytes(value), epoch, level if level >= 0 else level_of(wait))
+
+    async def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
+        """Append one value, wait until the state machine of this replica has applied it, and return its result."""
+        if self._state_machine is None:
+            raise ConfigError("propose() returns a state machine's result, and this client has none: use append_one()")
+        appended = await self._append_one(self._to_bytes(value), epoch, APPLIED)
+        return appended.results[0]
+
+    def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
+        """Promise offsets to `values`, atomically, and return the last one; they are written once scheduled.
+
+        Nobody is told what becomes of them: look for them in `Listener.handle_commit`. Raises as `append` does.
+        """
+        data = list(map(self._to_bytes, values))
+        engine = self._running()
+        return engine.call(lambda: engine.node.appends.prepare(data, epoch=epoch))
+
+    def schedule_prepared_append(self) -> None:
+        """Let everything that was prepared be written."""
+        engine = self._running()
+        engine.call(engine.node.appends.schedule_prepared)
+
+    # --- listening ---------------------------------------------------------------------------------------------------
+
+    def register(self, listener: Listener) -> None:
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then what comes."""
+        engine = self._running()
+        engine.call(lambda: engine.node.applier.register(listener))
+
+    def unregister(self, listener: Listener) -> None:
+        """Stop feeding `listener`."""
+        engine = self._running()
+        engine.call(lambda: engine.node.applier.unregister(listener))
+
+    async def wait_for_leader(self, *, timeout_ms: int | None = None) -> LeaderAndEpoch:
+        """Return the leader, as soon as one is known here. Raises: TimeoutError."""
+        engine = self._running()
+        return cast(LeaderAndEpoch, await self._within(timeout_ms, "a leader", engine.ask(engine.node.wait_for_leader)))
+
+    async def wait_for_offset(self, offset: Offset, *, timeout_ms: int | None = None) -> None:
+        """Return once the record at `offset` was applied on this replica. Raises: TimeoutError."""
+        engine = self._running()
+        promise = engine.ask(lambda promise: engine.node.wait_for_offset(offset, promise))
+        await self._within(timeout_ms, f"the record at offset {offset}", promise)
+
+    async def _within(self, timeout_ms: int | None, what: str, promise: asyncio.Future[Any]) -> Any:
+        if timeout_ms is None:
+            return await promise
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await promise
+        except TimeoutError:
+            raise TimeoutError(f"replica {self.node_id} waited {timeout_ms} ms for {what} in vain") from None
+
+    # --- leading -----------------------------------------------------------------------------------------------------
+
+    def resign(self, epoch: Epoch) -> None:
+        """Give up the leadership of `epoch`; nothing happens if it is over already.
+
+        Raises: ConfigError for an epoch that is not known yet; NotLeaderError, if somebody else leads it.
+        """
+        engine = self._running()
+        known = self.leader_and_epoch()
+        if not 0 <= epoch <= known.epoch:
+            raise ConfigError(f"epoch={epoch} cannot be resigned: the newest that is known is {known.epoch}")
+        if epoch == known.epoch and known.leader_id != self.node_id:
+            raise NotLeaderError(f"replica {self.node_id} does not lead epoch {epoch} and cannot resign", leader=known)
+        engine.call(lambda: engine.node.resign(epoch))
+
+    async def create_snapshot(
+        self, values: Iterable[T] | None = None, *, offset: Offset | None = None
+    ) -> OffsetAndEpoch:
+        """Write a snapshot that replaces every record below `offset`; return its id, once it is durable.
+
+        Without arguments: of the state machine, as it stands. With `values`: of a listener's state as it was when it
+        had taken every batch below `offset`. Raises: ConfigError, StorageError.
+        """
+        engine = self._running()
+        data = None if values is None else list(map(self._to_bytes, values))
+        return cast(
+            OffsetAndEpoch, await engine.ask(lambda promise: engine.node.create_snapshot(promise, data, offset))
+        )
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> ReplicaId:
+        """Number of this replica."""
+        return self._config.node_id
+
+    @property
+    def config(self) -> RaftConfig:
+        """What it was configured with."""
+        return self._config
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens."""
+        return self._engine.node.endpoint
+
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """Return the leader and epoch as known here."""
+        return self._engine.node.executor.leader
+
+    def high_watermark(self) -> Offset | None:
+        """Return one past the last record known to be committed; None, while nothing is known."""
+        return self._engine.node.core.high_watermark
+
+    def log_end_offset(self) -> Offset:
+        """Return one past the last record in the log of this replica, committed or not."""
+        return self._engine.node.log_end_offset
+
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """Return the id of the newest snapshot of this replica."""
+        return self._engine.call(self._engine.node.latest_snapshot_id)
+
+    def kraft_version(self) -> int:
+        """Return the finalized kraft.version: 0 for a static quorum, 1 for a dynamic one."""
+        return self._engine.node.core.kraft_version
+
+    def status(self) -> Status:
+        """Return what this replica knows of itself and its quorum; also after it was closed."""
+        return self._engine.call(self._engine.node.status)
+
+    def metrics(self) -> dict[str, float | str]:
+        """Return Kafka's `raft-metrics` by name; also after it was closed."""
+        return self._engine.call(self._engine.node.metrics_by_name)
+
+    def _running(self) -> Engine:
+        if self._closed or self._ended is None:
+            raise ClosedError(f"replica {self.node_id} is {'closed' if self._closed else 'not started'}")
+        return self._engine

@@ -1,0 +1,366 @@
+"""One replica on one event loop: everything from the stores to the transport, put together, started and stopped.
+
+All methods are for the loop that `start` ran on; `kraftlib.runtime.engine` brings callers there. The parts hold each
+other like this:
+
+    transport - network - executor - core          frames, messages, events and actions
+                             |
+             disk, log, election store             what blocks
+                             |
+              appends, waiters, applier            what the application gives and gets
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.replica import Replica
+from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError
+from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
+from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
+from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.network import Network
+from kraftlib.runtime.opening import Opened
+from kraftlib.runtime.snapshots import LogSnapshots, SnapshotPlan, plan_snapshot
+from kraftlib.runtime.status import Status, replica_metrics, replica_status
+from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, settle
+from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
+
+logger = logging.getLogger("kraftlib.runtime")
+
+
+def monotonic_ms() -> int:
+    """Return the clock in which replicas think."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_clock_ms() -> int:
+    """Return ms since 1970, for the timestamps of records and nothing else."""
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """A replica at work. `post` has the promises of callers settled, on their own loop."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        opened: Opened,
+        transport: Transport,
+        *,
+        serde: RecordSerde[Any],
+        state_machine: StateMachine | None,
+        listeners: Iterable[Listener],
+        random: random.Random,
+        post: Post,
+        on_failure: Callable[[ReplicaFailedError], None],
+    ) -> None:
+        self._config = config
+        self._opened = opened
+        self._transport = transport
+        self._serde = serde
+        self._random = random
+        self._post = post
+        self._on_failure = on_failure
+        self.state_machine = state_machine
+        self._first_listeners = list(listeners)
+        self._leader_waiters: list[Promise] = []
+        self._closing: asyncio.Task[None] | None = None
+        self._handed_over: asyncio.Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.endpoint: Endpoint = config.listen
+        self.metrics = RaftMetrics()
+        self.waiters = Waiters(post)
+
+    # --- beginning ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and let the replica begin. Raises: ConfigError, if the address cannot be listened on."""
+        loop = self._loop = asyncio.get_running_loop()
+        config, opened = self._config, self._opened
+        self._handed_over = asyncio.Event()
+        self.applier = Applier(
+            node_id=config.node_id,
+            log=opened.log,
+            serde=self._serde,
+            waiters=self.waiters,
+            call_soon=loop.call_soon,
+            call_soon_threadsafe=loop.call_soon_threadsafe,
+            on_failure=self._fail,
+            post=self._post,
+        )
+        inbox = _Inbox()
+        self.network = Network(
+            self._transport,
+            client_id=f"kraftlib-{config.node_id}",
+            receiver=inbox,
+            config=config,
+            features=lambda: {"kraft.version": self.core.kraft_version},
+        )
+        self.endpoint = await self.network.start()
+        self.core = Replica(
+            config,
+            key=opened.key,
+            cluster_id=opened.cluster_id,
+            log=opened.view,
+            election=opened.election,
+            random=self._random,
+            endpoints={config.listener_name: config.advertised or self.endpoint},
+            wall_offset_ms=wall_clock_ms() - monotonic_ms(),
+        )
+        self.disk: Disk = ThreadDisk(loop, name=f"kraftlib-disk-{config.node_id}")
+        if config.flush == "inline":
+            self.disk.close()
+            self.disk = InlineDisk()
+        self.executor = Executor(
+            self.core,
+            config=config,
+            log=opened.log,
+            elections=opened.elections,
+            disk=self.disk,
+            network=self.network,
+            snapshots=LogSnapshots(opened.log),
+            waiters=self.waiters,
+            listeners=self.applier,
+            metrics=self.metrics,
+            clock=monotonic_ms,
+            wall_clock=wall_clock_ms,
+            call_soon=loop.call_soon,
+            set_timer=self._set_timer,
+            on_failure=self._failed,
+            on_leader=self._leader_known,
+            on_shutdown_complete=self._handed_over.set,
+        )
+        self.appends = self.executor.appends
+        if self.state_machine is not None:
+            self.applier.register(self._feeding(self.state_machine), state_machine=True)
+        for listener in self._first_listeners:
+            self.applier.register(listener)
+        logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
+        inbox.open(self.executor)
+        self.executor.start()
+
+    def _feeding(self, machine: StateMachine) -> StateMachineListener:
+        def deliver(end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
+            self.waiters.applied(end_offset, base_offset=base_offset, results=results)
+
+        return StateMachineListener(machine, deliver=deliver, wants_results=lambda: self.waiters.wants_results)
+
+    def _set_timer(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0, deadline_ms - monotonic_ms()) / 1_000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        # The wall clock may be set while we run; the clock that the core thinks in may not.
+        self.core.wall_offset_ms = wall_clock_ms() - monotonic_ms()
+        self.executor.timer_fired()
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait_for_leader(self, promise: Promise) -> None:
+        """Settle `promise` with the leader and its epoch, as soon as there is one."""
+        self._ensure_running()
+        if self.core.leader_and_epoch.leader_id is not None:
+            self._post(settle, [(promise, self.core.leader_and_epoch, None)])
+        else:
+            self._leader_waiters.append(promise)
+
+    def wait_for_offset(self, offset: Offset, promise: Promise) -> None:
+        """Settle `promise` once the record at `offset` was applied here."""
+        self._ensure_running()
+        if self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
+        self.applier.wait_for(offset, promise)
+
+    def _leader_known(self, leader: LeaderAndEpoch) -> None:
+        if leader.leader_id is not None and self._leader_waiters:
+            outcomes: list[Settled] = [(promise, leader, None) for promise in self._leader_waiters]
+            self._leader_waiters.clear()
+            self._post(settle, outcomes)
+
+    def _ensure_running(self) -> None:
+        if self.executor.failure is not None:
+            raise again(self.executor.failure)
+        if self._closing is not None:
+            raise ClosedError(f"replica {self._config.node_id} is closed")
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """Return a picture of this moment."""
+        return replica_status(
+            self.core,
+            endpoint=self.endpoint,
+            applied_offset=self.applier.applied_offset,
+            waiting=len(self.waiters),
+            failure=self.executor.failure,
+            now_ms=monotonic_ms(),
+        )
+
+    def metrics_by_name(self) -> dict[str, float | str]:
+        """Return Kafka's `raft-metrics`."""
+        return replica_metrics(self.core, self.metrics, applied_offset=self.applier.applied_offset)
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """One past the last record in the log."""
+        return self._opened.log.end_offset
+
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """Return the id of the newest snapshot."""
+        return next(iter(reversed(self._opened.log.snapshots())), None)
+
+    def resign(self, epoch: int) -> None:
+        """Give up the leadership of `epoch`, soon."""
+        self.executor.submit(ev.ResignRequested(epoch))
+
+    def create_snapshot(self, promise: Promise, values: Sequence[bytes] | None, offset: Offset | None) -> None:
+        """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
+        self._ensure_running()
+        plan = self._snapshot_plan(values, offset)
+        writing = self._loop.run_in_executor(None, plan.write, self._opened.log)
+        writing.add_done_callback(lambda done: self._snapshot_written(plan, promise, done))
+
+    def _snapshot_plan(self, values: Sequence[bytes] | None, offset: Offset | None) -> SnapshotPlan:
+        if values is None:
+            if self.state_machine is None or offset is not None:
+                raise ConfigError("a snapshot without values is one of the state machine as it stands: pass values")
+            if self.waiters.apply_failure is not None:
+                raise again(self.waiters.apply_failure)
+            offset = self.applier.applied_offset
+            values = list(map(self._serde.to_bytes, self.state_machine.snapshot()))
+        return plan_snapshot(
+            self._opened.log,
+            values,
+            offset=self.applier.applied_offset if offset is None else offset,
+            high_watermark=self.executor.high_watermark or 0,
+            view=self.core.state.log,
+        )
+
+    def _snapshot_written(self, plan: SnapshotPlan, promise: Promise, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if error is None:
+            self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
+        self._post(settle, [(promise, plan.snapshot_id, error)])
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, timeout_ms: int) -> None:
+        """Finish what was appended, hand over, flush, close; after `timeout_ms` close anyhow. Calls share one end."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._shut_down(timeout_ms))
+        # Whoever waits may be cancelled; the end goes on.
+        await asyncio.shield(self._closing)
+
+    async def _shut_down(self, timeout_ms: int) -> None:
+        deadline = self._loop.time() + timeout_ms / 1_000
+        self.appends.begin_close()
+        try:
+            if self.executor.failure is None and timeout_ms > 0:
+                self.applier.begin_shutdown()
+                async with asyncio.timeout_at(deadline):
+                    await self._finish_appends()
+                left_ms = max(0, round((deadline - self._loop.time()) * 1_000))
+                self.executor.submit(ev.ShutdownRequested(left_ms))
+                async with asyncio.timeout_at(deadline):
+                    await self._end_of_leadership()
+        except TimeoutError:
+            logger.warning("replica %d: nobody took over within %d ms; closing", self._config.node_id, timeout_ms)
+        finally:
+            await self._close()
+
+    async def _finish_appends(self) -> None:
+        """Wait until everybody who waits was told."""
+        told = asyncio.Event()
+        self.waiters.when_settled(_Signal(lambda: self._loop.call_soon_threadsafe(told.set)))
+        self.applier.wake()
+        await told.wait()
+
+    async def _end_of_leadership(self) -> None:
+        if self._handed_over is not None and self.executor.failure is None:
+            await self._handed_over.wait()
+
+    async def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.executor.stop()
+        self.applier.close()
+        self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
+        await self.network.close()
+        # Joining waits for a flush that is under way; closing the log flushes again.
+        await self._loop.run_in_executor(None, self._release)
+
+    def _release(self) -> None:
+        self.disk.close()
+        self._opened.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self.executor.fail(error)
+
+    def _failed(self, failure: ReplicaFailedError) -> None:
+        """The replica has stopped itself: nobody is answered any more, and everybody who waits is told."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.applier.close()
+        self._fail_other_waiters(lambda: again(failure))
+        if self._handed_over is not None:
+            self._handed_over.set()
+        self._network_closing = asyncio.ensure_future(self.network.close())
+        self._on_failure(failure)
+
+    def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
+        self.applier.failed(error_of)
+        outcomes: list[Settled] = [(promise, None, error_of()) for promise in self._leader_waiters]
+        self._leader_waiters.clear()
+        if outcomes:
+            self._post(settle, outcomes)
+
+
+@attrs.frozen
+class _Signal:
+    """A promise that only wants to know when. It may be settled on the callers' loop, so it calls back to ours."""
+
+    _call: Callable[[], object]
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        self._call()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._call()
+
+
+class _Inbox:
+    """Keeps what arrives between listening and starting; after that the executor is called directly."""
+
+    def __init__(self) -> None:
+        early: list[tuple[str, tuple[Any, ...]]] = []
+        self._early = early
+        self.request_received = lambda *arguments: early.append(("request_received", arguments))
+        self.response_received = lambda *arguments: early.append(("response_received", arguments))
+        self.request_failed = lambda *arguments: early.append(("request_failed", arguments))
+        self.connection_lost = lambda *arguments: early.append(("connection_lost", arguments))
+
+    def open(self, executor: Executor) -> None:
+        """Hand over what has arrived, and everything that will."""
+        for name in ("request_received", "response_received", "request_failed", "connection_lost"):
+            setattr(self, name, getattr(executor, name))
+        for name, arguments in self._early:
+            getattr(executor, name)(*arguments)

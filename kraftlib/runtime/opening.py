@@ -1,0 +1,139 @@
+"""From a configuration to what a replica starts with: its stores, who it is, and what its log says of the quorum.
+
+Whatever is wrong is said here, before anything is bound or sent: an unformatted or locked directory, another cluster's
+directory, a quorum without this node in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import ConfigError
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.types import ElectionState, Endpoint, ReplicaKey, new_uuid
+
+logger = logging.getLogger("kraftlib.runtime")
+
+MEMORY_CLUSTER_ID: Final = "memory"
+"""Cluster id of replicas without a directory and without a configured one."""
+
+SCAN_BYTES: Final = 8 * 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class Opened:
+    """What a replica starts with."""
+
+    key: ReplicaKey
+    cluster_id: str
+    log: ReplicatedLog
+    elections: QuorumStateStore
+    election: ElectionState | None
+    view: LogView
+
+    def close(self) -> None:
+        """Release the stores. Raises: StorageError, if the log cannot be flushed."""
+        try:
+            self.log.close()
+        finally:
+            self.elections.close()
+
+
+def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: QuorumStateStore | None) -> Opened:
+    """Open the directory of `config`, or take the stores that are given, or memory; read what the core needs to know.
+
+    Raises: ConfigError, NotFormattedError, DirectoryInUseError, StorageError.
+    """
+    check_voters(config)
+    cluster_id, directory_id = config.cluster_id, None
+    if config.directory is not None and (log is None or elections is None):
+        if log is not None or elections is not None:
+            raise ConfigError(
+                f"directory={str(config.directory)!r} holds both: give `log` and `elections`, or none of them"
+            )
+        from kraftlib.storage.directory import open_directory  # most of storage, and not needed by memory stores
+
+        directory = open_directory(config)
+        log, elections = directory.log, directory.elections
+        cluster_id, directory_id = directory.cluster_id, directory.directory_id
+    elif log is None or elections is None:
+        logger.warning(
+            "replica %d keeps its %s in memory: whatever it acknowledges is lost with the process; name a directory",
+            config.node_id,
+            "log and votes" if log is None and elections is None else "votes" if elections is None else "log",
+        )
+    log = log if log is not None else MemoryReplicatedLog()
+    elections = elections if elections is not None else MemoryQuorumStateStore()
+    try:
+        return Opened(
+            key=ReplicaKey(config.node_id, directory_id or new_uuid()),
+            cluster_id=cluster_id or MEMORY_CLUSTER_ID,
+            log=log,
+            elections=elections,
+            election=elections.read(),
+            view=view_of(log, config),
+        )
+    except BaseException:
+        log.close()
+        elections.close()
+        raise
+
+
+def check_voters(config: RaftConfig) -> None:
+    """Refuse a static quorum that this node is not in; warn of one that survives no failure."""
+    ids = [voter.id for voter in config.voters]
+    names = ",".join(map(str, config.voters))
+    if ids and config.node_id not in ids:
+        raise ConfigError(
+            f"node_id={config.node_id} is not among voters={names}: add it there, or, for a replica that only follows, "
+            f"leave voters empty and name bootstrap_servers"
+        )
+    if len(ids) == 2:
+        logger.warning("voters=%s: a quorum of two survives no failure, since both are a majority; take three", names)
+
+
+def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
+    """Describe the log to the core: ends, epochs, snapshots, and every voter set and kraft.version in it."""
+    static = VoterSet.static(config.voters, listener_name=config.listener_name) if config.voters else None
+    view = LogView.build(
+        start_offset=log.start_offset,
+        end_offset=log.end_offset,
+        epoch_starts=log.epoch_starts(),
+        snapshots=log.snapshots(),
+        static_voters=static,
+    )
+    snapshots = [snapshot for snapshot in log.snapshots() if snapshot.offset <= log.end_offset]
+    if snapshots:
+        newest = snapshots[-1]
+        with SnapshotReader(log.open_snapshot(newest), epoch=newest.epoch) as reader:
+            controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
+            view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
+    offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
+    while offset < log.end_offset:
+        for batch in log.read(offset, SCAN_BYTES):
+            if batch.is_control and batch.base_offset >= offset:
+                view.observe(batch)
+            offset = batch.last_offset + 1
+    if not view.voters.latest.voters and not config.bootstrap_servers:
+        raise ConfigError(
+            f"replica {config.node_id} knows of nobody: voters and bootstrap_servers are empty, and its log names no "
+            f"voters; name one of them, or format its directory with --standalone or --initial-controllers"
+        )
+    return view
+
+
+def listen_endpoint(config: RaftConfig) -> Endpoint:
+    """Return where to listen: with port 0, where the static voters expect this node, else on a free port."""
+    own = next((voter for voter in config.voters if voter.id == config.node_id), None)
+    if config.listen.port == 0 and own is not None:
+        return Endpoint(config.listen.host, own.endpoint.port)
+    return config.listen

@@ -1,0 +1,174 @@
+"""What a replica says of itself: `client.status()` for people and programs, `client.metrics()` under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+from kraftlib.consensus.replica import QuorumStatus, Replica, ReplicaProgress
+from kraftlib.consensus.roles import Role
+from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, uuid_text
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaStatus:
+    """One voter or observer. What only a leader knows is None elsewhere."""
+
+    id: ReplicaId
+    directory_id: str | None
+    endpoints: dict[str, str] = attrs.field(factory=dict)
+    end_offset: Offset | None = None
+    """Everything below is durable there, as its last Fetch told."""
+    lag: int | None = None
+    """How many records it has less than the leader."""
+    last_fetch_ms_ago: int | None = None
+    last_caught_up_ms_ago: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Status:
+    """A replica and its quorum at one moment, as this replica sees it."""
+
+    node_id: ReplicaId
+    directory_id: str | None
+    cluster_id: str
+    endpoint: str
+    role: str
+    is_voter: bool
+    leader_id: ReplicaId | None
+    epoch: Epoch
+    high_watermark: Offset | None
+    """One past the last record known to be committed; None until the first news of it."""
+    log_start_offset: Offset
+    log_end_offset: Offset
+    log_end_epoch: Epoch
+    flushed_offset: Offset
+    applied_offset: Offset
+    """One past the last record that the state machine, or else every listener, has taken."""
+    kraft_version: int
+    voters: tuple[ReplicaStatus, ...]
+    observers: tuple[ReplicaStatus, ...] = ()
+    waiting: int = 0
+    """Callers that wait for a record they appended here."""
+    refused: dict[str, int] = attrs.field(factory=dict)
+    """How often what a peer sent was refused, by reason."""
+    failure: str | None = None
+    """Why the replica has stopped itself, if it has."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, fit for JSON."""
+        return attrs.asdict(self)
+
+
+def replica_status(
+    replica: Replica,
+    *,
+    endpoint: Endpoint,
+    applied_offset: Offset,
+    waiting: int,
+    failure: Exception | None,
+    now_ms: int,
+) -> Status:
+    """Put together what the core and the runtime know."""
+    quorum = replica.status()
+    progress = {row.key.id: row for row in quorum.voter_progress}
+    voters = []
+    for voter in quorum.voters:
+        row = _row(voter.key.id, progress.get(voter.key.id), quorum, now_ms)
+        if voter.key.id == quorum.key.id:
+            row = attrs.evolve(row, end_offset=quorum.flushed_offset, lag=0 if quorum.role is Role.LEADER else None)
+        directory_id = voter.key.directory_id
+        endpoints = {name: str(place) for name, place in voter.endpoints.items()}
+        voters.append(attrs.evolve(row, directory_id=_text(directory_id), endpoints=endpoints))
+    return Status(
+        node_id=quorum.key.id,
+        directory_id=_text(quorum.key.directory_id),
+        cluster_id=quorum.cluster_id,
+        endpoint=str(endpoint),
+        role=str(quorum.role),
+        is_voter=quorum.is_voter,
+        leader_id=quorum.leader_id,
+        epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        log_start_offset=quorum.log_start_offset,
+        log_end_offset=quorum.log_end_offset,
+        log_end_epoch=quorum.log_end_epoch,
+        flushed_offset=quorum.flushed_offset,
+        applied_offset=applied_offset,
+        kraft_version=quorum.kraft_version,
+        voters=tuple(voters),
+        observers=tuple(_observers(quorum.observer_progress, quorum, now_ms)),
+        waiting=waiting,
+        refused=dict(quorum.refused),
+        failure=str(failure) if failure is not None else None,
+    )
+
+
+def _text(directory_id: UUID | None) -> str | None:
+    return None if directory_id is None else uuid_text(directory_id)
+
+
+def _observers(rows: Iterable[ReplicaProgress], quorum: QuorumStatus, now_ms: int) -> Iterable[ReplicaStatus]:
+    for row in rows:
+        directory_id = row.key.directory_id
+        yield attrs.evolve(_row(row.key.id, row, quorum, now_ms), directory_id=_text(directory_id))
+
+
+def _row(replica_id: ReplicaId, row: ReplicaProgress | None, quorum: QuorumStatus, now_ms: int) -> ReplicaStatus:
+    if row is None:
+        return ReplicaStatus(id=replica_id, directory_id=None)
+    known = row.end_offset >= 0
+    return ReplicaStatus(
+        id=replica_id,
+        directory_id=None,
+        end_offset=row.end_offset if known else None,
+        lag=max(0, quorum.log_end_offset - row.end_offset) if known else None,
+        last_fetch_ms_ago=None if row.last_fetch_ms is None else now_ms - row.last_fetch_ms,
+        last_caught_up_ms_ago=None if row.last_caught_up_ms is None else now_ms - row.last_caught_up_ms,
+    )
+
+
+def current_state(status: QuorumStatus) -> str:
+    """Return the metric `current-state` (config-and-metrics.md section 4), which tells more than the role."""
+    voted = status.voted_key is not None
+    match status.role:
+        case Role.LEADER | Role.CANDIDATE:
+            return str(status.role)
+        case Role.PROSPECTIVE:
+            return "prospective-voted" if voted else "prospective"
+        case Role.UNATTACHED if voted:
+            return "unattached-voted"
+        case Role.FOLLOWER:
+            return "follower" if status.is_voter else "observer"
+        case _:
+            return "unattached"
+
+
+def replica_metrics(replica: Replica, metrics: RaftMetrics, *, applied_offset: Offset) -> dict[str, float | str]:
+    """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka."""
+    status = replica.status()
+    leads = status.role is Role.LEADER
+    votes_for_itself = status.role in (Role.LEADER, Role.CANDIDATE)
+    vote = status.key if votes_for_itself else status.voted_key
+    named: dict[str, float | str] = {
+        "current-state": current_state(status),
+        "current-leader": -1 if status.leader_id is None else status.leader_id,
+        "current-vote": -1 if vote is None else vote.id,
+        "current-vote-directory-id": uuid_text((vote.directory_id if vote is not None else None) or ZERO_UUID),
+        "current-epoch": status.epoch,
+        "high-watermark": -1 if status.high_watermark is None else status.high_watermark,
+        "log-end-offset": status.log_end_offset,
+        "log-end-epoch": status.log_end_epoch,
+        "number-unknown-voter-connections": 0,
+        "number-of-voters": len(status.voters),
+        **metrics.to_dict(),
+        "last-applied-record-offset": applied_offset - 1,
+    }
+    if leads:
+        named["number-of-observers"] = len(status.observer_progress)
+        named["uncommitted-voter-change"] = int(status.voter_change_pending)
+    return named

@@ -1,0 +1,440 @@
+"""Listeners get what is committed: in order, exactly once, and at nobody else's cost."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftlib.errors import OutcomeUnknownError, ReplicaFailedError, StorageError
+from kraftlib.records.batch import encode_batch
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import LeaderChangeMessage
+from kraftlib.records.serde import BytesSerde
+from kraftlib.records.snapshot import SnapshotWriter
+from kraftlib.runtime import applier as applier_module
+from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.listener import (
+    BatchReader,
+    CommittedRecord,
+    Listener,
+    LoadedSnapshot,
+    StateMachine,
+    StateMachineListener,
+)
+from kraftlib.runtime.waiters import APPLIED, Appended, Waiters
+from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.types import LeaderAndEpoch, OffsetAndEpoch
+from tests.runtime.test_waiters import Slot
+
+NODE_ID = 1
+
+
+class Recorder(Listener):
+    """Remembers what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.records: list[tuple[int, bytes]] = []
+        self.offsets: list[tuple[int, int]] = []
+
+    def handle_commit(self, reader: BatchReader) -> None:
+        for batch in reader:
+            self.offsets.append((batch.base_offset, batch.last_offset))
+            self.records += [(record.offset, record.value) for record in batch.records]
+        self.heard.append(("commit", reader.base_offset, reader.last_offset))
+
+    def handle_load_snapshot(self, reader: LoadedSnapshot) -> None:
+        self.heard.append(("snapshot", reader.snapshot_id, list(reader.values())))
+
+    def handle_load_bootstrap(self, reader: LoadedSnapshot) -> None:
+        self.heard.append(("bootstrap", reader.snapshot_id))
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.heard.append(("leader", leader.leader_id, leader.epoch))
+
+    def begin_shutdown(self) -> None:
+        self.heard.append("shutdown")
+
+
+class Summing(StateMachine):
+    """Adds up numbers; each result is the sum so far."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.applied: list[int] = []
+
+    def apply(self, record: CommittedRecord) -> Any:
+        self.total += int(record.value)
+        self.applied.append(record.offset)
+        return self.total
+
+    def restore(self, values: Iterable[Any]) -> None:
+        self.total = sum(map(int, values))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.log = MemoryReplicatedLog()
+        self.waiters = Waiters()
+        self.soon: deque[Callable[[], None]] = deque()
+        self.failures: list[BaseException] = []
+        self.applier = Applier(
+            node_id=NODE_ID,
+            log=self.log,
+            serde=BytesSerde(),
+            waiters=self.waiters,
+            call_soon=self.soon.append,
+            call_soon_threadsafe=self.soon.append,
+            on_failure=self.failures.append,
+        )
+
+    def append(self, *values: bytes, epoch: int = 1) -> int:
+        batch = encode_batch(values, timestamp_ms=5, base_offset=self.log.end_offset, epoch=epoch)
+        self.log.append([batch])
+        return batch.end_offset
+
+    def append_control(self, epoch: int = 1) -> int:
+        records = [LeaderChangeMessage(leader_id=NODE_ID)]
+        batch = encode_control_batch(records, timestamp_ms=5, base_offset=self.log.end_offset, epoch=epoch)
+        self.log.append([batch])
+        return batch.end_offset
+
+    def snapshot(self, offset: int, epoch: int, *values: bytes) -> OffsetAndEpoch:
+        snapshot_id = OffsetAndEpoch(epoch=epoch, offset=offset)
+        sink = self.log.create_snapshot(snapshot_id)
+        writer = SnapshotWriter(sink.write, epoch=epoch, last_contained_log_timestamp=9)
+        writer.append(values)
+        writer.freeze()
+        sink.freeze()
+        return snapshot_id
+
+    def machine(self) -> Summing:
+        machine = Summing()
+
+        def deliver(end_offset: int, base_offset: int, results: Any) -> None:
+            self.waiters.applied(end_offset, base_offset=base_offset, results=results)
+
+        listener = StateMachineListener(machine, deliver=deliver, wants_results=lambda: self.waiters.wants_results)
+        self.applier.register(listener, state_machine=True)
+        return machine
+
+    def run(self) -> None:
+        while self.soon:
+            self.soon.popleft()()
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_nothing_is_given_while_the_high_watermark_is_unknown(rig: Rig) -> None:
+    rig.append(b"1")
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.run()
+
+    assert listener.heard == []
+
+
+def test_only_what_is_committed_is_given_and_control_batches_count(rig: Rig) -> None:
+    rig.append_control()
+    rig.append(b"a", b"b")
+    rig.append(b"uncommitted")
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.advance(3)
+    rig.run()
+
+    assert listener.records == [(1, b"a"), (2, b"b")]
+    assert listener.offsets == [(0, 0), (1, 2)]
+    assert rig.applier.applied_offset == 3
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=25))
+def test_every_listener_gets_every_record_once_and_in_order(steps: list[tuple[int, bool]]) -> None:
+    """Whenever it registers, however appends, commits and turns interleave."""
+    rig = Rig()
+    listeners: list[Recorder] = []
+    written: list[tuple[int, bytes]] = []
+    for number, (count, commit) in enumerate(steps):
+        base = rig.log.end_offset
+        values = [b"%d" % (base + index) for index in range(count)]
+        rig.append(*values)
+        written += [(base + index, value) for index, value in enumerate(values)]
+        if number % 3 == 0:
+            listeners.append(Recorder())
+            rig.applier.register(listeners[-1])
+        if commit:
+            rig.applier.advance(rig.log.end_offset)
+        if number % 2 and rig.soon:
+            rig.soon.popleft()()
+    rig.applier.advance(rig.log.end_offset)
+    rig.run()
+
+    for listener in listeners:
+        assert listener.records == written
+
+
+def test_results_reach_whoever_proposed_the_record(rig: Rig) -> None:
+    machine = rig.machine()
+    first, second = Slot(), Slot()
+    rig.append(b"5", b"7")
+    rig.append(b"11")
+    rig.waiters.add(APPLIED, (1, 0, 1, first))
+    rig.waiters.add(APPLIED, (2, 2, 1, second))
+    rig.applier.advance(3)
+    rig.run()
+
+    assert first.result == Appended(0, 1, 1, (5, 12))
+    assert second.result == Appended(2, 2, 1, (23,))
+    assert machine.applied == [0, 1, 2]
+
+
+def test_without_listeners_everything_committed_counts_as_applied(rig: Rig) -> None:
+    slot = Slot()
+    rig.append(b"5")
+    rig.waiters.add(APPLIED, (0, 0, 1, slot))
+    rig.applier.advance(1)
+    rig.run()
+
+    assert slot.result == Appended(0, 0, 1)
+
+
+# Snapshots ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_listener_begins_with_the_newest_committed_snapshot(rig: Rig) -> None:
+    for value in (b"1", b"2", b"3", b"4"):
+        rig.append(value)
+    rig.snapshot(1, 1, b"1")
+    newest = rig.snapshot(2, 1, b"3")
+    rig.snapshot(4, 1, b"10")
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.advance(3)
+    rig.run()
+
+    assert listener.heard[0] == ("snapshot", newest, [b"3"])
+    assert listener.records == [(2, b"3")]
+
+
+def test_a_listener_that_the_log_left_behind_loads_the_snapshot(rig: Rig) -> None:
+    machine = rig.machine()
+    rig.append(b"1")
+    rig.applier.advance(1)
+    rig.run()
+    snapshot = rig.snapshot(10, 4, b"100", b"11")
+    rig.log.install_snapshot(snapshot)
+    rig.append(b"1", epoch=4)
+    rig.applier.advance(11)
+    rig.run()
+
+    assert machine.total == 112
+    assert machine.applied == [0, 10]
+
+
+def test_the_bootstrap_checkpoint_is_no_state(rig: Rig) -> None:
+    bootstrap = rig.snapshot(0, 0)
+    rig.append(b"1")
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.advance(1)
+    rig.run()
+
+    assert listener.heard == [("bootstrap", bootstrap), ("commit", 0, 0)]
+
+
+# Leaders --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_hears_of_itself_only_when_all_before_its_epoch_was_given(rig: Rig) -> None:
+    for _ in range(3):
+        rig.append(b"1")
+    rig.append_control(epoch=2)
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.advance(2)
+    rig.applier.announce(LeaderAndEpoch(NODE_ID, 2), epoch_start=3)
+    rig.run()
+    assert listener.heard == [("commit", 0, 1)]
+
+    rig.applier.advance(4)
+    rig.run()
+    assert listener.heard == [("commit", 0, 1), ("commit", 2, 3), ("leader", NODE_ID, 2)]
+
+
+def test_other_leaders_are_news_at_once_and_only_the_latest(rig: Rig) -> None:
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.announce(LeaderAndEpoch(None, 2), epoch_start=0)
+    rig.applier.announce(LeaderAndEpoch(3, 2), epoch_start=0)
+    rig.run()
+    rig.applier.announce(LeaderAndEpoch(None, 3), epoch_start=0)
+    rig.run()
+
+    assert listener.heard == [("leader", 3, 2), ("leader", None, 3)]
+
+
+def test_a_late_listener_hears_of_the_leader_too(rig: Rig) -> None:
+    rig.applier.announce(LeaderAndEpoch(3, 2), epoch_start=0)
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.run()
+
+    assert listener.heard == [("leader", 3, 2)]
+
+
+# Slow, broken and leaving listeners -----------------------------------------------------------------------------------
+
+
+def test_a_held_reader_is_the_only_one_until_it_is_closed(rig: Rig) -> None:
+    readers: list[BatchReader] = []
+
+    class Holding(Listener):
+        def handle_commit(self, reader: BatchReader) -> None:
+            reader.hold()
+            readers.append(reader)
+
+    other = Recorder()
+    rig.applier.register(Holding())
+    rig.applier.register(other)
+    for _ in range(3):
+        rig.applier.advance(rig.append(b"1"))
+        rig.run()
+    assert [(reader.base_offset, reader.last_offset) for reader in readers] == [(0, 0)]
+    assert len(other.records) == 3, "nobody else waits for it"
+
+    readers[0].close()
+    rig.run()
+    assert [(reader.base_offset, reader.last_offset) for reader in readers] == [(0, 0), (1, 2)]
+
+
+def test_a_turn_ends_after_a_slice_of_time_and_goes_on_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applier_module, "TURN_NS", 0)
+    monkeypatch.setattr(applier_module, "SLICE_BYTES", 1)
+    listener = Recorder()
+    rig.applier.register(listener)
+    for _ in range(5):
+        rig.append(b"1")
+    rig.applier.advance(5)
+    turns = 0
+    while rig.soon:
+        given = len(listener.records)
+        rig.soon.popleft()()
+        turns += 1
+        assert len(listener.records) - given <= 1
+
+    assert len(listener.records) == 5
+    assert turns > 5
+
+
+def test_a_listener_that_raises_is_stopped_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Listener):
+        calls = 0
+
+        def handle_commit(self, reader: BatchReader) -> None:
+            self.calls += 1
+            raise ValueError("not my day")
+
+    broken, other = Broken(), Recorder()
+    rig.applier.register(broken)
+    rig.applier.register(other)
+    for _ in range(3):
+        rig.applier.advance(rig.append(b"1"))
+        rig.run()
+
+    assert broken.calls == 1
+    assert len(other.records) == 3
+    assert rig.failures == []
+    assert "Broken raised at offset 0 and is stopped" in caplog.text
+
+
+def test_a_state_machine_that_raises_fails_its_waiters_and_not_the_replica(rig: Rig) -> None:
+    machine = rig.machine()
+    applied, later, at_offset = Slot(), Slot(), Slot()
+    rig.append(b"1")
+    rig.append(b"no number")
+    rig.waiters.add(APPLIED, (0, 0, 1, applied))
+    rig.waiters.add(APPLIED, (1, 1, 1, later))
+    rig.applier.wait_for(1, at_offset)
+    rig.applier.advance(2)
+    rig.run()
+
+    assert applied.result == Appended(0, 0, 1, (1,))
+    assert isinstance(later.error, OutcomeUnknownError)
+    assert "the state machine raised ValueError" in str(later.error)
+    assert isinstance(at_offset.error, ReplicaFailedError)
+    assert isinstance(rig.waiters.apply_failure, ReplicaFailedError)
+    assert isinstance(rig.waiters.apply_failure.__cause__, ValueError)
+    assert machine.applied == [0]
+    assert rig.failures == []
+
+
+def test_an_error_of_the_log_is_the_replicas(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(start: int, size: int) -> Any:
+        raise StorageError("unreadable")
+
+    rig.applier.register(Recorder())
+    rig.append(b"1")
+    monkeypatch.setattr(rig.log, "read", broken)
+    rig.applier.advance(1)
+    rig.run()
+
+    assert [type(error) for error in rig.failures] == [StorageError]
+
+
+def test_an_unregistered_listener_hears_nothing_more(rig: Rig) -> None:
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.advance(rig.append(b"1"))
+    rig.run()
+    rig.applier.unregister(listener)
+    rig.applier.advance(rig.append(b"2"))
+    rig.run()
+
+    assert len(listener.records) == 1
+
+
+def test_a_listener_may_unregister_itself_from_its_callback(rig: Rig) -> None:
+    class Once(Recorder):
+        def handle_commit(self, reader: BatchReader) -> None:
+            super().handle_commit(reader)
+            rig.applier.unregister(self)
+
+    listener = Once()
+    rig.applier.register(listener)
+    for _ in range(2):
+        rig.applier.advance(rig.append(b"1"))
+        rig.run()
+
+    assert len(listener.records) == 1
+
+
+def test_waiting_for_an_offset_ends_when_its_record_is_applied(rig: Rig) -> None:
+    rig.machine()
+    early, late = Slot(), Slot()
+    rig.applier.wait_for(1, late)
+    rig.applier.wait_for(0, early)
+    rig.applier.advance(rig.append(b"1"))
+    rig.run()
+    assert (early.result, late.result) == (1, None)
+    rig.applier.advance(rig.append(b"1"))
+    rig.run()
+    assert late.result == 2
+
+
+def test_the_shutdown_is_announced_and_then_nothing_is_given(rig: Rig) -> None:
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.begin_shutdown()
+    rig.applier.close()
+    rig.applier.advance(rig.append(b"1"))
+    rig.run()
+
+    assert listener.heard == ["shutdown"]
