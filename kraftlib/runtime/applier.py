@@ -66,6 +66,7 @@ class Applier:
         call_soon_threadsafe: CallSoon,
         on_failure: Callable[[BaseException], None],
         post: Post = call_here,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._node_id = node_id
         self._log = log
@@ -75,6 +76,7 @@ class Applier:
         self._call_soon_threadsafe = call_soon_threadsafe
         self._on_failure = on_failure
         self._post = post
+        self._clock_ns = clock_ns
         self._feeds: list[Feed] = []
         self._state_machine: Feed | None = None
         self._high_watermark: Offset | None = None
@@ -163,14 +165,14 @@ class Applier:
 
     def _turn(self) -> None:
         self._scheduled = False
-        end_ns = time.monotonic_ns() + TURN_NS
+        end_ns = self._clock_ns() + TURN_NS
         more = True
         try:
             while more and not self._closed:
                 more = False
                 for feed in list(self._feeds):
                     more |= self._feed(feed)
-                if time.monotonic_ns() >= end_ns:
+                if self._clock_ns() >= end_ns:
                     break
         except Exception as error:  # noqa: BLE001 - the log's own error: the executor stops the replica for it
             self._on_failure(error)
