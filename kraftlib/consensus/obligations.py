@@ -21,6 +21,9 @@ from kraftlib.consensus.transitions import become_prospective, become_resigned, 
 from kraftlib.errors import InvariantError
 from kraftlib.types import ReplicaKey
 
+FAILURES_TO_LEAVE: Final = 3
+"""A voter that could not be reached so often in a row will not take over from one that shuts down."""
+
 TURNS_MAX: Final = 16
 """More changes of role than this at one time are a bug: they would spin for ever."""
 
@@ -150,7 +153,8 @@ def _maybe_complete_shutdown(state: ReplicaState) -> list[Action]:
     """A graceful end is reached when somebody else leads, or nobody else could, or time is up."""
     if state.shutdown_deadline_ms is None:
         return []
-    alone = not state.is_voter or len(state.voters) == 1
+    others = state.voters.others(state.key)
+    alone = not state.is_voter or all(state.connections.failures(voter.key.id) >= FAILURES_TO_LEAVE for voter in others)
     over = alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms
     if not over or state.shutdown_complete:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.consensus.actions import ShutdownComplete
-from kraftlib.consensus.events import ResignRequested, ShutdownRequested, TimeoutReached
+from kraftlib.consensus.events import Failure, RequestFailed, ResignRequested, ShutdownRequested, TimeoutReached
 from kraftlib.consensus.roles import Role
 from kraftlib.types import ElectionState
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
@@ -144,3 +144,20 @@ def test_a_replica_sleeps_until_it_has_something_to_do(core: object) -> None:
 
     assert core.handle(TimeoutReached(), now_ms) == []  # type: ignore[attr-defined]
     assert core.deadline_ms() > now_ms  # type: ignore[attr-defined]
+
+
+def test_the_last_voter_to_leave_does_not_wait_for_those_that_are_gone() -> None:
+    """Nobody is there to take over: three refused connections each say so. Kafka waits out its five seconds."""
+    core = leader(1)
+    actions = core.handle(ShutdownRequested(5_000), core.state.now_ms)
+    for _ in range(50):
+        if ShutdownComplete() in actions:
+            break
+        outstanding = list(core.state.connections._outstanding)
+        now_ms = core.state.now_ms if outstanding else core.deadline_ms()
+        assert now_ms is not None
+        event = RequestFailed(outstanding[0], Failure.DISCONNECTED) if outstanding else TimeoutReached()
+        actions = core.handle(event, now_ms)
+
+    assert ShutdownComplete() in actions
+    assert core.state.now_ms < 3_000
