@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 import attrs
 
@@ -92,9 +92,21 @@ class BatchAccumulator:
             return self.append_one(values[0], epoch=epoch, now_ms=now_ms)
         return self._append(values, epoch, now_ms)
 
+    def append_one(self, value: bytes, *, epoch: Epoch, now_ms: int = 0) -> Offset:
+        """Append one value, as `append` does."""
+        if type(value) is not bytes or not value or epoch != self.epoch:
+            return self._append((value,), epoch, now_ms)  # most likely says why not
+        added = len(value) + RECORD_OVERHEAD_MAX
+        if self._open_bound + added > self._room:
+            added = self._make_room((value,), added, now_ms)
+        self._open.append(value)
+        self._open_bound += added
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
     def _append(self, values: Sequence[bytes], epoch: Epoch, now_ms: int) -> Offset:
-        if epoch != self.epoch or self._closed:
-            self._refuse(epoch)
+        self._check_epoch(epoch)
         _check_values(values)
         added = sum(map(len, values)) + RECORD_OVERHEAD_MAX * len(values)
         if self._open_bound + added > self._room:
@@ -104,25 +116,12 @@ class BatchAccumulator:
         self.next_offset += len(values)
         return self.next_offset - 1
 
-    def append_one(self, value: bytes, *, epoch: Epoch, now_ms: int = 0) -> Offset:
-        """Append one value, as `append` does."""
-        if type(value) is bytes and value and epoch == self.epoch:
-            bound = self._open_bound + len(value) + RECORD_OVERHEAD_MAX
-            if bound <= self._room:
-                self._open.append(value)
-                self._open_bound = bound
-                offset = self.next_offset
-                self.next_offset = offset + 1
-                return offset
-        return self._append((value,), epoch, now_ms)
-
     def append_control(self, records: Sequence[ControlRecord], *, epoch: Epoch, now_ms: int = 0) -> Offset:
         """Take control records as a batch of their own, behind what is there; due at once, linger or not.
 
         Returns the offset of the last record. Raises as `append` does.
         """
-        if epoch != self.epoch or self._closed:
-            self._refuse(epoch)
+        self._check_epoch(epoch)
         if not records:
             raise ConfigError("a control batch holds at least one record")
         block = encode_control_block(records)
@@ -222,21 +221,24 @@ class BatchAccumulator:
 
     def _make_room(self, values: Sequence[bytes], added: int, now_ms: int) -> int:
         """See to an open batch with room for `values`; return what they add to it: `added`, or if need be exactly."""
+        self._check_epoch(self.epoch)
+        largest = self._largest_bound()
         if self._open:
             together = self._measure_open() + block_size(values, first_delta=len(self._open))
             if together <= self._batch_max_bytes:
                 self._check_backlog(batches=0, size=together - self._open_bound)
                 return together - self._open_bound
-        if HEADER_SIZE + added > self._largest_bound():
+        if self._open or HEADER_SIZE + added > largest:
             added = block_size(values)
             self._check_fits(HEADER_SIZE + added)
-        self._check_backlog(batches=1 if self._open else 0, size=HEADER_SIZE + added)
+            self._check_backlog(batches=1 if self._open else 0, size=HEADER_SIZE + added)
         if self._open:
             self._complete_open()
             self._deadline_ms = min(self._deadline_ms, now_ms)  # a full batch is due at once
+            largest = self._largest_bound()
         elif not self._completed:
             self._deadline_ms = now_ms + self._linger_ms
-        self._room = self._largest_bound()
+        self._room = largest
         return added
 
     def _measure_open(self) -> int:
@@ -278,12 +280,12 @@ class BatchAccumulator:
 
     # --- what is refused
 
-    def _refuse(self, epoch: Epoch) -> NoReturn:
-        if epoch > self.epoch and not self._closed:
+    def _check_epoch(self, epoch: Epoch) -> None:
+        if self._closed or epoch < self.epoch:
+            leader = LeaderAndEpoch(None if self._closed else self._leader_id, self.epoch)
+            raise NotLeaderError(f"nothing was appended: the leadership of epoch {epoch} is over", leader=leader)
+        if epoch > self.epoch:
             raise ConfigError(f"epoch {epoch} is newer than {self.epoch}, in which this replica leads")
-        leader = LeaderAndEpoch(None if self._closed else self._leader_id, self.epoch)
-        state = "is over" if self._closed or epoch < self.epoch else "is led here"
-        raise NotLeaderError(f"nothing was appended: the leadership of epoch {epoch} {state}", leader=leader)
 
     def _check_fits(self, size: int) -> None:
         if size > self._batch_max_bytes:

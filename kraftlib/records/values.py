@@ -131,20 +131,20 @@ def _runs(count: int) -> Iterator[tuple[int, int, int]]:
 
 def split_block(block: bytes, count: int) -> list[bytes] | None:
     """Return the values of a block of `count` records; None, if it is not a block that `block_parts` makes."""
-    size = _first_value_size(block)
-    if count == 1 and size >= 0:
-        values: list[bytes] | None = [block[-1 - size : -1]]
-    else:
-        values = _split_uniform(block, count, size) or _split_by_length(block, count)
-    if values is None or b"".join(block_parts(values)) != block:
-        return None
-    return values
+    for guess in (_split_uniform, _split_by_length):
+        values = guess(block, count)
+        if values is not None and b"".join(block_parts(values)) == block:
+            return values
+    return None
 
 
-def _split_uniform(block: bytes, count: int, value_size: int) -> list[bytes] | None:
-    """Cut the block into values of one size; None, if its length tells that they differ."""
+def _split_uniform(block: bytes, count: int) -> list[bytes] | None:
+    """Cut the block into values of one size, that of the first; None, if its length tells that they differ."""
+    value_size = _first_value_size(block)
     if value_size < 0:
         return None
+    if count == 1:
+        return [block[-1 - value_size : -1]]
     values: list[bytes] = []
     position = 0
     for _, start, end in _runs(count):

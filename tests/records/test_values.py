@@ -39,6 +39,14 @@ def test_a_block_splits_into_the_values_it_was_made_of(values: list[bytes]) -> N
     assert split_block(slow_block(values), len(values)) == values
 
 
+def test_a_block_as_long_as_one_of_equal_values_may_have_unequal_ones() -> None:
+    """The first guess is made from the length alone, and is wrong here."""
+    values = [b"22", b"1", b"333"]
+
+    assert len(slow_block(values)) == len(slow_block([b"22"] * 3))
+    assert split_block(slow_block(values), 3) == values
+
+
 @given(value_lists())
 def test_block_size_is_exact(values: list[bytes]) -> None:
     assert block_size(values) == len(slow_block(values))
