@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from kraftlib.errors import InvariantError, StorageError, ensure
 from kraftlib.records.batch import Batch
@@ -32,9 +31,9 @@ def ensure_readable(offset: Offset, start_offset: Offset, end_offset: Offset) ->
 def up_to(batches: Sequence[Batch], first: int, max_bytes: int) -> Sequence[Batch]:
     """Return the batches from index `first` on that fit into `max_bytes` in all, but at least one."""
     size = len(batches[first].data)
-    last = first + 1
-    for batch in islice(batches, last, None):
-        size += len(batch.data)
+    last, count = first + 1, len(batches)
+    while last < count:
+        size += len(batches[last].data)
         if size > max_bytes:
             break
         last += 1

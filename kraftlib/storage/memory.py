@@ -70,13 +70,16 @@ class MemoryReplicatedLog:
     def append(self, batches: Sequence[Batch]) -> None:
         """Append stamped batches at the end. Readable on return, not durable."""
         self._ensure_open()
+        end_offset, epoch = self._end_offset, self._epochs.latest_epoch
         for batch in batches:
-            ensure_continues(batch, self._end_offset, self._epochs.latest_epoch)
+            ensure_continues(batch, end_offset, epoch)
+            end_offset, epoch = batch.last_offset + 1, batch.epoch
+        for batch in batches:
             if batch.epoch != self._epochs.latest_epoch:
                 self._epochs.assign(batch.epoch, batch.base_offset)
             self._base_offsets.append(batch.base_offset)
             self._batches.append(batch)
-            self._end_offset = batch.last_offset + 1
+        self._end_offset = end_offset
 
     def begin_flush(self) -> FlushInProgress:
         """Begin to make durable what has been appended so far."""
@@ -158,7 +161,6 @@ class MemoryReplicatedLog:
             drop = sum(1 for batch in self._batches if batch.last_offset < snapshot_id.offset)
             del self._batches[:drop], self._base_offsets[:drop]
             self._start_offset = snapshot_id.offset
-            self._flushed_offset = max(self._flushed_offset, self._start_offset)
             self._epochs.start_at(snapshot_id.offset)
         self._drop_snapshots_before(snapshot_id)
 

@@ -1,0 +1,124 @@
+"""Where an offset and a time stand in a segment: `.index` and `.timeindex`, both mere caches.
+
+    .index      int32  last offset of a batch - base offset of the segment
+                int32  position of that batch in the segment
+    .timeindex  int64  largest timestamp so far, ms since 1970
+                int32  last offset of the batch that has it - base offset of the segment
+
+An entry is added when more than 4096 bytes were appended since the last one, and a last entry of the time index when
+the segment is closed, so the files are small, sparse and a function of the batches. They are kept in memory while a
+segment grows and written when it is closed; whoever finds none, or one that makes no sense, scans the segment.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from kraftlib.records.batch import Batch
+from kraftlib.types import Offset
+
+INTERVAL_BYTES: Final = 4_096
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+"""A segment ends before an offset that is further than this from its base."""
+
+
+class SegmentIndex:
+    """Both indexes of one segment, growing with it. Offsets are relative to the base offset, as in the files."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offsets",
+        "_positions",
+        "_time_offsets",
+        "_times",
+        "base_offset",
+    )
+
+    def __init__(self, base_offset: Offset) -> None:
+        self.base_offset: Final = base_offset
+        self._offsets = array("i")
+        self._positions = array("i")
+        self._times = array("q")
+        self._time_offsets = array("i")
+        self._bytes_since_entry = 0
+        self._max_timestamp = -1
+        self._max_timestamp_offset = 0
+
+    def add(self, batch: Batch, position: int) -> None:
+        """Take note of a batch that was appended at `position`."""
+        if batch.max_timestamp > self._max_timestamp:
+            self._max_timestamp = batch.max_timestamp
+            self._max_timestamp_offset = batch.last_offset - self.base_offset
+        if self._bytes_since_entry > INTERVAL_BYTES:
+            self._offsets.append(batch.last_offset - self.base_offset)
+            self._positions.append(position)
+            if self._has_newer_time():
+                self._times.append(self._max_timestamp)
+                self._time_offsets.append(self._max_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += len(batch.data)
+
+    def _has_newer_time(self) -> bool:
+        return self._max_timestamp > (self._times[-1] if self._times else -1)
+
+    def position_before(self, offset: Offset) -> int:
+        """Return the position of a batch from which a scan forward finds `offset`."""
+        entry = bisect_right(self._offsets, offset - self.base_offset) - 1
+        return self._positions[entry] if entry >= 0 else 0
+
+    def truncate(self, size: int) -> None:
+        """Forget what stands at or beyond position `size`."""
+        while self._positions and self._positions[-1] >= size:
+            self._positions.pop()
+            last_offset = self._offsets.pop()
+            while self._times and self._time_offsets[-1] >= last_offset:
+                self._times.pop()
+                self._time_offsets.pop()
+        self._max_timestamp = self._times[-1] if self._times else -1
+        self._max_timestamp_offset = self._time_offsets[-1] if self._times else 0
+        self._bytes_since_entry = 0
+
+    def offset_entries(self) -> bytes:
+        """Return the content of the `.index` file."""
+        return b"".join(map(OFFSET_ENTRY.pack, self._offsets, self._positions))
+
+    def time_entries(self) -> bytes:
+        """Return the content of the `.timeindex` file if the segment ends here: the last entry is the newest time."""
+        entries = b"".join(map(TIME_ENTRY.pack, self._times, self._time_offsets))
+        if self._has_newer_time():
+            entries += TIME_ENTRY.pack(self._max_timestamp, self._max_timestamp_offset)
+        return entries
+
+    def load(self, offset_entries: bytes, *, segment_size: int) -> bool:
+        """Take the entries of an `.index` file, for look-ups only; return False if they do not fit the segment."""
+        if len(offset_entries) % OFFSET_ENTRY.size:
+            return False
+        numbers = array("i")
+        numbers.frombytes(offset_entries)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        self._offsets, self._positions = numbers[0::2], numbers[1::2]
+        return _ascends(self._offsets) and _ascends(self._positions) and max(self._positions, default=-1) < segment_size
+
+
+def _ascends(numbers: array[int]) -> bool:
+    """Whether the numbers are above 0 and each above the one before; a segment's first batch is never in its index."""
+    return list(numbers) == sorted(set(numbers)) and min(numbers, default=1) > 0
+
+
+def index_of(base_offset: Offset, batches: Iterable[Batch]) -> SegmentIndex:
+    """Return the index of a segment that holds these batches from position 0 on."""
+    index, position = SegmentIndex(base_offset), 0
+    for batch in batches:
+        index.add(batch, position)
+        position += len(batch.data)
+    return index

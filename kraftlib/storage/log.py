@@ -1,0 +1,261 @@
+"""The replicated log in files, in Kafka's layout.
+
+An append is one write, and nobody waits for it: the batch is in the tail at once, and a Fetch may carry it away before
+the disk has it. A flush makes durable what was there when it began, on the disk thread; `kraftlib.storage.segments`
+says how the two stay apart. An error of the disk ends the use of the log: a sync that is tried again may report success
+for pages that were dropped.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kraftlib.errors import ConfigError, StorageError, ensure
+from kraftlib.records.batch import Batch
+from kraftlib.storage import files, names
+from kraftlib.storage.batches import ensure_continues, ensure_readable
+from kraftlib.storage.epoch_file import EpochTable, encode_epochs
+from kraftlib.storage.lock import DirectoryLock
+from kraftlib.storage.recovery import RecoveredLog, drop_snapshots_before, recover
+from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentChain, SegmentSettings
+from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
+from kraftlib.storage.tail import Tail
+from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch
+
+TAIL_BYTES: Final = 16 << 20
+
+T = TypeVar("T")
+
+
+class FileReplicatedLog:
+    """One partition's batches and snapshots, in a directory that this process owns."""
+
+    def __init__(
+        self, log: RecoveredLog, settings: SegmentSettings, *, tail_bytes: int, lock: DirectoryLock | None
+    ) -> None:
+        """Take over what recovery found; `open` does both."""
+        self._directory: Final = log.directory
+        self._file_mode: Final = settings.file_mode
+        self._lock: Final = lock
+        self._segments: Final = SegmentChain(log.directory, log.segments, settings)
+        self._tail: Final = Tail(tail_bytes)
+        self._epochs = log.epochs
+        self._epochs_changed = True
+        self._snapshots = log.snapshots
+        self._start_offset = log.start_offset
+        self._end_offset = self._flushed_offset = log.end_offset
+        self._failure: StorageError | None = None
+        self.control_batches: Sequence[Batch] = log.control_batches
+        """Control batches that were in the log when it was opened: the scan has passed them anyway."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        segment_bytes: int = 1 << 30,
+        segment_ms: int = 7 * 24 * 3_600 * 1_000,
+        file_mode: int = files.FILE_MODE,
+        reserve_bytes: int = 0,
+        tail_bytes: int = TAIL_BYTES,
+        lock: DirectoryLock | None = None,
+    ) -> FileReplicatedLog:
+        """Open the log in `directory`, the `__cluster_metadata-0` of a formatted directory, and recover it.
+
+        A segment is closed before it would grow beyond `segment_bytes`, or when a batch is `segment_ms` younger than
+        its first one. `reserve_bytes` of disk space are kept reserved ahead of the end, without changing the size of
+        the file; 0 reserves none. `tail_bytes` of the newest batches are kept in memory. `lock` is released with the
+        log.
+
+        Raises: CorruptBatchError that names file and position, if there is damage and not just a torn tail; nothing is
+        changed then. StorageError for all else.
+        """
+        if not 0 < segment_bytes <= SEGMENT_BYTES_MAX:
+            raise ConfigError(f"segment_bytes={segment_bytes} must be 1 to {SEGMENT_BYTES_MAX}")
+        settings = SegmentSettings(
+            segment_bytes=segment_bytes, segment_ms=segment_ms, file_mode=file_mode, reserve_bytes=reserve_bytes
+        )
+        files.refuse_link(directory)
+        log = cls(recover(directory, file_mode=file_mode), settings, tail_bytes=tail_bytes, lock=lock)
+        log._write_epochs()
+        return log
+
+    @property
+    def start_offset(self) -> Offset:
+        """First offset that can be read; everything below is in a snapshot."""
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last record that was appended, flushed or not."""
+        return self._end_offset
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """One past the last record that survives a crash."""
+        return self._flushed_offset
+
+    def epoch_starts(self) -> Sequence[EpochStart]:
+        """Return the epochs in the log and where they start."""
+        return self._epochs.starts()
+
+    def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
+        """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable."""
+        ensure(start_offset <= self._end_offset, f"epoch {epoch} cannot start at {start_offset}, beyond the log's end")
+        if self._epochs.assign(epoch, start_offset):
+            self._epochs_changed = True
+
+    # The way of a record --------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append stamped batches at the end. Readable on return, not durable."""
+        self._ensure_usable()
+        end_offset, epoch, size = self._end_offset, self._epochs.latest_epoch, 0
+        for batch in batches:
+            if batch.base_offset != end_offset or batch.epoch < epoch:
+                ensure_continues(batch, end_offset, epoch)
+            end_offset, epoch = batch.last_offset + 1, batch.epoch
+            size += len(batch.data)
+        if size == 0:
+            return
+        try:
+            self._segments.append(batches, size)
+        except StorageError as error:
+            self._failure = error
+            raise
+        for batch in batches:
+            self._tail.append(batch)
+            if batch.epoch != self._epochs.latest_epoch and self._epochs.assign(batch.epoch, batch.base_offset):
+                self._epochs_changed = True
+        self._end_offset = end_offset
+
+    def flush(self) -> Offset:
+        """Make durable what was appended before the call; return the end offset that is durable now."""
+        self._ensure_usable()
+        return self._or_fail(self._flush)
+
+    def _flush(self) -> Offset:
+        end_offset = self._end_offset  # before the segments look which files there are
+        if end_offset != self._flushed_offset:
+            self._segments.sync()
+            self._flushed_offset = end_offset
+        if self._epochs_changed:
+            self._write_epochs()
+        self._segments.tidy()
+        return end_offset
+
+    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+        """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
+        self._ensure_usable()
+        if not self._start_offset <= start_offset < self._end_offset:
+            ensure_readable(start_offset, self._start_offset, self._end_offset)
+            return ()
+        return self._tail.read(start_offset, max_bytes) or self._segments.read(start_offset, max_bytes)
+
+    def scan(self) -> Iterator[Batch]:
+        """Yield every batch from the start on, read from the files and checked."""
+        self._ensure_usable()
+        return (batch for batch in self._segments.scan() if batch.last_offset >= self._start_offset)
+
+    # What happens seldom ----------------------------------------------------------------------------
+
+    def truncate(self, end_offset: Offset) -> Offset:
+        """Drop the batches that reach beyond `end_offset`; return the new end. Durable on return."""
+        ensure(end_offset >= self._start_offset, f"cannot truncate to {end_offset}, below {self._start_offset}")
+        self.flush()
+        if end_offset < self._end_offset:
+            self._or_fail(lambda: self._truncate(end_offset))
+        return self._end_offset
+
+    def _truncate(self, end_offset: Offset) -> None:
+        new_end = self._segments.truncate(end_offset)
+        self._epochs.truncate_to(new_end)
+        self._tail.truncate(new_end)
+        self._end_offset = self._flushed_offset = new_end
+        self._write_epochs()
+
+    def snapshots(self) -> Sequence[OffsetAndEpoch]:
+        """Return the ids of the stored snapshots, ascending."""
+        return tuple(self._snapshots)
+
+    def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSink:
+        """Open a new snapshot of this id for writing; it exists for others only once frozen."""
+        self._ensure_usable()
+        return FileSnapshotSink(self._directory, snapshot_id, file_mode=self._file_mode, frozen=self._add_snapshot)
+
+    def _add_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        if snapshot_id not in self._snapshots:
+            insort(self._snapshots, snapshot_id)
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSource:
+        """Open a stored snapshot for reading. Raises: StorageError, if there is none of this id."""
+        self._ensure_usable()
+        return FileSnapshotSource(self._directory / names.checkpoint_name(snapshot_id))
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Drop every batch and begin anew at the end of this stored snapshot. Durable on return."""
+        self._ensure_usable()
+        ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to install")
+        self._or_fail(lambda: self._install_snapshot(snapshot_id))
+
+    def _install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._segments.restart(snapshot_id.offset)
+        self._snapshots = drop_snapshots_before(self._directory, self._snapshots, snapshot_id)
+        self._epochs = EpochTable()
+        self._tail.clear()
+        self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
+        self._write_epochs()
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Forget batches and snapshots that this stored snapshot replaces; the files go with the next flush.
+
+        The log starts at the end of the snapshot then; after a restart perhaps below, since only whole segments go.
+        """
+        self._ensure_usable()
+        ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
+        ensure(snapshot_id.offset <= self._end_offset, f"snapshot {snapshot_id} is beyond the end {self._end_offset}")
+        self._segments.delete_below(snapshot_id.offset)
+        for older in [stored for stored in self._snapshots if stored < snapshot_id]:
+            self._snapshots.remove(older)
+            self._segments.condemn(self._directory / names.checkpoint_name(older))
+        if snapshot_id.offset > self._start_offset:
+            self._start_offset = snapshot_id.offset
+            if self._epochs.start_at(snapshot_id.offset):
+                self._epochs_changed = True
+
+    def close(self) -> None:
+        """Flush, leave what Kafka leaves at a clean end, release files and lock. Calling it twice is allowed."""
+        try:
+            if self._failure is None:
+                self.flush()
+                self._or_fail(lambda: self._segments.close(self._end_offset))
+                self._failure = StorageError(f"the log in {self._directory} is closed", path=self._directory)
+        finally:
+            self._segments.close(None)
+            if self._lock is not None:
+                self._lock.release()
+
+    def _write_epochs(self) -> None:
+        self._epochs_changed = False  # before the table is read: a change meanwhile is written next time
+        data = encode_epochs(self._epochs.starts())
+        files.replace_file(self._directory / names.EPOCH_CHECKPOINT, data, mode=self._file_mode)
+
+    def _or_fail(self, work: Callable[[], T]) -> T:
+        """Do some work on the files; an error ends the use of the log."""
+        try:
+            return work()
+        except OSError as error:
+            self._failure = files.as_storage_error("write", self._directory, error)
+            raise self._failure from error
+        except StorageError as error:
+            self._failure = error
+            raise
+
+    def _ensure_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageError(
+                f"the log cannot be used any more: {self._failure}", path=self._directory
+            ) from self._failure

@@ -1,0 +1,83 @@
+"""Looking for whole batches behind bad bytes: the difference between a torn tail and damage.
+
+Where a batch begins is not known any more, so every place is tried that looks like the header of a batch of KRaft, in
+which producer id, epoch and sequence are absent: 14 bytes of 0xff. The CRC settles it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from kraftlib.errors import CorruptBatchError
+from kraftlib.records.batch import HEADER_SIZE, BatchHeader, parse_header, read_batch
+from kraftlib.storage import files
+from kraftlib.storage.segment import BATCH_MAX_BYTES
+from kraftlib.types import Offset
+
+_CHUNK: Final = 4 << 20
+_MAGIC_AT: Final = 16
+_LIKELY_BATCH: Final = re.compile(rb"(?=\x02.{26}\xff{14})", re.DOTALL)
+_OFFSETS_AHEAD: Final = 2**31
+
+
+def has_whole_batch(path: Path, base_offset: Offset) -> bool:
+    """Whether a segment holds any whole batch that may stand there."""
+    return has_whole_batch_behind(path, -1, expected_offset=base_offset - 1)
+
+
+def has_whole_batch_behind(path: Path, position: int, *, expected_offset: Offset) -> bool:
+    """Whether a whole batch begins behind `position`, where the bad batch of `expected_offset` begins.
+
+    One inside the bad batch, if that says how long it is, is a value that looks like a batch, unless its offset is just
+    the next one.
+    """
+    descriptor = files.open_existing(path)
+    try:
+        with files.storage_errors("read", path):
+            return _search(descriptor, position, expected_offset)
+    finally:
+        os.close(descriptor)
+
+
+def _search(descriptor: int, position: int, expected_offset: Offset) -> bool:
+    bad = _header_at(descriptor, position) if position >= 0 else None
+    if bad is not None and (
+        bad.base_offset != expected_offset or bad.record_count != bad.last_offset - bad.base_offset + 1
+    ):
+        bad = None
+    inside_end = position + bad.size if bad is not None else position
+    at, size = position + 1, os.fstat(descriptor).st_size
+    while at < size:
+        # So much more that a header which begins in this chunk is seen whole.
+        data = files.read_at(descriptor, _CHUNK + HEADER_SIZE, at)
+        for match in _LIKELY_BATCH.finditer(data, _MAGIC_AT):
+            found = at + match.start() - _MAGIC_AT
+            header = _header_at(descriptor, found)
+            if header is None or not 0 < header.base_offset - expected_offset < _OFFSETS_AHEAD:
+                continue
+            if found < inside_end and bad is not None and header.base_offset != bad.last_offset + 1:
+                continue
+            if _is_whole(descriptor, found, header):
+                return True
+        at += _CHUNK
+    return False
+
+
+def _header_at(descriptor: int, position: int) -> BatchHeader | None:
+    try:
+        return parse_header(files.read_at(descriptor, HEADER_SIZE, position))
+    except CorruptBatchError:
+        return None
+
+
+def _is_whole(descriptor: int, position: int, header: BatchHeader) -> bool:
+    if header.size > BATCH_MAX_BYTES:
+        return False
+    try:
+        read_batch(files.read_at(descriptor, header.size, position))
+    except CorruptBatchError:
+        return False
+    return True

@@ -1,0 +1,198 @@
+"""One file of the log: batches back to back, from the base offset that is its name.
+
+The segment that grows has its file open; the others open theirs for a read, so that a long log does not hold a
+descriptor for every gigabyte.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from kraftlib.errors import CorruptBatchError
+from kraftlib.records.batch import LENGTH_PREFIX_SIZE, Batch, is_incomplete, read_batch
+from kraftlib.storage import files, names
+from kraftlib.storage.index import INTERVAL_BYTES, SegmentIndex, index_of
+from kraftlib.types import Offset
+
+BATCH_MAX_BYTES: Final = 128 << 20
+"""A batch that claims more is damaged: no request is that large."""
+
+_CHUNK: Final = 1 << 20
+_INDEX_MAX_BYTES: Final = 64 << 20
+
+# Kafka's producer state, version 1, with no producers: int16 version, CRC-32C of the rest, int32 count.
+EMPTY_PRODUCER_STATE: Final = bytes.fromhex("000148674bc700000000")
+
+
+class Segment:
+    """Place, size and index of a segment. `size` counts valid bytes; the file may be larger until it is cut."""
+
+    __slots__ = ("_index", "base_offset", "directory", "first_timestamp", "path", "size")
+
+    def __init__(self, directory: Path, base_offset: Offset) -> None:
+        self.directory: Final = directory
+        self.base_offset: Final = base_offset
+        self.path: Final = directory / names.segment_name(base_offset)
+        self.size = 0
+        self.first_timestamp = -1
+        """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""
+        self._index: SegmentIndex | None = None
+
+    @property
+    def index(self) -> SegmentIndex:
+        """The index; loaded, or made by a scan, where it is not in memory."""
+        index = self._index  # read once: a flush may free it meanwhile
+        if index is None:
+            index = self._index = self._load_index() or self._index_by_scan()
+        return index
+
+    @index.setter
+    def index(self, index: SegmentIndex) -> None:
+        self._index = index
+
+    def forget_index(self) -> None:
+        """Free the memory of the index; the files have it."""
+        self._index = None
+
+    def _load_index(self) -> SegmentIndex | None:
+        path = self.directory / names.index_name(self.base_offset)
+        entries = files.read_file(path, max_bytes=_INDEX_MAX_BYTES)
+        index = SegmentIndex(self.base_offset)
+        return index if entries is not None and index.load(entries, segment_size=self.size) else None
+
+    def _index_by_scan(self) -> SegmentIndex:
+        try:
+            return self.rebuilt_index()
+        except CorruptBatchError:
+            return SegmentIndex(self.base_offset)  # the read for which this is done will say where
+
+    def rebuilt_index(self) -> SegmentIndex:
+        """Return the index as it follows from the batches."""
+        return index_of(self.base_offset, self.batches())
+
+    def has_index_files(self) -> bool:
+        """Whether the offset index on disk is there and makes sense."""
+        return self._load_index() is not None
+
+    def write_index_files(self, *, mode: int) -> None:
+        """Write both indexes. Not durable: they are caches."""
+        index = self.index
+        offset_path = self.directory / names.index_name(self.base_offset)
+        time_path = self.directory / names.time_index_name(self.base_offset)
+        files.replace_file(offset_path, index.offset_entries(), mode=mode, durable=False)
+        files.replace_file(time_path, index.time_entries(), mode=mode, durable=False)
+
+    def remove_index_files(self) -> None:
+        """Remove both indexes, since they no longer fit."""
+        files.remove(self.directory / names.index_name(self.base_offset))
+        files.remove(self.directory / names.time_index_name(self.base_offset))
+
+    def remove_files(self) -> None:
+        """Remove the segment and its indexes."""
+        files.remove(self.path)
+        self.remove_index_files()
+
+    def batches(self, position: int = 0) -> Iterator[Batch]:
+        """Yield the batches from the one at `position` on, CRC checked. Raises: CorruptBatchError, StorageError."""
+        with self._opened(None) as descriptor:
+            yield from batches_in(descriptor, self.path, position, self.size)
+
+    def read(self, start_offset: Offset, max_bytes: int, descriptor: int | None = None) -> list[Batch]:
+        """Return batches from the one that contains `start_offset` on, at most `max_bytes` but at least one.
+
+        `descriptor` is the open file, if there is one.
+        """
+        with self._opened(descriptor) as descriptor:
+            position = self._position_before(descriptor, start_offset)
+            found: list[Batch] = []
+            size, chunk = 0, min(max_bytes + 2 * INTERVAL_BYTES, _CHUNK)
+            try:
+                for batch in batches_in(descriptor, self.path, position, self.size, chunk=chunk):
+                    if batch.last_offset < start_offset:
+                        continue
+                    size += len(batch.data)
+                    if found and size > max_bytes:
+                        break
+                    found.append(batch)
+            except CorruptBatchError:
+                if not found:  # else what stands before the bad bytes is good, and the next read finds them again
+                    raise
+            return found
+
+    def locate(self, offset: Offset, descriptor: int | None = None) -> tuple[int, Offset] | None:
+        """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment."""
+        with self._opened(descriptor) as descriptor:
+            position = self._position_before(descriptor, offset)
+            for batch in batches_in(descriptor, self.path, position, self.size):
+                if batch.last_offset >= offset:
+                    return position, batch.base_offset
+                position += len(batch.data)
+        return None
+
+    @contextmanager
+    def _opened(self, descriptor: int | None) -> Iterator[int]:
+        """Yield the open file, or open it for the block."""
+        if descriptor is not None:
+            yield descriptor
+            return
+        opened = files.open_existing(self.path)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
+
+    def _position_before(self, descriptor: int, offset: Offset) -> int:
+        """Return where a scan for `offset` may begin: where the index says, unless it leads astray."""
+        position = self.index.position_before(offset)
+        if position > 0:
+            try:
+                batch = next(batches_in(descriptor, self.path, position, self.size, chunk=INTERVAL_BYTES), None)
+            except CorruptBatchError:
+                return 0
+            if batch is None or batch.base_offset > offset:
+                return 0
+        return position
+
+
+def batches_in(descriptor: int, path: Path, position: int, end: int, *, chunk: int = _CHUNK) -> Iterator[Batch]:
+    """Yield the batches that stand back to back between `position` and `end` of an open file, CRC checked.
+
+    Raises: CorruptBatchError that names path and position, also for a batch that does not end by `end`; StorageError.
+    """
+    while position < end:
+        wanted = min(chunk, end - position)
+        try:
+            data = files.read_at(descriptor, wanted, position)
+        except OSError as error:
+            raise files.as_storage_error("read", path, error) from error
+        at, size = 0, len(data)
+        try:
+            while at < size or at == 0:
+                batch = read_batch(data, at)
+                at += len(batch.data)
+                yield batch
+        except CorruptBatchError as error:
+            is_last = size < wanted or position + size == end
+            if is_last or not is_incomplete(data, at) or _claimed_size(data, at) > BATCH_MAX_BYTES:
+                raise _damaged(path, position + at, str(error)) from error
+            if at == 0:
+                chunk = _claimed_size(data, at)
+        position += at
+
+
+def _claimed_size(data: bytes, at: int) -> int:
+    """Return how long the batch at `at` says it is; 0 if not even that is there."""
+    if len(data) - at < LENGTH_PREFIX_SIZE:
+        return 0
+    return int.from_bytes(data[at + 8 : at + LENGTH_PREFIX_SIZE], "big") + LENGTH_PREFIX_SIZE
+
+
+def _damaged(path: Path, position: int, reason: str) -> CorruptBatchError:
+    # The reason counts positions from where a read began; nobody knows where that was.
+    reason = re.sub(r" at (?:byte )?\d+\b", "", reason)
+    return CorruptBatchError(f"{path}, position {position}: {reason}", path=path, position=position)

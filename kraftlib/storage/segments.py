@@ -1,0 +1,249 @@
+"""The chain of segments: the last one grows, the others only wait to be read or deleted.
+
+An append is one write to the open file. A flush runs on another thread meanwhile. The two share no lock; what keeps
+them apart is the order in which each touches the few names they share:
+
+    append, on the loop                          flush, on the disk thread
+    1 full? new file, old one to `_sealed`       1 the log remembers its end: this is what will be durable
+    2                then `_descriptor`          2 then `_descriptor`
+    3 write                                      3 then `_sealed`
+    4 the log moves its end                      4 sync the sealed ones, the open one, the directory
+
+Whatever was written below the remembered end is in the file of step 2 or in those of step 3. Only a flush closes a
+sealed file, and only it writes the caches of a segment. `truncate` and `restart` run on the disk thread, too, and then
+nobody appends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import CorruptBatchError
+from kraftlib.records.batch import Batch
+from kraftlib.storage import files, names
+from kraftlib.storage.index import RELATIVE_OFFSET_MAX, SegmentIndex
+from kraftlib.storage.recovery import restart_at
+from kraftlib.storage.segment import EMPTY_PRODUCER_STATE, Segment
+from kraftlib.types import Offset
+
+logger: Final = logging.getLogger(__name__)
+
+SEGMENT_BYTES_MAX: Final = 2**31 - 1
+"""Positions in an index are 32 bits wide. At this size neither index can reach the 10 MiB at which Kafka rolls."""
+
+
+@attrs.frozen(kw_only=True)
+class SegmentSettings:
+    """Sizes and times of segments; `FileReplicatedLog.open` says what each is for."""
+
+    segment_bytes: int
+    segment_ms: int
+    file_mode: int
+    reserve_bytes: int
+
+
+@attrs.frozen
+class _Sealed:
+    """A segment that is full: still to be synced, and its file to be closed. The log went on at `end_offset`."""
+
+    segment: Segment
+    descriptor: int
+    end_offset: Offset
+
+
+class SegmentChain:
+    """The segments of a log, ascending and without a gap.
+
+    After an OSError or a StorageError of any method but `read` and `scan` the files are not to be used any more.
+    """
+
+    def __init__(self, directory: Path, segments: list[Segment], settings: SegmentSettings) -> None:
+        """Take over what recovery found: at least one segment, whose indexes are known or on disk."""
+        self._directory: Final = directory
+        self._settings: Final = settings
+        self._segments = segments
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self._descriptor = files.open_existing(self._active.path, files.WRITE)
+        self._sealed: deque[_Sealed] = deque()
+        self._condemned: deque[Path] = deque()
+        self._reserved = 0
+
+    # On the loop ------------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[Batch], size: int) -> None:
+        """Write these batches of `size` bytes in all behind the last one, into a new segment if this one is full."""
+        active = self._active
+        if active.size > 0 and self._is_full(active, batches[-1], size):
+            active = self._roll(batches[0].base_offset)
+        try:
+            if len(batches) == 1:
+                files.write_at(self._descriptor, batches[0].data, active.size)
+            else:
+                files.write_all_at(self._descriptor, [batch.data for batch in batches], active.size)
+        except OSError as error:
+            raise files.as_storage_error("append to", active.path, error) from error
+        if active.size == 0:
+            active.first_timestamp = batches[0].max_timestamp
+        index = active.index
+        for batch in batches:
+            index.add(batch, active.size)
+            active.size += len(batch.data)
+
+    def _is_full(self, active: Segment, last: Batch, size: int) -> bool:
+        """Whether `size` bytes up to this batch belong into a new segment: Kafka's rules. Timestamps are the clock."""
+        return (
+            active.size + size > self._settings.segment_bytes
+            or last.max_timestamp - active.first_timestamp > self._settings.segment_ms
+            or last.last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def _roll(self, base_offset: Offset) -> Segment:
+        """Go on in a new segment; the next flush makes both durable."""
+        new = Segment(self._directory, base_offset)
+        new.index = SegmentIndex(base_offset)
+        descriptor = files.create(new.path, mode=self._settings.file_mode)
+        self._sealed.append(_Sealed(self._active, self._descriptor, base_offset))
+        self._descriptor = descriptor
+        self._active = new
+        self._segments.append(new)
+        self._base_offsets.append(base_offset)
+        return new
+
+    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+        """Return batches of one segment from the one that contains `start_offset` on, which must be in the log."""
+        segment = self._segment_of(start_offset)
+        return segment.read(start_offset, max_bytes, self._descriptor_of(segment))
+
+    def _segment_of(self, offset: Offset) -> Segment:
+        return self._segments[bisect_right(self._base_offsets, offset) - 1]
+
+    def _descriptor_of(self, segment: Segment) -> int | None:
+        return self._descriptor if segment is self._active else None
+
+    def scan(self) -> Iterator[Batch]:
+        """Yield every batch, read from the files and checked."""
+        for segment in list(self._segments):
+            yield from segment.batches()
+
+    def delete_below(self, offset: Offset) -> None:
+        """Forget the segments that end at or below `offset`, but the last one; the next flush removes the files."""
+        while len(self._segments) > 1 and self._base_offsets[1] <= offset:
+            base = self._segments.pop(0).base_offset
+            del self._base_offsets[0]
+            for name in (names.segment_name, names.index_name, names.time_index_name, names.producer_state_name):
+                self.condemn(self._directory / name(base))
+
+    def condemn(self, path: Path) -> None:
+        """Let the next flush remove a file."""
+        self._condemned.append(path)
+
+    # On the disk thread -----------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make durable what was written before the call."""
+        # First the descriptor, then the sealed ones: see the top of the module.
+        descriptor = self._descriptor
+        sealed = [self._sealed[number] for number in range(len(self._sealed))]
+        for full in sealed:
+            files.sync_data(full.descriptor)
+        files.sync_data(descriptor)
+        if sealed:
+            files.sync_directory(self._directory)
+            self._finish(sealed)
+
+    def _finish(self, sealed: Sequence[_Sealed]) -> None:
+        """Close the files of full segments, now that they are durable, and write their caches."""
+        for full in sealed:
+            self._sealed.popleft()
+            self._write_caches(full.segment, full.descriptor, full.end_offset)
+            os.close(full.descriptor)
+            full.segment.forget_index()
+        self._reserved = 0
+
+    def _write_caches(self, segment: Segment, descriptor: int, end_offset: Offset) -> None:
+        """Leave a segment as Kafka leaves one that it closes: no reserved space, indexes, and a producer state."""
+        if self._settings.reserve_bytes:
+            os.ftruncate(descriptor, segment.size)
+        segment.write_index_files(mode=self._settings.file_mode)
+        path = self._directory / names.producer_state_name(end_offset)
+        files.replace_file(path, EMPTY_PRODUCER_STATE, mode=self._settings.file_mode, durable=False)
+
+    def tidy(self) -> None:
+        """Remove what was condemned, and reserve space ahead."""
+        while self._condemned:
+            files.remove(self._condemned.popleft())
+        ahead, size = self._settings.reserve_bytes, self._active.size
+        if ahead and size + ahead // 2 > self._reserved and not self._sealed:
+            self._reserved = size + ahead
+            try:
+                files.reserve(self._descriptor, self._reserved)
+            except OSError as error:
+                # No harm yet: only an append that finds no space is an error.
+                logger.warning("%s: no %d bytes can be reserved: %s", self._active.path, ahead, error)
+
+    def truncate(self, end_offset: Offset) -> Offset:
+        """Cut behind the last batch that ends by `end_offset`, durably; return the new end. Everything was synced."""
+        segment = self._segment_of(end_offset)
+        located = segment.locate(end_offset, self._descriptor_of(segment))
+        if located is None:
+            raise CorruptBatchError(f"{segment.path} has no batch of offset {end_offset}", path=segment.path)
+        position, new_end = located
+        self._drop_segments_behind(segment)
+        segment.remove_index_files()
+        with files.storage_errors("cut", segment.path):
+            os.ftruncate(self._descriptor, position)
+            os.fsync(self._descriptor)
+        segment.size = position
+        segment.index.truncate(position)
+        self._reserved = 0
+        for name in files.list_names(self._directory):
+            of_producers = names.parse_producer_state_name(name)
+            if of_producers is not None and of_producers > new_end:
+                files.remove(self._directory / name)
+        files.sync_directory(self._directory)
+        return new_end
+
+    def _drop_segments_behind(self, segment: Segment) -> None:
+        """Remove the segments behind this one, the last one first, and open this one to grow again."""
+        if segment is self._active:
+            return
+        self._close_files()
+        while self._segments[-1] is not segment:
+            self._segments.pop().remove_files()
+            self._base_offsets.pop()
+        segment.index = segment.rebuilt_index()
+        self._active = segment
+        self._descriptor = files.open_existing(segment.path, files.WRITE)
+
+    def restart(self, offset: Offset) -> None:
+        """Remove every batch, durably, and go on in an empty segment at `offset`."""
+        self._close_files()
+        self._condemned.clear()
+        self._active = restart_at(self._directory, offset, file_mode=self._settings.file_mode)
+        self._segments, self._base_offsets = [self._active], [offset]
+        self._descriptor = files.open_existing(self._active.path, files.WRITE)
+        self._reserved = 0
+
+    def close(self, end_offset: Offset | None) -> None:
+        """Release the files; with the end of a log that was synced also write the caches of the last segment."""
+        try:
+            if end_offset is not None:
+                self._write_caches(self._active, self._descriptor, end_offset)
+        finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        while self._sealed:
+            os.close(self._sealed.popleft().descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,126 @@
+"""Snapshots as files: written under a name that is not theirs yet, frozen, then renamed.
+
+    00000000000000000042-0000000003-81263.checkpoint.part    being written; removed at the next start
+    00000000000000000042-0000000003.checkpoint               complete, read-only, never changed again
+
+The bytes are durable before the name is, so a snapshot that can be found is whole as far as the disk keeps its word.
+Whether what it holds makes sense is for its reader to say.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kraftlib.errors import StorageError, ensure
+from kraftlib.storage import files, names
+from kraftlib.types import OffsetAndEpoch
+
+_WRITABLE: Final = 0o222
+
+
+def list_snapshots(directory: Path) -> list[OffsetAndEpoch]:
+    """Return the ids of the snapshots in a directory, ascending."""
+    ids = map(names.parse_checkpoint_name, files.list_names(directory))
+    return sorted(snapshot_id for snapshot_id in ids if snapshot_id is not None)
+
+
+class FileSnapshotSink:
+    """A snapshot being written to a `.part` file."""
+
+    def __init__(
+        self,
+        directory: Path,
+        snapshot_id: OffsetAndEpoch,
+        *,
+        file_mode: int = files.FILE_MODE,
+        frozen: Callable[[OffsetAndEpoch], None] | None = None,
+    ) -> None:
+        """`frozen` is told the id once the snapshot is durable under its name."""
+        self._path: Final = directory / names.checkpoint_name(snapshot_id)
+        # Two attempts at one snapshot must not meet in one file.
+        number = secrets.randbelow(10**18)
+        self._partial_path: Final = directory / names.partial_checkpoint_name(snapshot_id, number)
+        self._snapshot_id: Final = snapshot_id
+        self._mode: Final = file_mode
+        self._frozen: Final = frozen
+        self._size = 0
+        self._descriptor: int | None = files.create(self._partial_path, mode=file_mode)
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written."""
+        return self._size
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end. Not durable."""
+        descriptor = self._open_descriptor()
+        with files.storage_errors("write", self._partial_path):
+            files.write_at(descriptor, data, self._size)
+        self._size += len(data)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes of what was written, from `position`."""
+        ensure(position >= 0 and size >= 0, f"cannot read {size} bytes at {position}")
+        descriptor = self._open_descriptor()
+        with files.storage_errors("read", self._partial_path):
+            return files.read_at(descriptor, size, position)
+
+    def freeze(self) -> None:
+        """Make durable and read-only, then visible under its name. A snapshot of this id that exists stays as it is."""
+        descriptor = self._open_descriptor()
+        with files.storage_errors("freeze", self._partial_path):
+            os.fchmod(descriptor, self._mode & ~_WRITABLE)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        self._descriptor = None
+        if self._path.exists():
+            files.remove(self._partial_path)
+        else:
+            files.rename(self._partial_path, self._path)
+        files.sync_directory(self._path.parent)
+        if self._frozen is not None:
+            self._frozen(self._snapshot_id)
+
+    def abort(self) -> None:
+        """Drop what was written. Does nothing after `freeze`."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            files.remove(self._partial_path)
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor is None:
+            raise StorageError(f"{self._partial_path} is frozen or dropped already", path=self._partial_path)
+        return self._descriptor
+
+
+class FileSnapshotSource:
+    """A stored snapshot, open for reading; it can be read to the end even if it is deleted meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+        self._descriptor: int | None = files.open_existing(path)
+        self._size: Final = os.fstat(self._descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._size
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes from `position`; shorter only at the end."""
+        ensure(position >= 0 and size >= 0, f"cannot read {size} bytes at {position}")
+        if self._descriptor is None:
+            raise StorageError(f"{self._path} is closed", path=self._path)
+        with files.storage_errors("read", self._path):
+            return files.read_at(self._descriptor, size, position)
+
+    def close(self) -> None:
+        """Release the file. Calling it twice is allowed."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
