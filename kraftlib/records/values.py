@@ -30,6 +30,7 @@ RECORD_OVERHEAD_MAX: Final = 19
 """What a record takes beyond its value, at most: three varints of 5 bytes and four single bytes."""
 
 _CACHED_SIZES: Final = 4_096
+_CACHED_DELTAS: Final = 8_192
 _UNIFORM_MAX: Final = 4_096
 
 # Where a further byte is needed to say an offset delta: zigzag, 7 bits a byte.
@@ -63,7 +64,6 @@ class _Leads(dict[int, bytes]):
 
 _TAILS: Final = _Tails()
 _LEADS: Final = tuple(_Leads(width) for width in range(1, 1 + len(_WIDTH_STARTS)))
-_DELTAS: Final = [encode_varint(delta) for delta in range(8_192)]
 
 
 def record_size(*, offset_delta: int, value_size: int) -> int:
@@ -93,12 +93,12 @@ def block_parts(values: Sequence[bytes]) -> Sequence[bytes]:
     size = sizes[0]
     if count <= _UNIFORM_MAX and sizes.count(size) == count:
         parts = [b""] * (2 * count)
-        parts[0::2] = _uniform_heads(size, 1 << (count - 1).bit_length())[:count]
+        parts[0::2] = _uniform_heads(size, _rounded(count))[:count]
         parts[1::2] = values
     else:
         parts = [b""] * (4 * count)
         parts[0::4] = _leads(sizes)
-        parts[1::4] = _DELTAS[:count] if count <= len(_DELTAS) else map(encode_varint, range(count))
+        parts[1::4] = _deltas(_rounded(count))[:count] if count <= _CACHED_DELTAS else map(encode_varint, range(count))
         parts[2::4] = map(_TAILS.__getitem__, sizes)
         parts[3::4] = values
     # Each head begins with the header count of the record before it: the first has none, the last lacks one.
@@ -118,7 +118,18 @@ def _leads(sizes: list[int]) -> list[bytes]:
 def _uniform_heads(size: int, count: int) -> list[bytes]:
     """Return what stands between the values of `count` records whose values have one size."""
     tail = _TAILS[size]
-    return [lead + delta + tail for lead, delta in zip(_leads([size] * count), _DELTAS, strict=False)]
+    return [lead + delta + tail for lead, delta in zip(_leads([size] * count), _deltas(count), strict=True)]
+
+
+@lru_cache(maxsize=16)
+def _deltas(count: int) -> list[bytes]:
+    """Return the first `count` offset deltas."""
+    return [encode_varint(delta) for delta in range(count)]
+
+
+def _rounded(count: int) -> int:
+    """Return the power of two that is not below `count`: what is cached by count is cached by few."""
+    return 1 << (count - 1).bit_length()
 
 
 def _runs(count: int) -> Iterator[tuple[int, int, int]]:
