@@ -208,7 +208,12 @@ class Appends:
 
     def _not_leader(self) -> NotLeaderError:
         leader = self._core.leader_and_epoch
-        remedy = "no leader is known yet: wait for one" if leader.leader_id is None else f"append to {leader.leader_id}"
+        if leader.leader_id is None:
+            remedy = "no leader is known yet: wait for one"
+        elif leader.leader_id == self._config.node_id:
+            remedy = "it was elected and is about to: wait for wait_for_leader()"
+        else:
+            remedy = f"append to {leader.leader_id}"
         return NotLeaderError(
             f"replica {self._config.node_id} does not lead epoch {leader.epoch}, nothing was appended; {remedy}",
             leader=leader,

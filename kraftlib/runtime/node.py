@@ -175,8 +175,9 @@ class Node:
     def wait_for_leader(self, promise: Promise) -> None:
         """Settle `promise` with the leader and its epoch, as soon as there is one."""
         self._ensure_running()
-        if self.core.leader_and_epoch.leader_id is not None:
-            self._post(settle, [(promise, self.core.leader_and_epoch, None)])
+        leader = self.executor.leader  # announced: one that was elected a moment ago may still be writing its vote
+        if leader.leader_id is not None:
+            self._post(settle, [(promise, leader, None)])
         else:
             self._leader_waiters.append(promise)
 
