@@ -42,9 +42,11 @@ class _Field:
 
 @attrs.frozen
 class _Steps:
-    """What is done for one or more neighbouring fields; their names are for error messages."""
+    """What is done for one or more neighbouring fields."""
 
-    names: str
+    name: str
+    """Begins an error message: the field, unless the error names it itself."""
+
     read: ReadStep
     write: WriteStep
 
@@ -105,8 +107,8 @@ def _reader_of(cls: type[Struct], steps: Sequence[_Steps]) -> Callable[[Reader],
             for step in read_steps:
                 step(reader, values)
         except RemoteProtocolError as error:
-            names = steps[read_steps.index(step)].names
-            raise RemoteProtocolError(f"{cls.__name__}.{names}: {error}") from None
+            name = steps[read_steps.index(step)].name
+            raise RemoteProtocolError(f"{cls.__name__}.{name}{error}") from None
         return cls(**values)
 
     return read
@@ -131,8 +133,8 @@ def _writer_of(
             for step in write_steps:
                 step(value, out)
         except LocalProtocolError as error:
-            names = steps[write_steps.index(step)].names
-            raise LocalProtocolError(f"{cls.__name__}.{names}: {error}") from None
+            name = steps[write_steps.index(step)].name
+            raise LocalProtocolError(f"{cls.__name__}.{name}{error}") from None
 
     return write
 
@@ -163,7 +165,7 @@ def _steps_of_one(field: _Field) -> _Steps:
     def write(value: Any, out: bytearray) -> None:
         write_value(get(value), out)
 
-    return _Steps(name, read, write)
+    return _Steps(f"{name}: ", read, write)
 
 
 def _steps_of_neighbours(fields: Sequence[_Field]) -> list[_Steps]:
@@ -179,8 +181,11 @@ def _steps_of_neighbours(fields: Sequence[_Field]) -> list[_Steps]:
         try:
             values.update(zip(names, unpack_from(reader.data, reader.position), strict=True))
         except struct.error:
-            for step in alone:
-                step.read(reader, values)  # one of them says what is missing
+            for step in alone:  # one of them says what is missing
+                try:
+                    step.read(reader, values)
+                except RemoteProtocolError as error:
+                    raise RemoteProtocolError(f"{step.name}{error}") from None
         else:
             reader.position += size
 
@@ -192,9 +197,9 @@ def _steps_of_neighbours(fields: Sequence[_Field]) -> list[_Steps]:
                 try:
                     step.write(value, out)
                 except LocalProtocolError as error:
-                    raise LocalProtocolError(f"{step.names}={error}") from None
+                    raise LocalProtocolError(f"{step.name}{error}") from None
 
-    return [_Steps("/".join(names), read, write)]
+    return [_Steps("", read, write)]
 
 
 # Tagged fields ------------------------------------------------------------------------------------
@@ -261,4 +266,4 @@ def _tag_steps(fields: Sequence[_Field]) -> _Steps:
             write_uvarint(out, len(content))
             out += content
 
-    return _Steps("tagged fields", read, write)
+    return _Steps("tagged fields: ", read, write)

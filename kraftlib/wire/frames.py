@@ -19,12 +19,15 @@ from kraftlib.codec import declared
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer, Reader
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+from kraftlib.wire import fetch_template
 from kraftlib.wire.apis import ApiKey, ErrorCode, api
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.headers import RequestHeader, ResponseHeader
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 """Kafka's `socket.request.max.bytes`. A length beyond it is refused before anything is made for it."""
 
+_FETCH: Final = b"\x00\x01"
 _HEAD: Final = struct.Struct(">hhi")
 _HEAD_AND_SIZE: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -68,16 +71,24 @@ def encode_request(message: Message, *, version: int, correlation_id: int, clien
 
     Raises: LocalProtocolError, if this version of the message does not exist or cannot hold it.
     """
-    flexible = version in message.flexible_versions
+    if type(message) is FetchRequest:
+        frame = fetch_template.encode_request(
+            message, version=version, correlation_id=correlation_id, client_id=client_id
+        )
+        if frame is not None:
+            return frame
     try:
         out = bytearray(_HEAD.pack(message.api_key, version, correlation_id))
     except struct.error:
         raise LocalProtocolError(f"version {version} and correlation id {correlation_id} fit no header") from None
     out += _encode_client_id(client_id)
-    if flexible:
+    if version in message.flexible_versions:
         out.append(0)
     declared.write_into(out, message, version)
-    return bytes(out)
+    frame = bytes(out)
+    if type(message) is FetchRequest:
+        fetch_template.learn_request(frame)
+    return frame
 
 
 @lru_cache(maxsize=64)
@@ -116,6 +127,13 @@ def decode_request(frame: Buffer) -> Request:
 
     Raises: UnknownApiError, if we do not know its API or version; RemoteProtocolError, if the bytes do not follow it.
     """
+    if frame[:2] == _FETCH:
+        hot = fetch_template.decode_request(frame)
+        if hot is not None:
+            version, correlation_id, who, fetch = hot
+            return Request(
+                api_key=ApiKey.FETCH, api_version=version, correlation_id=correlation_id, client_id=who, message=fetch
+            )
     reader = Reader(frame)
     api_key, api_version, correlation_id, client_id = _read_head(reader)
     known = api(api_key)
@@ -124,12 +142,15 @@ def decode_request(frame: Buffer) -> Request:
         raise UnknownApiError(f"request of {what}, which we do not know", head=decode_request_head(frame))
     if api_version in known.request.flexible_versions:
         _skip_tags(reader, frame, RequestHeader, 2)
+    message = declared.read(known.request, reader, api_version)
+    if known.request is FetchRequest:
+        fetch_template.learn_request(frame)
     return Request(
         api_key=api_key,
         api_version=api_version,
         correlation_id=correlation_id,
         client_id=client_id,
-        message=declared.read(known.request, reader, api_version),
+        message=message,
     )
 
 
@@ -141,11 +162,36 @@ def encode_response(message: Message, *, version: int, correlation_id: int) -> b
 
     Raises: LocalProtocolError, if this version of the message does not exist or cannot hold it.
     """
-    out = bytearray(_CORRELATION_ID.pack(correlation_id))
+    if type(message) is FetchResponse and len(message.responses) == 1 and len(message.responses[0].partitions) == 1:
+        records = message.responses[0].partitions[0].records
+        frame = fetch_template.encode_response(message, version=version, correlation_id=correlation_id, records=records)
+        if frame is not None:
+            return frame
+    try:
+        out = bytearray(_CORRELATION_ID.pack(correlation_id))
+    except struct.error:
+        raise LocalProtocolError(f"correlation id {correlation_id} fits no header") from None
     if _has_tags(message.api_key, version in message.flexible_versions):
         out.append(0)
     declared.write_into(out, message, version)
-    return bytes(out)
+    frame = bytes(out)
+    if type(message) is FetchResponse:
+        fetch_template.learn_response(frame, version)
+    return frame
+
+
+def encode_fetch_response(
+    response: FetchResponse, *, version: int, correlation_id: int, records: bytes | memoryview
+) -> bytes:
+    """Return the frame of a Fetch response with `records` put into its one partition; else as `encode_response`."""
+    frame = fetch_template.encode_response(response, version=version, correlation_id=correlation_id, records=records)
+    if frame is not None:
+        return frame
+    (topic,) = response.responses
+    (partition,) = topic.partitions
+    partition = attrs.evolve(partition, records=records)
+    topic = attrs.evolve(topic, partitions=(partition,))
+    return encode_response(attrs.evolve(response, responses=(topic,)), version=version, correlation_id=correlation_id)
 
 
 def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, Message]:
@@ -156,11 +202,18 @@ def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, 
     known = api(api_key)
     if known is None or version not in known.versions:
         raise LocalProtocolError(f"api key {api_key} version {version} is none that we know, so we never asked it")
+    if api_key == ApiKey.FETCH:
+        hot = fetch_template.decode_response(frame, version)
+        if hot is not None:
+            return hot
     reader = Reader(frame)
     correlation_id = reader.int32()
     if _has_tags(api_key, version in known.response.flexible_versions):
         _skip_tags(reader, frame, ResponseHeader, 1)
-    return correlation_id, declared.read(known.response, reader, version)
+    message = declared.read(known.response, reader, version)
+    if api_key == ApiKey.FETCH:
+        fetch_template.learn_response(frame, version)
+    return correlation_id, message
 
 
 def response_correlation_id(frame: Buffer) -> int:

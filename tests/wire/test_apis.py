@@ -64,8 +64,8 @@ def test_messages_are_not_imported_before_they_are_asked_for() -> None:
     code = (
         "import sys, kraftlib.wire.frames, kraftlib.wire.apis as apis\n"
         "loaded = lambda: {n.split('.')[-1] for n in sys.modules if n.startswith('kraftlib.wire.messages.')}\n"
-        "assert loaded() == {'headers'}, loaded()\n"
+        "assert loaded() == {'headers', 'fetch'}, loaded()\n"
         "apis.api(52)\n"
-        "assert loaded() == {'headers', 'vote'}, loaded()\n"
+        "assert loaded() == {'headers', 'fetch', 'vote'}, loaded()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
