@@ -129,7 +129,7 @@ class SnapshotSink(Protocol):
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of what was written, from `position`: a download is verified before it is frozen."""
+        """Return up to `size` bytes of what was written, from `position`: a download is verified before it counts."""
         ...
 
     def freeze(self) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftlib.errors import DirectoryInUseError, StorageError
+from kraftlib.storage import files
 from kraftlib.storage.files import FILE_MODE, WRITE, storage_errors
 from kraftlib.storage.names import LOCK
 
@@ -49,9 +50,11 @@ class DirectoryLock:
                         return cls(path, descriptor)
         raise StorageError(f"{path} was replaced {_ATTEMPTS} times while it was being locked", path=path)
 
-    def release(self) -> None:
-        """Give the directory back. Calling it twice is allowed."""
+    def release(self, *, remove: bool = False) -> None:
+        """Give the directory back, and perhaps remove the file first. Calling it twice is allowed."""
         if self._descriptor is not None:
+            if remove:
+                files.remove(self.path)
             os.close(self._descriptor)
             self._descriptor = None
 

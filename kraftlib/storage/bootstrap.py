@@ -1,0 +1,128 @@
+"""What a directory is formatted with beside its name: the first voters, and the records that begin a Kafka cluster.
+
+* `__cluster_metadata-0/0…0-0…0.checkpoint` holds KRaftVersion 1 and the first voters, and no data. It is written where
+  a quorum begins: with `--standalone` and with `--initial-controllers`.
+* `bootstrap.checkpoint` holds feature levels for the first active controller of a Kafka cluster. It is always written.
+
+Both are snapshots of end offset 0 and epoch 0. The first leader of a dynamic quorum repeats the voters in its first
+batch, so that replicas which were formatted without them learn them from the log (KIP-853).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import ConfigError
+from kraftlib.metadata.config_records import FeatureLevelRecord
+from kraftlib.metadata.frame import encode_record
+from kraftlib.records.control_messages import VotersRecord
+from kraftlib.records.snapshot import SnapshotWriter
+from kraftlib.types import Endpoint, ReplicaId, parse_endpoint, parse_uuid, uuid_text
+
+METADATA_VERSION: Final = "metadata.version"
+
+FEATURE_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        METADATA_VERSION: 30,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+        "transaction.version": 2,
+    }
+)
+"""The levels with which Kafka 4.3.1 formats."""
+
+KRAFT_VERSION_MAX: Final = 1
+_CONTROLLER: Final = re.compile(r"([0-9]{1,10})@(.+):([A-Za-z0-9_-]{22})", re.ASCII)
+
+
+@attrs.frozen
+class InitialController:
+    """One of the first voters of a dynamic quorum."""
+
+    id: ReplicaId
+    endpoint: Endpoint
+    directory_id: uuid.UUID
+
+    def __str__(self) -> str:
+        return f"{self.id}@{self.endpoint}:{uuid_text(self.directory_id)}"
+
+
+def parse_initial_controllers(text: str) -> tuple[InitialController, ...]:
+    """Read a comma-separated list of `id@host:port:directoryId`, the same on every first voter.
+
+    Raises: ConfigError, also if an id or a directory id stands there twice.
+    """
+    controllers = tuple(_parse_controller(part.strip()) for part in text.split(",") if part.strip())
+    check_controllers(controllers)
+    return controllers
+
+
+def _parse_controller(text: str) -> InitialController:
+    match = _CONTROLLER.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"{text!r} is no initial controller: expected id@host:port:directoryId")
+    return InitialController(int(match[1]), parse_endpoint(match[2]), parse_uuid(match[3]))
+
+
+def check_controllers(controllers: Sequence[InitialController]) -> None:
+    """Check that there are controllers, and none twice."""
+    if not controllers:
+        raise ConfigError("initial controllers: the list is empty")
+    for what, values in (
+        ("id", [controller.id for controller in controllers]),
+        ("directory id", [controller.directory_id for controller in controllers]),
+    ):
+        if len(set(values)) != len(values):
+            raise ConfigError(f"initial controllers {','.join(map(str, controllers))}: a {what} stands there twice")
+
+
+def first_voters(controllers: Sequence[InitialController], *, listener_name: str) -> VotersRecord:
+    """Return the voter set of a new dynamic quorum, in the order of ids."""
+    feature = VotersRecord.KRaftVersionFeature(min_supported_version=0, max_supported_version=KRAFT_VERSION_MAX)
+    return VotersRecord(
+        voters=tuple(
+            VotersRecord.Voter(
+                voter_id=controller.id,
+                voter_directory_id=controller.directory_id,
+                endpoints=(
+                    VotersRecord.Endpoint(
+                        name=listener_name.upper(), host=controller.endpoint.host, port=controller.endpoint.port
+                    ),
+                ),
+                kraft_version_feature=feature,
+            )
+            for controller in sorted(controllers, key=lambda controller: controller.id)
+        )
+    )
+
+
+def voters_checkpoint(voters: VotersRecord, *, now_ms: int) -> bytes:
+    """Return the snapshot with which a dynamic quorum begins; `now_ms` is wall-clock time."""
+    parts: list[bytes | memoryview] = []
+    writer = SnapshotWriter(
+        parts.append,
+        epoch=0,
+        last_contained_log_timestamp=now_ms,
+        kraft_version=KRAFT_VERSION_MAX,
+        voters=voters,
+    )
+    writer.freeze()
+    return b"".join(parts)
+
+
+def records_checkpoint(*, now_ms: int, levels: Mapping[str, int] = FEATURE_LEVELS) -> bytes:
+    """Return the content of `bootstrap.checkpoint`: metadata.version first, then the other features by name."""
+    parts: list[bytes | memoryview] = []
+    writer = SnapshotWriter(parts.append, epoch=0, last_contained_log_timestamp=0, timestamp_ms=now_ms)
+    for name in sorted(levels, key=lambda name: (name != METADATA_VERSION, name)):
+        writer.append([encode_record(FeatureLevelRecord(name=name, feature_level=levels[name]), 0)])
+    writer.freeze()
+    return b"".join(parts)
