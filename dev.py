@@ -37,7 +37,7 @@ PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
     "bench": (CORE, ("kraftlib", "bench"), "measure commits per second beside the machine's own limits"),
     "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
-    "schemas": (FULL, ("python", "tools/schemas.py"), "compare the declared messages with Kafka's schemas"),
+    "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
 

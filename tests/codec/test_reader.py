@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.codec.reader import Reader
+from kraftlib.codec.reader import MAX_ELEMENTS, Reader
 from kraftlib.errors import RemoteProtocolError
 
 FIXED = [
@@ -92,3 +92,23 @@ def test_a_view_of_other_items_is_read_as_bytes() -> None:
 def test_a_reader_outside_of_its_data_is_a_mistake_of_ours(position: int, end: int | None) -> None:
     with pytest.raises(ValueError, match="do not lie within"):
         Reader(b"abc", position, end)
+
+
+def test_a_string_is_utf_8() -> None:
+    reader = Reader(memoryview("näher".encode() + b"\xff"))
+    assert reader.string(6) == "näher"
+    with pytest.raises(RemoteProtocolError, match="string at byte 6 is no UTF-8"):
+        reader.string(1)
+    with pytest.raises(RemoteProtocolError, match="needs 2 bytes, but 1 are left"):
+        reader.string(2)
+    assert reader.position == 6
+
+
+def test_a_count_is_checked_against_what_is_left_and_what_was_read_before() -> None:
+    reader = Reader(bytes(300_000))
+    reader.expect_elements(100, 3_000)
+    with pytest.raises(RemoteProtocolError, match="claims 101 elements of at least 3000 bytes, but 300000 are left"):
+        reader.expect_elements(101, 3_000)
+    reader.expect_elements(MAX_ELEMENTS - 100, 1)
+    with pytest.raises(RemoteProtocolError, match=f"more than {MAX_ELEMENTS} elements"):
+        reader.expect_elements(1, 1)
