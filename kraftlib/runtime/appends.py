@@ -36,6 +36,8 @@ class Appends:
         self.waiters = waiters
         self.written_end: Offset = 0
         """One past the last record given to the core in this leadership: what lies beyond was never appended."""
+        self.pending = False
+        """Whether `drain` may have something to give, now or when it is due."""
         self._accumulator: BatchAccumulator | None = None
         self._epoch: Epoch = -1
         self._core = core
@@ -59,7 +61,9 @@ class Appends:
         current = self._epoch
         offset = accumulator.append_one(value, epoch=current, now_ms=self._linger_clock())
         self.waiters.add(level, (offset, offset, current, promise))
-        self._wake()
+        if not self.pending:
+            self.pending = True
+            self._wake()
 
     def append(self, values: Sequence[bytes], *, epoch: Epoch | None, level: int, promise: Promise) -> None:
         """Append `values` atomically; settle `promise` when they have come to `level`.
@@ -70,7 +74,9 @@ class Appends:
         accumulator = self._leading(epoch, level)
         last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._linger_clock())
         self.waiters.add(level, (last_offset, last_offset + 1 - len(values), self._epoch, promise))
-        self._wake()
+        if not self.pending:
+            self.pending = True
+            self._wake()
 
     def prepare(self, values: Sequence[bytes], *, epoch: Epoch) -> Offset:
         """Promise offsets to `values` and hold them back until `schedule_prepared`; return the last one."""
@@ -80,6 +86,7 @@ class Appends:
         """Let what was prepared be written. Does nothing if the leadership is over: then it never is."""
         if self._accumulator is not None:
             self._accumulator.schedule_prepared_append()
+            self.pending = True
             self._wake()
 
     # --- the executor ------------------------------------------------------------------------------------------------
@@ -121,10 +128,7 @@ class Appends:
         """Put control records behind what was appended, as a batch of their own."""
         if self._accumulator is not None:
             self._accumulator.append_control(records, epoch=self._epoch, now_ms=self._clock())
-
-    def due(self, now_ms: int) -> bool:
-        """Whether `drain` has something to give."""
-        return self._accumulator is not None and self._accumulator.ready(now_ms)
+            self.pending = True
 
     def next_deadline_ms(self) -> int | None:
         """When a linger ends; None, if none is running."""
@@ -134,9 +138,12 @@ class Appends:
 
     def drain(self, now_ms: int) -> tuple[Batch, ...]:
         """Return the batches that are due; whoever takes them must write them."""
-        if self._accumulator is None:
+        accumulator = self._accumulator
+        if accumulator is None:
+            self.pending = False
             return ()
-        batches = tuple(self._accumulator.drain(now_ms, timestamp_ms=self._wall_clock()))
+        batches = tuple(accumulator.drain(now_ms, timestamp_ms=self._wall_clock()))
+        self.pending = accumulator.undrained_count > 0
         if batches:
             self.written_end = batches[-1].last_offset + 1
             self._metrics.drained(batches)
@@ -179,6 +186,7 @@ class Appends:
         if self._accumulator is not None:
             self._accumulator.close()
         self._accumulator, self._epoch = None, -1
+        self.pending = False
 
     def _leading(self, epoch: Epoch | None, level: int = COMMITTED) -> BatchAccumulator:
         """Return the accumulator of the current leadership, or say why an append for `epoch` cannot be taken."""

@@ -40,6 +40,11 @@ from kraftlib.types import LeaderAndEpoch, Offset
 
 logger = logging.getLogger("kraftlib.runtime.executor")
 
+ASK_EVERY_MS: Final = 4
+"""How often a busy replica looks at its deadlines: none of them is so near that this would matter."""
+
+NEVER_MS: Final = -1_000_000
+
 
 def _nothing(*_: object) -> None:
     pass
@@ -105,6 +110,10 @@ class Executor:
         self._stopped = False
         self._woken = False
         self._timer_ms: int | None = None
+        self._deadline_ms: int | None = None
+        """What the core said when it was asked last, at `_asked_ms`; no news unless `_deadline_known`."""
+        self._deadline_known = False
+        self._asked_ms = NEVER_MS
         self._role: Role | None = None
         self._flushing = False
         self._flush_version = 0
@@ -159,9 +168,11 @@ class Executor:
         self._timer_ms = None
         if self._stopped:
             return
-        deadline_ms = self.core.deadline_ms()
-        if deadline_ms is not None and self._clock() >= deadline_ms:
+        now_ms = self._clock()
+        self._deadline_ms, self._deadline_known = self.core.deadline_ms(), True
+        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
             self._events.append(ev.TimeoutReached())
+            self._asked_ms = NEVER_MS
         self._run()
 
     def stop(self) -> None:
@@ -225,8 +236,7 @@ class Executor:
         if self._running or self._suspended or self._stopped:
             return
         self._running = True
-        began_ns = time.perf_counter_ns()
-        perform, events = self._perform, self._events
+        perform, events, handle, clock = self._perform, self._events, self.core.handle, self._clock
         try:
             while True:
                 for action in self._actions:
@@ -234,8 +244,9 @@ class Executor:
                     if self._suspended:
                         return
                 if events:
-                    self._actions = iter(self.core.handle(events.popleft(), self._clock()))
-                elif not self._drain():
+                    self._deadline_known = False
+                    self._actions = iter(handle(events.popleft(), clock()))
+                elif not self.appends.pending or not self._drain():
                     break
             self._settle_down()
         except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
@@ -245,33 +256,42 @@ class Executor:
             raise
         finally:
             self._running = False
-            self._metrics.busy.record(time.perf_counter_ns() - began_ns)
 
     def _drain(self) -> bool:
         """Hand to the core what was appended, if it can make use of it now; return whether there is more to do."""
-        if not self.appends.leads or not self.core.wants_records:
+        if not self.core.wants_records:
             return False
         now_ms = self._clock()
-        if not self.appends.due(now_ms):
-            return False
-        deadline_ms = self.core.deadline_ms()
-        if deadline_ms is not None and now_ms >= deadline_ms:
+        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
             # After a pause of the process: is this still the leader? That comes before any new promise.
             self._events.append(ev.TimeoutReached())
+            self._deadline_ms = None
             return True
         batches = self.appends.drain(now_ms)
+        if not batches:
+            return False
+        self._deadline_known = False
         self._actions = iter(self.core.handle(ev.RecordsSubmitted(batches, self.appends.epoch), now_ms))
         return True
 
     def _settle_down(self) -> None:
-        """See that the timer comes no later than it is needed; one that comes too early finds nothing to do."""
-        deadline_ms = self.core.deadline_ms()
+        """See that the timer comes no later than it is needed; one that comes too early finds nothing to do.
+
+        Asking the core costs more than most events do, so a busy replica asks once every few milliseconds.
+        """
+        wake_ms = self._deadline_ms
+        if not self._deadline_known:
+            now_ms = self._clock()
+            wake_ms = self._asked_ms + ASK_EVERY_MS
+            if now_ms >= wake_ms:
+                self._asked_ms, self._deadline_known = now_ms, True
+                wake_ms = self._deadline_ms = self.core.deadline_ms()
         linger_ms = self.appends.next_deadline_ms()
-        if linger_ms is not None and (deadline_ms is None or linger_ms < deadline_ms) and self.core.wants_records:
-            deadline_ms = linger_ms
-        if deadline_ms is not None and (self._timer_ms is None or deadline_ms < self._timer_ms):
-            self._timer_ms = deadline_ms
-            self._set_timer(deadline_ms)
+        if linger_ms is not None and (wake_ms is None or linger_ms < wake_ms) and self.core.wants_records:
+            wake_ms = linger_ms
+        if wake_ms is not None and (self._timer_ms is None or wake_ms < self._timer_ms):
+            self._timer_ms = wake_ms
+            self._set_timer(wake_ms)
         role = self.core.role
         if role is not self._role:
             self._role = role

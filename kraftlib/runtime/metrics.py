@@ -85,8 +85,8 @@ class RaftMetrics:
         self.flush_latency = Sampled(clock_ns)
         self.fetched = Sampled(clock_ns)
         self.appended = Sampled(clock_ns)
-        self.busy = Sampled(clock_ns)
-        """Ns that the executor was at work."""
+        self._idle_since: tuple[int, int] | None = None
+        """Wall time and CPU time of the engine's thread when it was asked how idle it is."""
         self._election_began_ns: int | None = None
         self._uncommitted: deque[tuple[Offset, int, int, int]] = deque()
         """Last offset, bytes, records and time of the drain of each batch that is not committed yet."""
@@ -125,6 +125,14 @@ class RaftMetrics:
             self.election_latency.record((now - self._election_began_ns) / 1e6)
             self._election_began_ns = None
 
+    def _idle_ratio(self) -> float:
+        """Return the share of time that the calling thread was not at work since this was last asked, or NaN."""
+        now = (self._clock_ns(), time.thread_time_ns())
+        since, self._idle_since = self._idle_since, now
+        if since is None or now[0] == since[0]:
+            return math.nan
+        return min(1.0, max(0.0, 1.0 - (now[1] - since[1]) / (now[0] - since[0])))
+
     def to_dict(self) -> dict[str, float]:
         """Return the measured part under Kafka's names; the last three are ours."""
         return {
@@ -134,7 +142,7 @@ class RaftMetrics:
             "election-latency-max": self.election_latency.maximum,
             "fetch-records-rate": self.fetched.rate,
             "append-records-rate": self.appended.rate,
-            "poll-idle-ratio-avg": max(0.0, 1.0 - self.busy.rate / 1e9),
+            "poll-idle-ratio-avg": self._idle_ratio(),
             "batch-commit-latency-avg": self.batch_commit_latency.average,
             "batch-commit-latency-max": self.batch_commit_latency.maximum,
             "flush-latency-avg": self.flush_latency.average,

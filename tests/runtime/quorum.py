@@ -98,5 +98,5 @@ async def quorum(**settings: Any) -> AsyncIterator[Quorum]:
 async def until(condition: Callable[[], object]) -> None:
     """Wait until `condition` holds."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for is in another thread
             await asyncio.sleep(0.002)

@@ -17,6 +17,7 @@ from kraftlib.errors import (
 )
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.runtime.disk import InlineDisk
+from kraftlib.runtime.executor import ASK_EVERY_MS
 from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, OffsetAndEpoch
 from tests.runtime.fakes import Rig
@@ -190,8 +191,9 @@ def test_nothing_is_drained_while_the_disk_is_waited_for(rig: Rig) -> None:
 
 
 def test_after_a_pause_the_timers_come_before_new_records(rig: Rig) -> None:
-    rig.lead()
     rig.core.deadline = 2_000
+    rig.now_ms += ASK_EVERY_MS
+    rig.lead()
     append(rig, b"value")
     rig.now_ms = 5_000
     rig.core.on(ev.TimeoutReached, act.RefuseAppends(3))
@@ -206,7 +208,6 @@ def test_a_linger_is_waited_for() -> None:
     rig.lead()
     append(rig, b"value")
     rig.turn()
-    assert rig.timers == [1_025]
     rig.now_ms = 1_025
     rig.executor.timer_fired()
 
@@ -252,9 +253,8 @@ def test_lost_leadership_is_told_to_every_waiter(rig: Rig) -> None:
 
 
 def test_the_timer_is_asked_for_only_when_it_must_come_sooner(rig: Rig) -> None:
-    rig.core.deadline = 2_000
-    rig.executor.submit(ev.TimeoutReached())
-    for deadline in (2_500, 3_000, 1_900):
+    for deadline in (2_000, 2_500, 3_000, 1_900):
+        rig.now_ms += ASK_EVERY_MS
         rig.core.deadline = deadline
         rig.executor.submit(ev.TimeoutReached())
 
@@ -262,17 +262,33 @@ def test_the_timer_is_asked_for_only_when_it_must_come_sooner(rig: Rig) -> None:
 
 
 def test_a_timer_that_comes_too_early_is_asked_for_again(rig: Rig) -> None:
+    rig.now_ms += ASK_EVERY_MS
     rig.core.deadline = 2_000
     rig.executor.submit(ev.TimeoutReached())
     rig.core.deadline = 3_000
     rig.now_ms = 2_000
     rig.executor.timer_fired()
     assert rig.core.events == [ev.TimeoutReached()]
+    assert rig.timers == [2_000, 3_000]
     rig.now_ms = 3_000
     rig.executor.timer_fired()
 
-    assert rig.timers[:2] == [2_000, 3_000]
     assert rig.core.events == [ev.TimeoutReached()] * 2
+
+
+def test_a_busy_replica_asks_for_its_deadline_once_every_few_milliseconds_and_never_forgets_to(rig: Rig) -> None:
+    asked: list[int] = []
+    rig.core.deadline_ms = lambda: asked.append(rig.now_ms) or 9_000  # type: ignore[assignment,func-returns-value]
+    for _ in range(10):
+        for _ in range(20):
+            rig.executor.submit(ev.TimeoutReached())
+        rig.now_ms += 1
+    assert len(asked) <= 1 + 10 / ASK_EVERY_MS
+    assert rig.timers, "what happened since it was asked last will be looked at"
+    while rig.timers and rig.timers[-1] < 9_000:
+        rig.now_ms = rig.timers[-1]
+        rig.executor.timer_fired()
+    assert rig.timers[-1] == 9_000
 
 
 # The rest of the actions ----------------------------------------------------------------------------------------------
