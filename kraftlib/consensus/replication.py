@@ -36,12 +36,12 @@ from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.quorum import majority_offset
-from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress
+from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Resigned
 from kraftlib.consensus.snapshotting import begin_download
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import KraftError, ensure
-from kraftlib.records.batch import Batch, read_batch
+from kraftlib.records.batch import Batch, check_kraft_header, read_batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
@@ -413,6 +413,7 @@ def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tupl
     while position < end:
         try:
             batch = read_batch(records, position)
+            check_kraft_header(batch)
             if batch.is_control:
                 _check_control(batch)
         except KraftError as error:
@@ -446,6 +447,10 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
     Beyond Kafka, which waits for the fetch timeout. A live leader is safe: its other followers refuse the pre-vote.
     """
     role = state.role_state
+    if isinstance(role, Resigned) and event.destination in state.voters.ids:
+        # It knew that we leave, and may have gone too, or have forgotten it. Asking again tells.
+        role.unacknowledged.add(event.destination)
+        return []
     if not isinstance(role, Follower) or event.destination != role.leader_id:
         return []
     if not event.refused:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kraftlib.consensus.actions import ShutdownComplete
-from kraftlib.consensus.events import Failure, RequestFailed, ResignRequested, ShutdownRequested, TimeoutReached
+from kraftlib.consensus.events import (
+    ConnectionLost,
+    Failure,
+    RequestFailed,
+    ResignRequested,
+    ResponseReceived,
+    ShutdownRequested,
+    TimeoutReached,
+)
 from kraftlib.consensus.roles import Role
-from kraftlib.types import ElectionState
-from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.types import METADATA_TOPIC, ElectionState
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     begin_request,
     flush,
     follower,
     leader,
+    outstanding_to,
     partition_of,
     replica,
     requests,
@@ -144,6 +155,37 @@ def test_a_replica_sleeps_until_it_has_something_to_do(core: object) -> None:
 
     assert core.handle(TimeoutReached(), now_ms) == []  # type: ignore[attr-defined]
     assert core.deadline_ms() > now_ms  # type: ignore[attr-defined]
+
+
+def test_a_leader_does_not_wait_for_voters_that_left_after_they_heard_it_leaves() -> None:
+    """All three stopped at once: both followers acknowledge the end of the epoch, then they are gone as well."""
+    core = leader(1)
+    core.handle(ShutdownRequested(5_000), core.state.now_ms)
+    for voter_id in (2, 3):
+        outstanding = outstanding_to(core, voter_id)
+        response = EndQuorumEpochResponse(topics=(end_of_epoch(leader_id=1, epoch=core.epoch),))
+        core.handle(ResponseReceived(outstanding.correlation_id, response), core.state.now_ms)
+    assert not core.state.connections._outstanding
+
+    for voter_id in (2, 3):
+        core.handle(ConnectionLost(voter_id, refused=False), core.state.now_ms)
+    actions: list[Any] = []
+    for _ in range(50):
+        if ShutdownComplete() in actions:
+            break
+        asked = list(core.state.connections._outstanding)
+        now_ms = core.state.now_ms if asked else core.deadline_ms()
+        assert now_ms is not None
+        event = RequestFailed(asked[0], Failure.DISCONNECTED) if asked else TimeoutReached()
+        actions = core.handle(event, now_ms)
+
+    assert ShutdownComplete() in actions
+    assert core.state.now_ms < 3_000
+
+
+def end_of_epoch(*, leader_id: int, epoch: int) -> EndQuorumEpochResponse.TopicData:
+    partition = EndQuorumEpochResponse.PartitionData(leader_id=leader_id, leader_epoch=epoch)
+    return EndQuorumEpochResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
 
 
 def test_the_last_voter_to_leave_does_not_wait_for_those_that_are_gone() -> None:
