@@ -25,6 +25,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.checksum import crc32c
 from kraftlib.types import METADATA_TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -52,6 +53,14 @@ def batch(offset: int, epoch: int, count: int = 1) -> Batch:
 def data(*batches: Batch) -> bytes:
     """Their bytes, back to back."""
     return b"".join(bytes(one.data) for one in batches)
+
+
+def transactional(one: Batch) -> bytes:
+    """The batch with an attribute that KRaft never sets, and a checksum that fits."""
+    changed = bytearray(one.data)
+    changed[22] |= 0x10
+    changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
 
 
 def submit(core: Replica, count: int = 1) -> list[object]:
@@ -347,8 +356,19 @@ def test_a_flush_of_part_of_the_log_is_not_enough() -> None:
         (data(batch(1, 1))[:-1] + b"?", 0),
         (b"GET / HTTP/1.1\r\n\r\n" * 8, 0),
         (data(batch(1, 1)) + b"\0" * 12, 1),
+        (transactional(batch(1, 1)), 0),
     ],
-    ids=["gap", "repeated", "falling epoch", "epoch above ours", "cut short", "damaged", "garbage", "junk behind"],
+    ids=[
+        "gap",
+        "repeated",
+        "falling epoch",
+        "epoch above ours",
+        "cut short",
+        "damaged",
+        "garbage",
+        "junk behind",
+        "transactional",
+    ],
 )
 def test_only_what_continues_our_log_is_appended(records: bytes, taken: int) -> None:
     """And all behind what does not is dropped, without a word to the peer (reliability L10)."""
