@@ -166,16 +166,19 @@ def decode_request(frame: Buffer) -> tuple[int, int, str, FetchRequest] | None:
     return version, correlation_id, client_id, message
 
 
-def learn_request(frame: Buffer) -> None:
-    """Take a frame that the general codec has just made or read, to make and to read others like it."""
+def learn_request(frame: Buffer, message: FetchRequest) -> None:
+    """Take a frame of `message` that the general codec has just made or read, to make and to read others like it."""
     _, version, _, size = _HEAD.unpack_from(frame)
     body = _HEAD.size + size + 1
     if version not in VERSIONS or size < 0 or frame[body - 1] != 0:
         return
-    request = declared.read(FetchRequest, Reader(frame, body), version)
     client_id = str(frame[_HEAD.size : body - 1], "utf-8")
-    key = _request_key(request, version, client_id)
-    if key is None or declared.write(request, version) != frame[body:]:
+    key = _request_key(message, version, client_id)
+    if key is None:
+        return
+    # Read again, because a message of ours may hold what does not go over the wire.
+    request = declared.read(FetchRequest, Reader(frame, body), version)
+    if declared.write(request, version) != frame[body:]:
         return
     template = FetchRequestTemplate(
         example=bytes(frame),
@@ -328,13 +331,12 @@ def decode_response(frame: Buffer, version: int) -> tuple[int, FetchResponse] | 
     return _CORRELATION_ID.unpack_from(frame)[0], message
 
 
-def learn_response(frame: Buffer, version: int) -> None:
-    """Take a frame that the general codec has just made or read, to make and to read others like it."""
+def learn_response(frame: Buffer, message: FetchResponse, version: int) -> None:
+    """Take a frame of `message` that the general codec has just made or read, to make and to read others like it."""
     if version not in VERSIONS or len(frame) <= _RECORDS_AT or frame[_RESPONSE_BODY_AT - 1] != 0:
         return
-    whole = declared.read(FetchResponse, Reader(frame, _RESPONSE_BODY_AT), version)
-    key = _response_key(whole, version)
-    if key is None or whole.responses[0].partitions[0].records is None:
+    key = _response_key(message, version)
+    if key is None or message.responses[0].partitions[0].records is None:
         return
     reader = Reader(frame, _RECORDS_AT)
     reader.skip(reader.uvarint() - 1)

@@ -87,7 +87,7 @@ def encode_request(message: Message, *, version: int, correlation_id: int, clien
     declared.write_into(out, message, version)
     frame = bytes(out)
     if type(message) is FetchRequest:
-        fetch_template.learn_request(frame)
+        fetch_template.learn_request(frame, message)
     return frame
 
 
@@ -95,9 +95,11 @@ def encode_request(message: Message, *, version: int, correlation_id: int, clien
 def _encode_client_id(client_id: str | None) -> bytes:
     if client_id is None:
         return b"\xff\xff"
-    data = client_id.encode()
     try:
+        data = client_id.encode()
         return _CLIENT_ID_SIZE.pack(len(data)) + data
+    except UnicodeEncodeError:
+        raise LocalProtocolError(f"client id {client_id!r} has no UTF-8") from None
     except struct.error:
         raise LocalProtocolError(f"client id of {len(data)} bytes is too long") from None
 
@@ -143,8 +145,8 @@ def decode_request(frame: Buffer) -> Request:
     if api_version in known.request.flexible_versions:
         _skip_tags(reader, frame, RequestHeader, 2)
     message = declared.read(known.request, reader, api_version)
-    if known.request is FetchRequest:
-        fetch_template.learn_request(frame)
+    if isinstance(message, FetchRequest):
+        fetch_template.learn_request(frame, message)
     return Request(
         api_key=api_key,
         api_version=api_version,
@@ -176,7 +178,7 @@ def encode_response(message: Message, *, version: int, correlation_id: int) -> b
     declared.write_into(out, message, version)
     frame = bytes(out)
     if type(message) is FetchResponse:
-        fetch_template.learn_response(frame, version)
+        fetch_template.learn_response(frame, message, version)
     return frame
 
 
@@ -211,8 +213,8 @@ def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, 
     if _has_tags(api_key, version in known.response.flexible_versions):
         _skip_tags(reader, frame, ResponseHeader, 1)
     message = declared.read(known.response, reader, version)
-    if api_key == ApiKey.FETCH:
-        fetch_template.learn_response(frame, version)
+    if isinstance(message, FetchResponse):
+        fetch_template.learn_response(frame, message, version)
     return correlation_id, message
 
 

@@ -123,6 +123,8 @@ def test_a_client_id_may_be_missing_and_is_never_compact() -> None:
     assert frames.decode_request(frame).client_id is None
     with pytest.raises(LocalProtocolError, match="40000 bytes is too long"):
         frames.encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="x" * 40_000)
+    with pytest.raises(LocalProtocolError, match="has no UTF-8"):
+        frames.encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="\udc00")
     with pytest.raises(RemoteProtocolError, match="-2 bytes"):
         frames.decode_request(bytes.fromhex("0012 0000 00000001 fffe"))
 
