@@ -32,14 +32,24 @@ if TYPE_CHECKING:
         StorageError,
     )
     from kraftlib.records.accumulator import BatchAccumulator
+    from kraftlib.records.batch import Batch, read_batch
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
-    from kraftlib.runtime.listener import Listener, StateMachine
-    from kraftlib.runtime.transport import Transport
+    from kraftlib.runtime.client import RaftClient
+    from kraftlib.runtime.listener import BatchReader, CommittedBatch, CommittedRecord, Listener, StateMachine
+    from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+    from kraftlib.runtime.status import ReplicaStatus, Status
+    from kraftlib.runtime.tcp import TcpTransport
+    from kraftlib.runtime.transport import Destination, Frame, FrameReceiver, Peer, Reply, Transport
+    from kraftlib.runtime.waiters import Appended
+    from kraftlib.storage.bootstrap import InitialController
+    from kraftlib.storage.directory import format_directory
     from kraftlib.storage.election_file import FileQuorumStateStore
-    from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+    from kraftlib.storage.epoch_file import EpochTable
+    from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog, SnapshotSink, SnapshotSource
+    from kraftlib.storage.log import FileReplicatedLog
     from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
-    from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
+    from kraftlib.types import ElectionState, Endpoint, EpochStart, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 
 __version__ = "0.1.0.dev0"
 
@@ -65,55 +75,90 @@ _HOMES = {
         "StorageError",
     ],
     "kraftlib.records.accumulator": ["BatchAccumulator"],
+    "kraftlib.records.batch": ["Batch", "read_batch"],
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
-    "kraftlib.runtime.listener": ["Listener", "StateMachine"],
-    "kraftlib.runtime.transport": ["Transport"],
+    "kraftlib.runtime.client": ["RaftClient"],
+    "kraftlib.runtime.listener": ["BatchReader", "CommittedBatch", "CommittedRecord", "Listener", "StateMachine"],
+    "kraftlib.runtime.memory_transport": ["MemoryHub", "MemoryTransport"],
+    "kraftlib.runtime.status": ["ReplicaStatus", "Status"],
+    "kraftlib.runtime.tcp": ["TcpTransport"],
+    "kraftlib.runtime.transport": ["Destination", "Frame", "FrameReceiver", "Peer", "Reply", "Transport"],
+    "kraftlib.runtime.waiters": ["Appended"],
+    "kraftlib.storage.bootstrap": ["InitialController"],
+    "kraftlib.storage.directory": ["format_directory"],
     "kraftlib.storage.election_file": ["FileQuorumStateStore"],
-    "kraftlib.storage.interface": ["QuorumStateStore", "ReplicatedLog"],
+    "kraftlib.storage.epoch_file": ["EpochTable"],
+    "kraftlib.storage.interface": ["QuorumStateStore", "ReplicatedLog", "SnapshotSink", "SnapshotSource"],
+    "kraftlib.storage.log": ["FileReplicatedLog"],
     "kraftlib.storage.memory": ["MemoryQuorumStateStore", "MemoryReplicatedLog"],
-    "kraftlib.types": ["Endpoint", "LeaderAndEpoch", "OffsetAndEpoch", "ReplicaKey"],
+    "kraftlib.types": ["ElectionState", "Endpoint", "EpochStart", "LeaderAndEpoch", "OffsetAndEpoch", "ReplicaKey"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Appended",
     "BacklogFullError",
+    "Batch",
     "BatchAccumulator",
+    "BatchReader",
     "BytesSerde",
     "ClosedError",
+    "CommittedBatch",
+    "CommittedRecord",
     "ConfigError",
     "CorruptBatchError",
+    "Destination",
     "DirectoryInUseError",
+    "ElectionState",
     "ElectionStateLostError",
     "Endpoint",
+    "EpochStart",
+    "EpochTable",
     "FileQuorumStateStore",
+    "FileReplicatedLog",
+    "Frame",
+    "FrameReceiver",
+    "InitialController",
     "InvariantError",
     "JsonSerde",
     "KraftError",
     "LeaderAndEpoch",
     "Listener",
     "LocalProtocolError",
+    "MemoryHub",
     "MemoryQuorumStateStore",
     "MemoryReplicatedLog",
+    "MemoryTransport",
     "NotFormattedError",
     "NotLeaderError",
     "OffsetAndEpoch",
     "OutcomeUnknownError",
+    "Peer",
     "ProtocolError",
     "QuorumStateStore",
+    "RaftClient",
     "RaftConfig",
     "RecordSerde",
     "RecordTooLargeError",
     "RemoteProtocolError",
     "ReplicaFailedError",
     "ReplicaKey",
+    "ReplicaStatus",
     "ReplicatedLog",
+    "Reply",
     "SnapshotReader",
+    "SnapshotSink",
+    "SnapshotSource",
     "SnapshotWriter",
     "StateMachine",
+    "Status",
     "StorageError",
+    "TcpTransport",
     "TextSerde",
     "Transport",
+    "format_directory",
+    "read_batch",
     "__version__",
 ]
 
