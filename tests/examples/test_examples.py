@@ -1,0 +1,59 @@
+"""Every example runs as it stands, ends by itself, and uses nothing but the public names."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kraftlib
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.glob("*.py"))
+
+SAYS = {
+    "custom_log": "all three databases hold [b'one', b'two', b'three', b'four']",
+    "custom_transport": "three records committed at offsets 1 to 3",
+    "key_value_store": "before it became green:  blue",
+    "leader_election": "still believes in itself and tries: False",
+}
+"""What only a run that went well prints."""
+
+
+def test_every_example_is_expected() -> None:
+    assert {path.stem for path in FILES} == set(SAYS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_example_ends_well_and_quietly(path: Path) -> None:
+    """Also from another directory, and with every warning an error."""
+    command = [sys.executable, "-W", "error", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=path.anchor, timeout=60, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert SAYS[path.stem] in result.stdout
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_example_uses_public_names_only(path: Path) -> None:
+    used = {
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kraftlib")
+        for alias in node.names
+    }
+
+    assert used != set()
+    assert {module for module, _ in used} == {"kraftlib"}
+    assert {name for _, name in used} <= set(kraftlib.__all__)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_example_teaches_and_says_how_to_run_it(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+
+    assert len(text.split()) > 60
+    assert text.endswith(f"python examples/{path.name}")
