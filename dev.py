@@ -41,8 +41,8 @@ PASSED_ON = {
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
 
-TYPED = ("kraftlib", "dev.py", "tools", "examples")
-SOURCES = ("kraftlib", "tests", "examples", "docs", "tools")
+TYPED = ("kraftlib", "dev.py", "examples")
+SOURCES = ("kraftlib", "tests", "examples", "docs")
 BUILT = ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 
 
@@ -194,7 +194,7 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def types(options: argparse.Namespace) -> int:
-    """check the types of kraftlib, dev.py, the tools and the examples with mypy, strictly"""
+    """check the types of kraftlib, dev.py and the examples with mypy, strictly"""
     ensure_environment(FULL)
     targets = [name for name in TYPED if (ROOT / name).is_file() or any((ROOT / name).rglob("*.py"))]
     return call(tool("mypy", *targets))

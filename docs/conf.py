@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from pathlib import Path
@@ -21,9 +20,6 @@ version = release = kraftlib.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
-# A section's index lists its pages by pattern, and a section may still be empty. (The warning has a subtype but no
-# type, so that suppress_warnings does not reach it.)
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda r: getattr(r, "subtype", "") != "empty_glob")
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
