@@ -157,6 +157,13 @@ class RaftConfig:
     epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
     """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka)."""
 
+    auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
+    """An observer of a dynamic quorum adds itself to the voters (KIP-1186), after removing its own lost disk."""
+
+    strict: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
+    """Also refuse raft requests that name no cluster, and those meant for another replica before their epoch is
+    believed (beyond Kafka). What it refuses it refuses by closing the connection."""
+
     shutdown_timeout_ms: int = attrs.field(default=5_000, validator=at_least(0))
     """How long a graceful shutdown waits for a successor."""
 

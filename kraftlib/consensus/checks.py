@@ -20,6 +20,14 @@ from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import maybe_follow
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, Epoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.vote import VoteRequest
+
+STRICT_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+"""What replicas, and nobody else, ask one another."""
 
 # --- receiving requests ----------------------------------------------------------------------------------------------
 
@@ -66,6 +74,25 @@ def voter_key_error(state: ReplicaState, voter_id: ReplicaId, directory_id: Any)
 def refuse_request(event: RequestReceived, error: ErrorCode) -> list[Action]:
     """Answer with a top-level error: no state was changed."""
     return [SendResponse(event.request_id, answers.top_level(event.request, error))]
+
+
+def is_refused_strictly(state: ReplicaState, request: Any) -> bool:
+    """Whether strict mode refuses a raft request before anything of it is believed (reliability M11, E16).
+
+    By closing the connection: some error codes stop a Kafka peer.
+    """
+    if not isinstance(request, STRICT_REQUESTS):
+        return False
+    if request.cluster_id is None:
+        state.refuse("no cluster id", type(request).__name__)
+        return True
+    if isinstance(request, VoteRequest | BeginQuorumEpochRequest):
+        partition = only_partition(request.topics)
+        meant = None if partition is None else partition.voter_directory_id
+        if meant is not None and voter_key_error(state, request.voter_id, meant) is not ErrorCode.NONE:
+            state.refuse("meant for another replica", f"{type(request).__name__} to {request.voter_id}")
+            return True
+    return False
 
 
 def epoch_jumps(state: ReplicaState, epoch: Epoch, source: str) -> bool:

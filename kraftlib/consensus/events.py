@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from kraftlib.records.batch import Batch
-from kraftlib.types import Epoch, Offset, OffsetAndEpoch
+from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId
 
 Message = Any
 """A declared message of `kraftlib.wire.messages`; handlers are chosen by its class."""
@@ -129,6 +129,15 @@ class ResignRequested:
 
 
 @attrs.frozen
+class TransferRequested:
+    """The application wants a voter to lead instead of this replica, within `timeout_ms` or not at all."""
+
+    epoch: Epoch
+    target_id: ReplicaId
+    timeout_ms: int
+
+
+@attrs.frozen
 class ShutdownRequested:
     """The host wants a graceful end: hand over, if leading."""
 
@@ -149,5 +158,6 @@ Event = (
     | SnapshotInstalled
     | SnapshotRefused
     | ResignRequested
+    | TransferRequested
     | ShutdownRequested
 )

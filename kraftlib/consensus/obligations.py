@@ -12,9 +12,10 @@ from typing import Any, Final
 from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
-from kraftlib.consensus.reconfiguration import advance_change, maybe_update_voter, update_deadline_ms
+from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
+from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import expire_parked, fetch_from_leader, find_leader
-from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Unattached
 from kraftlib.consensus.snapshotting import fetch_chunk
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
@@ -33,6 +34,7 @@ def poll(state: ReplicaState) -> list[Action]:
     for late in state.connections.expire(state.now_ms):
         # Its late answer is ignored; meanwhile a bootstrap server may know a better leader.
         back_off(state, late)
+    _watch_disk(state)
     actions: list[Action] = []
     for _ in range(TURNS_MAX):
         role = state.role_state
@@ -40,6 +42,13 @@ def poll(state: ReplicaState) -> list[Action]:
         if state.role_state is role:
             return actions + _maybe_complete_shutdown(state)
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
+
+
+def _watch_disk(state: ReplicaState) -> None:
+    if state.log.flushed_offset == state.log.end_offset:
+        state.flush_waiting_since_ms = None
+    elif state.flush_waiting_since_ms is None:
+        state.flush_waiting_since_ms = state.now_ms
 
 
 def deadline_ms(state: ReplicaState) -> int | None:
@@ -59,13 +68,17 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms]
         if len(state.voters) > 1 or not state.is_voter:
             times.append(role.check_quorum_deadline_ms)
+        if role.transfer is not None:
+            times.append(role.transfer.deadline_ms)
+        if state.flush_waiting_since_ms is not None and len(state.voters) > 1:
+            times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
     if state.shutting_down:
         # It stands no more, and asks nobody: only the end of the shutdown has a time.
         return []
     if isinstance(role, Follower):
         if not state.is_voter:
-            return []
+            return [join_deadline_ms(state, role)]
         return [role.fetch_deadline_ms, update_deadline_ms(state, role)]
     return [role.election_deadline_ms]
 
@@ -107,9 +120,9 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     if state.is_voter and state.now_ms >= role.fetch_deadline_ms:
         return become_prospective(state, "the leader is dead" if role.lost_connection else "fetch timeout")
-    update = maybe_update_voter(state, role)
-    if update:
-        return update
+    membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
+    if membership:
+        return membership
     if role.download is not None:
         return fetch_chunk(state, role, role.download)
     return fetch_from_leader(state, role)
@@ -120,6 +133,8 @@ def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
     reason = _reason_to_resign(state, role)
     if reason is not None:
         return become_resigned(state, reason, preferred_successors(role))
+    if _may_hand_over(state, role):
+        return become_resigned(state, "handing leadership over", preferred_successors(role))
     actions = advance_change(state, role)
     if state.now_ms >= role.begin_epoch_due_ms:
         actions += begin_quorum_epoch(state, role)
@@ -131,14 +146,35 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
         return "shutting down"
     if role.resign_requested:
         return "asked to resign"
+    waiting_ms = state.now_ms - (state.now_ms if state.flush_waiting_since_ms is None else state.flush_waiting_since_ms)
+    if waiting_ms >= state.config.fetch_timeout_ms and len(state.voters) > 1:
+        # Its followers still hear from it, so nobody else would notice: it commits nothing of its own any more.
+        return f"the disk has made nothing durable for {waiting_ms} ms"
     if state.now_ms >= role.check_quorum_deadline_ms and (len(state.voters) > 1 or not state.is_voter):
         return "no majority fetches"
     return None
 
 
+def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
+    """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
+    transfer = role.transfer
+    if transfer is None:
+        return False
+    target = role.progress.get(transfer.target_id)
+    if target is None or state.now_ms >= transfer.deadline_ms:
+        role.transfer = None
+        return False
+    return target.end_offset == state.log.end_offset
+
+
 def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:
-    """The remote voters, the most caught-up first."""
-    ranked = sorted(role.progress.values(), key=lambda progress: (-progress.end_offset, progress.key.id))
+    """The remote voters: who is to lead first, then the most caught-up ones."""
+    wanted = role.transfer.target_id if role.transfer is not None else None
+
+    def rank(progress: Progress) -> tuple[bool, int, int]:
+        return progress.key.id != wanted, -progress.end_offset, progress.key.id
+
+    ranked = sorted(role.progress.values(), key=rank)
     return tuple(progress.key for progress in ranked)
 
 

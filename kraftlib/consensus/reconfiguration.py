@@ -11,10 +11,8 @@ from typing import Any
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import Action, SendResponse, SubmitControl
 from kraftlib.consensus.checks import (
-    Answer,
     back_off,
     cluster_error,
-    common_part,
     endpoint_of,
     leader_only_error,
     send,
@@ -22,9 +20,8 @@ from kraftlib.consensus.checks import (
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.roles import Endpoints, Follower, Leader, VoterChange
-from kraftlib.consensus.state import ReplicaState, listener_endpoints
-from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
+from kraftlib.consensus.roles import Endpoints, Leader, VoterChange
+from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.types import ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -35,7 +32,6 @@ from kraftlib.wire.messages.raft_voters import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
     UpdateRaftVoterRequest,
-    UpdateRaftVoterResponse,
 )
 
 RECENTLY_FETCHED_MS = 3_600_000
@@ -259,70 +255,3 @@ def _update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tuple[Error
         return ErrorCode.NONE, []
     wanted: VoterSet = state.voters.with_voter(voter)
     return ErrorCode.NONE, [] if wanted == state.voters else [SubmitControl((wanted.to_record(),))]
-
-
-# --- the voter's side: Update ----------------------------------------------------------------------------------------
-
-
-def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
-    """Tell the leader where we are reached and what we support, if the voter set does not say so."""
-    if not state.is_voter or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
-        return []
-    place = endpoint_of(state, role.leader_endpoints)
-    if place is None or not state.connections.is_ready(role.leader_id, state.now_ms):
-        return []
-    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
-    if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:
-        return []
-    request = UpdateRaftVoterRequest(
-        cluster_id=state.cluster_id,
-        current_leader_epoch=state.epoch,
-        voter_id=state.key.id,
-        voter_directory_id=state.key.directory_id,
-        listeners=tuple(
-            UpdateRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
-            for name, own in state.endpoints.items()
-        ),
-        kraft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
-            min_supported_version=0, max_supported_version=KRAFT_VERSION_MAX
-        ),
-    )
-    return [send(state, role.leader_id, place, request)]
-
-
-def update_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
-    """When `maybe_update_voter` may have something to send; None while an answer must come first."""
-    may_send = state.key.directory_id is not None and state.connections.is_ready(role.leader_id, state.now_ms)
-    return role.update_due_ms if may_send and not role.updated_voter else None
-
-
-def handle_update_response(
-    state: ReplicaState, outstanding: Outstanding, response: UpdateRaftVoterResponse
-) -> list[Action]:
-    """The leader knows of us now, or cannot; either way we have heard from it."""
-    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        return handle_update_unsupported(state)
-    leader = response.current_leader
-    place = Endpoint(leader.host, leader.port) if leader.host and 0 < leader.port < 65536 else None
-    answer = Answer(
-        top_level_error=ErrorCode.NONE,
-        error=response.error_code,
-        epoch=leader.leader_epoch,
-        leader_id=None if leader.leader_id < 0 else leader.leader_id,
-        endpoints=listener_endpoints(place, state.config.listener_name),
-    )
-    concerns_us, actions = common_part(state, outstanding, answer)
-    return [*actions, *(_updated(state) if concerns_us else [])]
-
-
-def handle_update_unsupported(state: ReplicaState) -> list[Action]:
-    """A leader from before 4.1 keeps no such table, and needs none."""
-    return _updated(state)
-
-
-def _updated(state: ReplicaState) -> list[Action]:
-    role = state.role_state
-    if isinstance(role, Follower):
-        role.updated_voter = state.log.kraft_version.latest == 0
-        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
-    return []

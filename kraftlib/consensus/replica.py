@@ -14,9 +14,9 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import election as elections
-from kraftlib.consensus import obligations, reconfiguration, replication, snapshotting
+from kraftlib.consensus import joining, obligations, reconfiguration, replication, snapshotting
 from kraftlib.consensus.actions import Action, SendResponse
-from kraftlib.consensus.checks import back_off
+from kraftlib.consensus.checks import back_off, is_refused_strictly
 from kraftlib.consensus.connections import Connections, Outstanding
 from kraftlib.consensus.describe import handle_describe_quorum
 from kraftlib.consensus.events import (
@@ -36,9 +36,10 @@ from kraftlib.consensus.events import (
     SnapshotInstalled,
     SnapshotRefused,
     TimeoutReached,
+    TransferRequested,
 )
 from kraftlib.consensus.log_view import LogView
-from kraftlib.consensus.roles import Leader, Role, Unattached
+from kraftlib.consensus.roles import Leader, Role, Transfer, Unattached
 from kraftlib.consensus.start import start
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import VoterSet
@@ -264,6 +265,8 @@ def _request_received(state: ReplicaState, event: RequestReceived) -> list[Actio
     if handler is None:
         state.refuse("foreign request", type(event.request).__name__)
         return [SendResponse(event.request_id, None)]
+    if state.config.strict and is_refused_strictly(state, event.request):
+        return [SendResponse(event.request_id, None)]
     return handler(state, event)
 
 
@@ -284,13 +287,14 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
     if isinstance(outstanding.request, ApiVersionsRequest):
         return reconfiguration.handle_probe_failed(state, outstanding)
     if unsupported and isinstance(outstanding.request, UpdateRaftVoterRequest):
-        return reconfiguration.handle_update_unsupported(state)
+        return joining.handle_update_unsupported(state)
     back_off(state, outstanding)
     return []
 
 
 def _flushed(state: ReplicaState, event: Flushed) -> list[Action]:
     state.log.flushed(event.end_offset, event.log_version)
+    state.flush_waiting_since_ms = None
     role = state.role_state
     return replication.update_high_watermark(state, role) if isinstance(role, Leader) else []
 
@@ -303,6 +307,13 @@ def _resign_requested(state: ReplicaState, event: ResignRequested) -> list[Actio
     role = state.role_state
     if isinstance(role, Leader) and event.epoch == state.epoch:
         role.resign_requested = True
+    return []
+
+
+def _transfer_requested(state: ReplicaState, event: TransferRequested) -> list[Action]:
+    role = state.role_state
+    if isinstance(role, Leader) and event.epoch == state.epoch and event.target_id in role.progress:
+        role.transfer = Transfer(target_id=event.target_id, deadline_ms=state.now_ms + event.timeout_ms)
     return []
 
 
@@ -325,6 +336,7 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     SnapshotInstalled: snapshotting.handle_snapshot_installed,
     SnapshotRefused: snapshotting.handle_snapshot_refused,
     ResignRequested: _resign_requested,
+    TransferRequested: _transfer_requested,
     ShutdownRequested: _shutdown_requested,
 }
 
@@ -347,5 +359,7 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[A
     FetchRequest: replication.handle_fetch_response,
     FetchSnapshotRequest: snapshotting.handle_fetch_snapshot_response,
     ApiVersionsRequest: reconfiguration.handle_probe_response,
-    UpdateRaftVoterRequest: reconfiguration.handle_update_response,
+    AddRaftVoterRequest: joining.handle_join_response,
+    RemoveRaftVoterRequest: joining.handle_join_response,
+    UpdateRaftVoterRequest: joining.handle_update_response,
 }

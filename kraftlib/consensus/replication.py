@@ -479,6 +479,6 @@ def wants_records(state: ReplicaState) -> bool:
     While our own flush runs and no voter waits for records, what arrives is better left to form the next batch.
     """
     role = state.role_state
-    if not isinstance(role, Leader):
+    if not isinstance(role, Leader) or role.transfer is not None:
         return False
     return state.log.flushed_offset == state.log.end_offset or any(parked.by_voter for parked in role.parked.values())

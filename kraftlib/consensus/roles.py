@@ -133,6 +133,14 @@ class VoterChange:
 
 
 @attrs.define(kw_only=True)
+class Transfer:
+    """Leadership is to go to this voter, as soon as it has everything."""
+
+    target_id: ReplicaId
+    deadline_ms: int
+
+
+@attrs.define(kw_only=True)
 class Leader:
     """Writes, and counts what the others have.
 
@@ -154,6 +162,8 @@ class Leader:
     check_quorum_deadline_ms: int
     begin_epoch_due_ms: int
     resign_requested: bool = False
+    transfer: Transfer | None = None
+    """Records that are appended meanwhile wait, so that the target can catch up."""
     change: VoterChange | None = None
     reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
     """What the voters of a static quorum say of themselves (UpdateRaftVoter with kraft.version 0); in memory only."""

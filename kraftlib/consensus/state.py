@@ -50,6 +50,8 @@ class ReplicaState:
     """One past the last committed record; None where it is not known, as at the start of an own leadership."""
     committed_offset: Offset = 0
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
+    flush_waiting_since_ms: int | None = None
+    """Since when something that was appended waits for the disk, without any of it becoming durable."""
     shutdown_deadline_ms: int | None = None
     shutdown_complete: bool = False
     now_ms: int = 0

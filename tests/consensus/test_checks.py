@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from kraftlib.consensus.actions import SendResponse
 from kraftlib.consensus.checks import (
     bootstrap_servers,
     cluster_error,
@@ -20,12 +21,16 @@ from kraftlib.types import ZERO_UUID, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchResponse
 from tests.consensus.build import (
+    ask,
+    begin_request,
+    fetch_request,
     fetch_response,
     follower,
     leader,
     outstanding_to,
     replica,
     reply,
+    tell,
     vote_request,
 )
 
@@ -133,3 +138,30 @@ def test_an_answer_that_names_the_leader_ends_the_search() -> None:
     reply(core, asked, fetch_response(epoch=1, leader_id=3, error=6))
 
     assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(3, 1))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        vote_request(epoch=9, last=(9, 1), cluster_id=None),
+        vote_request(epoch=9, last=(9, 1), voter_id=3),
+        begin_request(epoch=9, voter_id=3, leader_id=2),
+        begin_request(epoch=9, leader_id=2, cluster_id=None),
+        fetch_request(epoch=5, offset=1, last_epoch=1, cluster_id=None),
+    ],
+    ids=[
+        "vote without cluster",
+        "vote for another",
+        "begin for another",
+        "begin without cluster",
+        "fetch without cluster",
+    ],
+)
+def test_strict_mode_refuses_before_it_believes_and_closes_the_connection(request_: object) -> None:
+    """Kafka serves a null cluster id, and believes the epoch of a misdirected Vote (reliability E16, M11, I17)."""
+    lenient, strict = follower(1, epoch=5, leader_id=2), follower(1, epoch=5, leader_id=2, strict=True)
+
+    assert ask(lenient, request_, version=2) is not None
+    assert tell(strict, request_, version=2) == [SendResponse(77, None)]
+    assert strict.epoch == 5
+    assert sum(strict.state.refused.values()) == 1

@@ -15,6 +15,7 @@ from kraftlib.consensus.events import (
     ResponseReceived,
     ShutdownRequested,
     TimeoutReached,
+    TransferRequested,
 )
 from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC, ElectionState
@@ -22,6 +23,7 @@ from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQu
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     begin_request,
+    fetch_request,
     flush,
     follower,
     leader,
@@ -78,6 +80,7 @@ def test_a_candidate_asks_in_advance_before_it_stands_again() -> None:
 def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
     """After 1.5 fetch timeouts (reliability E7)."""
     core = leader(1)
+    flush(core)
     deadline = core.state.role_state.check_quorum_deadline_ms  # type: ignore[union-attr]
     core.handle(TimeoutReached(), deadline - 1)
     assert core.role is Role.LEADER
@@ -203,3 +206,51 @@ def test_the_last_voter_to_leave_does_not_wait_for_those_that_are_gone() -> None
 
     assert ShutdownComplete() in actions
     assert core.state.now_ms < 3_000
+
+
+def test_a_leader_whose_disk_hangs_resigns() -> None:
+    """Its followers hear from it and would keep it for ever (reliability S10); any progress gives it more time."""
+    core = leader(1)
+    start = core.state.now_ms
+    for now_ms in (start + 1_000, start + 1_900):
+        for replica_id in (2, 3):
+            request = fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=replica_id)
+            tell(core, request, version=18, now_ms=now_ms, request_id=now_ms + replica_id)
+    assert core.role is Role.LEADER
+    core.handle(TimeoutReached(), start + 2_000)
+    assert core.role is Role.RESIGNED
+
+
+def test_leadership_goes_to_the_voter_that_is_named_once_it_has_everything() -> None:
+    """Nothing is appended meanwhile, so that it can catch up; it is the first successor."""
+    core = leader(1)
+    flush(core)
+    core.handle(TransferRequested(core.epoch, 3, 1_000), core.state.now_ms)
+    assert (core.role, core.wants_records) == (Role.LEADER, False)
+    request = fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=3)
+    actions = tell(core, request, version=18)
+    sent = requests(actions, EndQuorumEpochRequest)
+
+    assert core.role is Role.RESIGNED
+    successors = {tuple(row.candidate_id for row in partition_of(one.request).preferred_candidates) for one in sent}
+    assert successors <= {(3, 2)}
+
+
+def test_a_transfer_that_takes_too_long_is_given_up() -> None:
+    """And records are taken again."""
+    core = leader(1)
+    flush(core)
+    core.handle(TransferRequested(core.epoch, 3, 1_000), core.state.now_ms)
+    assert core.deadline_ms() <= core.state.now_ms + 1_000  # type: ignore[operator]
+    core.handle(TimeoutReached(), core.state.now_ms + 1_000)
+
+    assert (core.role, core.wants_records) == (Role.LEADER, True)
+
+
+@pytest.mark.parametrize(("epoch_shift", "target_id"), [(-1, 3), (1, 3), (0, 1), (0, 9)])
+def test_a_transfer_that_makes_no_sense_is_ignored(epoch_shift: int, target_id: int) -> None:
+    """An epoch that is not ours, ourselves, or no voter: the caller sees that nothing changed."""
+    core = leader(1)
+    core.handle(TransferRequested(core.epoch + epoch_shift, target_id, 1_000), core.state.now_ms)
+
+    assert core.state.role_state.transfer is None  # type: ignore[union-attr]

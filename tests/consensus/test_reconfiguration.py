@@ -22,14 +22,12 @@ from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
-    UpdateRaftVoterResponse,
 )
 from tests.consensus.build import (
     LISTENER,
     ask,
     fetch_request,
     flush,
-    follower,
     leader,
     outstanding_to,
     place,
@@ -238,6 +236,7 @@ def test_a_change_that_takes_too_long_is_answered_and_may_still_commit() -> None
     """REQUEST_TIMED_OUT means: try again; the record stays."""
     core = dynamic_leader()
     append_submitted(core, tell(core, remove_request(3)))
+    flush(core)
     actions = core.handle(TimeoutReached(), core.state.now_ms + 2_000)
 
     assert answers(actions) == [ErrorCode.REQUEST_TIMED_OUT]
@@ -316,21 +315,6 @@ def test_an_impossible_update_is_refused_and_names_the_leader(
 
     assert response.error_code == error
     assert (response.current_leader.leader_id, response.current_leader.port) == (1, 9001)
-
-
-def test_a_follower_of_a_static_quorum_says_once_what_it_is() -> None:
-    """One period after it began to follow; captured from 4.3.1."""
-    core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=1_001))
-    number = outstanding_to(core, 2).correlation_id
-    core.handle(RequestFailed(number, Failure.MALFORMED), 1_990)
-    core.state.role_state.fetch_deadline_ms = 9_000  # type: ignore[union-attr]
-    actions = core.handle(TimeoutReached(), 2_050)
-    sent = requests(actions, UpdateRaftVoterRequest)
-    assert [request.destination for request in sent] == [2]
-    current = UpdateRaftVoterResponse.CurrentLeader(leader_id=2, leader_epoch=5, host="localhost", port=9002)
-    reply(core, 2, UpdateRaftVoterResponse(current_leader=current))
-
-    assert core.state.role_state.updated_voter  # type: ignore[union-attr]
 
 
 def test_a_voter_set_of_one_does_not_lose_its_last() -> None:

@@ -1,0 +1,155 @@
+"""A replica's own membership: it says where it is reached, and may join by itself (KIP-853, KIP-1186).
+
+The other side, the leader's, is in `reconfiguration`.
+"""
+
+from __future__ import annotations
+
+from kraftlib.consensus.actions import Action
+from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, error_name, send
+from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.roles import Follower
+from kraftlib.consensus.state import ReplicaState, listener_endpoints
+from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
+from kraftlib.types import ZERO_UUID, Endpoint
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+
+JOIN_GOES_ON = (
+    ErrorCode.NONE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.DUPLICATE_VOTER,
+    ErrorCode.VOTER_NOT_FOUND,
+)
+"""Answers to an Add or Remove of ourselves after which the next period decides."""
+
+# --- saying where we are ---------------------------------------------------------------------------------------------
+
+
+def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
+    """Tell the leader where we are reached and what we support, if the voter set does not say so."""
+    if not state.is_voter or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
+        return []
+    place = endpoint_of(state, role.leader_endpoints)
+    if place is None or not state.connections.is_ready(role.leader_id, state.now_ms):
+        return []
+    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:
+        return []
+    request = UpdateRaftVoterRequest(
+        cluster_id=state.cluster_id,
+        current_leader_epoch=state.epoch,
+        voter_id=state.key.id,
+        voter_directory_id=state.key.directory_id,
+        listeners=tuple(
+            UpdateRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
+            for name, own in state.endpoints.items()
+        ),
+        kraft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
+            min_supported_version=0, max_supported_version=KRAFT_VERSION_MAX
+        ),
+    )
+    return [send(state, role.leader_id, place, request)]
+
+
+def update_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
+    """When `maybe_update_voter` may have something to send; None while an answer must come first."""
+    may_send = state.key.directory_id is not None and state.connections.is_ready(role.leader_id, state.now_ms)
+    return role.update_due_ms if may_send and not role.updated_voter else None
+
+
+def handle_update_response(
+    state: ReplicaState, outstanding: Outstanding, response: UpdateRaftVoterResponse
+) -> list[Action]:
+    """The leader knows of us now, or cannot; either way we have heard from it."""
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        return handle_update_unsupported(state)
+    leader = response.current_leader
+    place = Endpoint(leader.host, leader.port) if leader.host and 0 < leader.port < 65536 else None
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=response.error_code,
+        epoch=leader.leader_epoch,
+        leader_id=None if leader.leader_id < 0 else leader.leader_id,
+        endpoints=listener_endpoints(place, state.config.listener_name),
+    )
+    concerns_us, actions = common_part(state, outstanding, answer)
+    return [*actions, *(_updated(state) if concerns_us else [])]
+
+
+def handle_update_unsupported(state: ReplicaState) -> list[Action]:
+    """A leader from before 4.1 keeps no such table, and needs none."""
+    return _updated(state)
+
+
+def _updated(state: ReplicaState) -> list[Action]:
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.updated_voter = state.log.kraft_version.latest == 0
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    return []
+
+
+# --- joining ---------------------------------------------------------------------------------------------------------
+
+
+def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
+    """Add ourselves to the voters, if we may and do not vote; our own lost disk goes first (KIP-1186)."""
+    place = endpoint_of(state, role.leader_endpoints)
+    if not _may_join(state) or state.now_ms < role.update_due_ms or place is None:
+        return []
+    if not state.connections.is_ready(role.leader_id, state.now_ms):
+        return []
+    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    known = state.voters.get(state.key.id)
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest
+    if known is not None:
+        request = RemoveRaftVoterRequest(
+            cluster_id=state.cluster_id,
+            voter_id=known.key.id,
+            voter_directory_id=known.key.directory_id or ZERO_UUID,
+        )
+    else:
+        request = AddRaftVoterRequest(
+            cluster_id=state.cluster_id,
+            timeout_ms=state.config.request_timeout_ms,
+            voter_id=state.key.id,
+            voter_directory_id=state.key.directory_id or ZERO_UUID,
+            listeners=tuple(
+                AddRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
+                for name, own in state.endpoints.items()
+            ),
+            # Waiting for the commit would take the one request that its own Fetch needs (reliability M6).
+            ack_when_committed=False,
+        )
+    return [send(state, role.leader_id, place, request)]
+
+
+def _may_join(state: ReplicaState) -> bool:
+    joins = state.config.auto_join and state.key.directory_id is not None
+    return joins and state.log.kraft_version.latest >= 1 and not state.is_voter and not state.shutting_down
+
+
+def join_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
+    """When `maybe_join` may have something to send; None while an answer must come first."""
+    may_send = _may_join(state) and state.connections.is_ready(role.leader_id, state.now_ms)
+    return role.update_due_ms if may_send else None
+
+
+def handle_join_response(
+    state: ReplicaState, outstanding: Outstanding, response: AddRaftVoterResponse | RemoveRaftVoterResponse
+) -> list[Action]:
+    """Done, or to be tried again after a period; what is wrong for good is said once and left alone for longer."""
+    if response.error_code in JOIN_GOES_ON:
+        state.connections.succeeded(outstanding.destination)
+    else:
+        state.refuse("not allowed to join", f"{error_name(response.error_code)}: {response.error_message}")
+        back_off(state, outstanding)
+    return []
