@@ -4,7 +4,10 @@ A frame is a whole Kafka request or response with its header, without the four l
 inside. `TcpTransport` frames them on sockets, `MemoryTransport` hands them over inside a process, and
 `examples/custom_transport.py` shows a user's own.
 
-All calls are made, and all callbacks must be called, on the engine's event loop.
+All calls are made, and all callbacks must be called, on the engine's event loop. No callback is called from inside
+`send` or `disconnect`; every callback may call them.
+
+`kraftlib.testing.transport_contract` holds the promises of this page as checks that a transport can be run against.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import attrs
 
 from kraftlib.types import Endpoint
 
-Reply = Callable[[bytes | None], None]
+Frame = bytes | memoryview
+"""A whole request or response. A view is of bytes that nobody changes any more."""
+
+Reply = Callable[[Frame | None], None]
 """Takes the frame that answers a request, once. None: no answer will come, the connection is lost or to be closed."""
 
 
@@ -46,14 +52,15 @@ class Destination:
 class FrameReceiver(Protocol):
     """The engine, as a transport sees it."""
 
-    def request_received(self, frame: bytes | memoryview, reply: Reply, peer: Peer) -> None:
+    def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         """Take a request. `reply` is called once, later or at once; answers leave in the order of their requests."""
         ...
 
     def connection_lost(self, destination: Destination, refused: bool) -> None:
         """Take note that the connection to `destination` is gone, or that a new one could not be made (`refused`).
 
-        Requests in flight on it have had `reply(None)` before.
+        Requests in flight on it have had `reply(None)` before. Not called for what `disconnect`, `close` or a `send`
+        to another endpoint of the same number dropped.
         """
         ...
 
@@ -70,12 +77,16 @@ class Transport(Protocol):
         """Send a request, connecting first if need be; return at once.
 
         `reply` gets the answer, or None if the connection is lost, refused or given up. Requests to one destination
-        are answered in order.
+        are answered in order. A connection of the same number to another endpoint is dropped.
+
+        After the loss of a connection that has brought answers the next `send` makes a new one at once: whether that
+        is refused is how followers tell a dead leader from a cut cable. After a failed attempt there may be a pause, in
+        which requests fail at once and without a `connection_lost`.
         """
         ...
 
     def disconnect(self, destination: Destination) -> None:
-        """Drop the connection, if there is one; the next `send` makes a new one."""
+        """Drop the connection, if there is one; requests in flight get None. The next `send` makes a new one."""
         ...
 
     async def close(self) -> None:

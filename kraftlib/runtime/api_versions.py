@@ -1,0 +1,105 @@
+"""Who speaks what: the answer to ApiVersions, and what to speak with a peer after its own (KIP-35, 511, 584).
+
+The first request on every connection asks for the ranges of versions that the peer serves, and per API the highest
+version that both sides know is spoken. Nothing else is ever guessed, so replicas of different releases form one quorum.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from typing import Final
+
+from kraftlib import __version__
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.versions import NO_VERSIONS, Versions
+from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+SERVED: Final[Mapping[int, Versions]] = {
+    ApiKey.FETCH: Versions(13, 18),  # older ones name the topic, which a KRaft leader refuses
+    ApiKey.API_VERSIONS: Versions(0, 4),
+    ApiKey.VOTE: Versions(0, 2),
+    ApiKey.BEGIN_QUORUM_EPOCH: Versions(0, 1),
+    ApiKey.END_QUORUM_EPOCH: Versions(0, 1),
+    ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
+    ApiKey.FETCH_SNAPSHOT: Versions(0, 1),
+    ApiKey.ADD_RAFT_VOTER: Versions(0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: Versions(0, 0),
+    ApiKey.UPDATE_RAFT_VOTER: Versions(0, 0),
+}
+"""What a replica serves and says it serves, as a controller of Kafka 4.3 does (rpcs.md section 1)."""
+
+SUPPORTED_FEATURES: Final[Mapping[str, Versions]] = {"kraft.version": Versions(0, 1)}
+"""Whoever adds a voter looks for kraft.version here."""
+
+NEWEST: Final = SERVED[ApiKey.API_VERSIONS].last
+"""The version of ApiVersions that we ask with."""
+
+_OUTER: Final = frozenset(string.ascii_letters + string.digits)
+_INNER: Final = _OUTER | frozenset("-.")
+
+
+def question() -> ApiVersionsRequest:
+    """Return what is asked first on every connection."""
+    return ApiVersionsRequest(client_software_name="kraftlib", client_software_version=__version__)
+
+
+def answer(
+    request: ApiVersionsRequest,
+    version: int,
+    *,
+    finalized: Mapping[str, int],
+    served: Mapping[int, Versions] = SERVED,
+    supported: Mapping[str, Versions] = SUPPORTED_FEATURES,
+) -> ApiVersionsResponse:
+    """Return the answer to a request of a version that we know.
+
+    `finalized` holds the levels of the features that are in force; level 0 is not told, as in Kafka.
+    """
+    named = is_software_name(request.client_software_name) and is_software_name(request.client_software_version)
+    if version >= 3 and not named:
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    # A client of version 3 takes a minimum of 0 for an error; version 4 says that it does not.
+    lowest = 0 if version >= 4 else 1
+    return ApiVersionsResponse(
+        api_keys=tuple(
+            ApiVersionsResponse.ApiVersion(api_key=int(key), min_version=range_.first, max_version=range_.last)
+            for key, range_ in sorted(served.items())
+        ),
+        supported_features=tuple(
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=range_.first, max_version=range_.last)
+            for name, range_ in sorted(supported.items())
+            if range_.first >= lowest
+        ),
+        finalized_features=tuple(
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(finalized.items())
+            if level > 0
+        ),
+    )
+
+
+def is_software_name(text: str) -> bool:
+    """Whether a client may call itself that (KIP-511): letters, digits, and dots and dashes within."""
+    return bool(text) and text[0] in _OUTER and text[-1] in _OUTER and _INNER.issuperset(text)
+
+
+def ranges(response: ApiVersionsResponse) -> dict[int, Versions]:
+    """Return the versions of each API that a peer serves."""
+    return {row.api_key: Versions(row.min_version, row.max_version) for row in response.api_keys}
+
+
+def common_version(request: type[Message], theirs: Mapping[int, Versions]) -> int | None:
+    """Return the highest version of a request that both sides know; None, if there is none."""
+    both = request.valid_versions.intersection(theirs.get(request.api_key, NO_VERSIONS))
+    return both.last if both.first <= both.last else None
+
+
+def version_to_ask_again(response: ApiVersionsResponse) -> int | None:
+    """Return the version of ApiVersions that a peer has named when it refused ours; None, if it named none of ours.
+
+    Before KIP-511 a peer named nothing at all; then version 0 is known to it.
+    """
+    named = common_version(ApiVersionsRequest, ranges(response)) if response.api_keys else 0
+    return named if named is not None and named < NEWEST else None

@@ -1,0 +1,117 @@
+"""Sockets of a transport: where to listen, who may, and how a dead peer is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import socket
+from typing import Any, Final
+
+from kraftlib.errors import ConfigError
+from kraftlib.types import Endpoint
+
+BACKLOG: Final = 128
+
+_NO_TLS_THERE: Final = frozenset(
+    {"HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
+)
+"""What OpenSSL calls it when the other side does not speak TLS."""
+
+DEAD_PEER_MS: Final = 30_000
+"""Bytes that stay unacknowledged for this long break a connection, and so does an idle peer that does not answer
+three probes. The request timeout notices a silent leader long before; this frees what is left."""
+
+
+async def bind(listen: Endpoint, *, encrypted: bool, insecure: bool) -> socket.socket:
+    """Return a listening, non-blocking socket.
+
+    Raises: ConfigError, if others could reach it in the clear, or if the address cannot be had.
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {listen}: {error.strerror or error}; name an address of this host"
+        ) from error
+    family, kind, protocol, _, address = found[0]
+    if not (encrypted or insecure or is_loopback(str(address[0]))):
+        raise ConfigError(
+            f"listening on {listen} lets others in without TLS: give an ssl.SSLContext (server_ssl), "
+            "or insecure=True if the network is trusted"
+        )
+    listener = socket.socket(family, kind, protocol)
+    try:
+        # A restarted replica takes its port back at once, though old connections still linger there.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {listen}: {_remedy(error)}") from error
+    return listener
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this host can reach a numeric address."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def tune(connection: socket.socket) -> None:
+    """Send small frames at once, and notice a peer that is gone without a word. What a system lacks is left out."""
+    options = [
+        (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_PEER_MS),
+    ]
+    for level, name, value in options:
+        if (option := getattr(socket, name, None)) is not None:
+            # The connection may be gone already, and then its owner hears of it in the usual way.
+            with contextlib.suppress(OSError):
+                connection.setsockopt(level, option, value)
+
+
+def address_text(address: Any) -> str:
+    """Return a socket address as people write it."""
+    return str(Endpoint(str(address[0]), int(address[1]))) if isinstance(address, tuple) else str(address or "unknown")
+
+
+def certificate_name(certificate: Any) -> str | None:
+    """Return whom a verified peer certificate names: a URI, else the common name, else a DNS name.
+
+    `certificate` is what `ssl` makes of it, a dict; None or empty if there was none or it was not verified.
+    """
+    if not certificate:
+        return None
+    alternatives = certificate.get("subjectAltName", ())
+    common = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    uris = [value for name, value in alternatives if name == "URI"]
+    hosts = [value for name, value in alternatives if name == "DNS"]
+    return next((str(name) for name in (*uris, *common, *hosts)), None)
+
+
+def handshake_trouble(error: OSError) -> str:
+    """Return why a TLS handshake failed, for people."""
+    reason = getattr(error, "reason", None)
+    if reason in _NO_TLS_THERE:
+        return f"one side speaks TLS and the other does not ({reason})"
+    return str(error) or type(error).__name__
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use; stop the process that has it, or take another port (0 takes a free one)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this host has no such address; name one that it has"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "not permitted; take a port from 1024 on"
+    return f"{error.strerror or error}"

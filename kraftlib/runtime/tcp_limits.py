@@ -1,0 +1,62 @@
+"""What one TCP transport lets others use: every limit with its unit and reason (KIP-498 tells what happens without)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from kraftlib.config import MEBIBYTE, at_least
+
+FRAME_MAX_BYTES: Final = 100 * MEBIBYTE
+"""Kafka's `socket.request.max.bytes`."""
+
+
+@attrs.frozen(kw_only=True)
+class TcpLimits:
+    """Deadlines and caps of a `TcpTransport`. The defaults suit a quorum and its tools; tests make them small."""
+
+    connections_max: int = attrs.field(default=256, validator=at_least(1))
+    """Accepted connections at one time. Those beyond are closed at once."""
+
+    connections_per_address_max: int = attrs.field(default=64, validator=at_least(1))
+    """The same for one remote address, so that one host cannot take all."""
+
+    handshake_ms: int = attrs.field(default=10_000, validator=at_least(1))
+    """A TLS handshake takes no longer."""
+
+    first_frame_ms: int = attrs.field(default=10_000, validator=at_least(1))
+    """An accepted connection that has sent no whole frame by then is closed."""
+
+    frame_ms: int = attrs.field(default=30_000, validator=at_least(1))
+    """A frame that has begun to arrive is whole by then, or the connection is closed."""
+
+    stall_ms: int = attrs.field(default=30_000, validator=at_least(1))
+    """A peer that does not read its answers for this long is closed."""
+
+    send_buffer_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1))
+    """While more than this waits for a peer to read it, no request of that peer is taken."""
+
+    unfinished_max_bytes: int = attrs.field(default=64 * MEBIBYTE, validator=at_least(1))
+    """Unfinished frames of all accepted connections together; the one that goes beyond is closed. A single frame may
+    have the full size."""
+
+    pipeline_max: int = attrs.field(default=32, validator=at_least(1))
+    """Unanswered requests of one accepted connection; more are not taken before earlier ones are answered. Also how
+    many are taken in one turn of the event loop, so that nobody keeps others waiting. Kafka's replicas have one."""
+
+    requests_per_second: int = attrs.field(default=50_000, validator=at_least(1))
+    """Requests of one accepted connection, over a fifth of a second; those beyond are taken later. A replica waits for
+    each answer and never comes near (Kafka's hot loops reach 3,000): it holds back floods only."""
+
+    queue_max: int = attrs.field(default=1_024, validator=at_least(1))
+    """Unanswered requests to one destination; those beyond fail."""
+
+    connect_ms: int = attrs.field(default=2_000, validator=at_least(1))
+    """A connection that is not made by then counts as refused."""
+
+    backoff_ms: int = attrs.field(default=50, validator=at_least(0))
+    """After a failed attempt the next one is made no earlier, doubling with each failure (Kafka's policy)."""
+
+    backoff_max_ms: int = attrs.field(default=500, validator=at_least(0))
+    """The longest such pause."""
