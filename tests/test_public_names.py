@@ -52,6 +52,13 @@ def test_import_kraftlib_loads_nothing_else() -> None:
     assert not loaded & {"asyncio", "attrs", "attr", "ssl", "socket"}
 
 
+def test_a_client_loads_no_metadata_records_no_command_and_no_messages_of_brokers() -> None:
+    loaded = modules_after("from kraftlib import RaftClient")
+
+    unneeded = ("kraftlib.metadata", "kraftlib.cli", "kraftlib.testing", "kraftlib.wire.messages.broker")
+    assert [name for name in loaded if name.startswith(unneeded)] == []
+
+
 def modules_after(statement: str) -> set[str]:
     """Return the names of the modules that a new interpreter holds after `statement`."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
