@@ -34,6 +34,13 @@ def pytest_make_collect_report(
     return skip_is_failure(report)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what this run leaves to another one."""
+    if not os.environ.get("KRAFTLIB_INTEROP"):
+        terminalreporter.write_sep("-", "tests/interop NOT RUN: nothing was tried against real Kafka", yellow=True)
+        terminalreporter.write_line("`python3 dev.py interop` runs it; it needs a JDK and Maven, and takes minutes")
+
+
 def skip_is_failure(report: Any) -> Any:
     """Turn a skip into a failure under CI=true. What is skipped there is not known to work anywhere."""
     expected_to_fail = hasattr(report, "wasxfail")

@@ -1,0 +1,71 @@
+"""Tests against real Kafka: `python3 dev.py interop` runs them, and the plain run says that it does not.
+
+They need a JDK, Maven, 60 MB a release and minutes, so `KRAFTLIB_INTEROP` asks for them: `1` for the short form, `long`
+for every test on every release. `KRAFTLIB_KAFKA` names the releases, the most interesting one first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop.kafka import Release
+from tests.interop.lab import Lab
+from tests.interop.results import Results
+
+FORM: Final = os.environ.get("KRAFTLIB_INTEROP", "")
+RELEASES: Final = tuple(os.environ.get("KRAFTLIB_KAFKA", "4.3.1,3.9.2").split(","))
+HERE: Final = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "each_release: runs on every release, not only on the first one")
+    config.addinivalue_line("markers", "since(release): needs this release of Kafka or a later one")
+    if FORM:
+        config.pluginmanager.register(Results(config), "interop-results")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have a test run against the first release; against all, if it is marked so or in the long form."""
+    if "version" not in metafunc.fixturenames:
+        return
+    markers = {marker.name: marker for marker in metafunc.definition.iter_markers()}
+    versions = RELEASES if FORM == "long" or "each_release" in markers else RELEASES[:1]
+    if "since" in markers:
+        oldest = tuple(map(int, markers["since"].args[0].split(".")))
+        versions = tuple(version for version in versions if tuple(map(int, version.split(".")))[:2] >= oldest)
+    metafunc.parametrize("version", versions, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what was not asked for; `N deselected` in the summary counts it."""
+    wanted, left_out = [], []
+    for item in items:
+        real = item.path.is_relative_to(HERE) and "version" in getattr(item, "fixturenames", ())
+        if real and (not FORM or (item.get_closest_marker("slow") and FORM != "long")):
+            left_out.append(item)
+        else:
+            wanted.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = wanted
+
+
+@pytest.fixture(scope="session")
+def release(version: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A release of Kafka; its jars are fetched when a command line is first asked for."""
+    return Release(version, tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture
+def lab(release: Release, tmp_path: Path) -> Iterator[Lab]:
+    """A place to start processes in, all of which end with the test."""
+    lab = Lab(release, tmp_path)
+    try:
+        yield lab
+    finally:
+        lab.close()

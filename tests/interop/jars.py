@@ -1,0 +1,132 @@
+"""Kafka's published jars in a cache directory: fetched by name with Maven, once a release.
+
+    python -m tests.interop.jars 4.3.1 3.9.2        fetch what is missing, and print where it is
+
+The cache is `KRAFTLIB_CACHE`, or `~/.cache/kraftlib`; a release is about 60 MB there. What is needed beside Python, a
+JDK from 17 on and Maven, is installed on Debian and Ubuntu where this runs as root; elsewhere it is asked for by name.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+POM: Final = Path(__file__).with_name("pom.xml")
+OLDEST_JAVA: Final = 17
+PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
+FETCH_TIMEOUT_S: Final = 600
+INSTALL_TIMEOUT_S: Final = 900
+
+
+class MissingToolsError(Exception):
+    """Java or Maven are not there, and cannot be installed from here."""
+
+
+def cache() -> Path:
+    """Return where jars and compiled classes are kept."""
+    home = os.environ.get("KRAFTLIB_CACHE")
+    return Path(home) if home else Path.home() / ".cache" / "kraftlib"
+
+
+def release_directory(version: str) -> Path:
+    """Return where a release is kept, fetched or not."""
+    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version):
+        raise ValueError(f"{version!r} is no release of Kafka: expected a version such as 4.3.1")
+    return cache() / f"kafka-{version}"
+
+
+def libraries(version: str) -> Path:
+    """Return the directory with the jars of a release; fetch them if they are not there.
+
+    Raises: MissingToolsError; subprocess.CalledProcessError, if Maven fails (its output has been shown).
+    """
+    home = release_directory(version)
+    once(home / "libs", lambda place: _fetch(version, place))
+    return home / "libs"
+
+
+def once(target: Path, make: Callable[[Path], None]) -> None:
+    """Have the directory `target` made, whole or not at all; of several processes one does it."""
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir():
+            return
+        with tempfile.TemporaryDirectory(dir=target.parent) as place:
+            made = Path(place) / target.name
+            made.mkdir()
+            make(made)
+            made.rename(target)
+
+
+def _fetch(version: str, place: Path) -> None:
+    ensure_tools()
+    say(f"fetching the jars of Kafka {version} into {place.parent.parent}: once, about 60 MB")
+    modern = ["-Plog4j2"] if int(version.split(".")[0]) >= 4 else []
+    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", *modern]
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
+    subprocess.run([*command, *goal], check=True, timeout=FETCH_TIMEOUT_S, stdout=sys.stderr)
+    if not list(place.glob(f"kafka-raft-{version}.jar")):
+        raise RuntimeError(f"Maven fetched no kafka-raft-{version}.jar into {place}")
+
+
+def ensure_tools() -> None:
+    """See that java, javac and mvn are there; install them where that is ours to do. Raises: MissingToolsError."""
+    missing = missing_tools()
+    if not missing:
+        return
+    lacking = f"{', '.join(missing)} missing; the tests against real Kafka need a JDK from {OLDEST_JAVA} on and Maven"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise MissingToolsError(f"{lacking}: on Debian and Ubuntu, apt-get install {' '.join(PACKAGES)}")
+    say(f"{lacking}: installing {' and '.join(PACKAGES)} with apt-get")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
+        subprocess.run(["apt-get", *command], check=True, timeout=INSTALL_TIMEOUT_S, env=environment, stdout=sys.stderr)
+    if missing_tools():
+        raise MissingToolsError(f"apt-get installed {' '.join(PACKAGES)}, yet missing is {', '.join(missing_tools())}")
+
+
+def missing_tools() -> list[str]:
+    """Return what is not there, or too old."""
+    missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
+    if "java" not in missing and java_version() < OLDEST_JAVA:
+        missing.append(f"Java {OLDEST_JAVA} (`java` is {java_version()})")
+    return missing
+
+
+def java_version() -> int:
+    """Return the major version of `java`."""
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    found = re.search(r'version "(?:1\.)?([0-9]+)', told)
+    return int(found[1]) if found else 0
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal what goes on."""
+    print(f"interop: {text}", file=sys.stderr, flush=True)
+
+
+def main(versions: Sequence[str]) -> int:
+    """Fetch these releases and print where they are."""
+    try:
+        for version in versions:
+            print(f"{version} {libraries(version)}")
+    except (MissingToolsError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+        say(f"error: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

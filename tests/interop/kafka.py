@@ -1,0 +1,209 @@
+"""A release of Apache Kafka: its servers, brokers and tools, as these tests start them.
+
+Everything is what `bin/*.sh` of the distribution would start, with less memory and on loopback only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kraftlib.types import Endpoint
+from tests.interop.jars import libraries
+from tests.interop.processes import PATIENCE_S, Process
+
+LOG4J2: Final = """\
+status=error
+appender.console.type=Console
+appender.console.name=STDERR
+appender.console.target=SYSTEM_ERR
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=[%d] %p %m (%c)%n
+rootLogger.level={level}
+rootLogger.appenderRef.stdout.ref=STDERR
+"""
+LOG4J1: Final = """\
+log4j.rootLogger={level}, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.Target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+STARTED: Final = "Kafka Server started"
+
+SERVER: Final = "kafka.Kafka"
+FORMAT: Final = "kafka.tools.StorageTool"
+QUORUM: Final = "org.apache.kafka.tools.MetadataQuorumCommand"
+DUMP: Final = "org.apache.kafka.tools.DumpLogSegments"
+SHELL: Final = "org.apache.kafka.shell.MetadataShell"
+FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
+TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
+CONFIGS: Final = "kafka.admin.ConfigCommand"
+OLD_NAMES: Final[Mapping[str, str]] = {DUMP: "kafka.tools.DumpLogSegments"}
+"""Classes that 3.9 has under another name."""
+
+
+@attrs.frozen
+class Output:
+    """What a tool left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    def ok(self) -> Output:
+        """Return this, if the tool says that it succeeded."""
+        assert self.status == 0, f"exit status {self.status}:\n{self.out}\n{self.err}"
+        return self
+
+
+@attrs.frozen
+class Release:
+    """One release, fetched."""
+
+    version: str
+    scratch: Path
+    """A directory for files that no test looks at."""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it is 4.x."""
+        return self.at_least(4, 0)
+
+    def at_least(self, major: int, minor: int) -> bool:
+        """Whether it is this release or a later one."""
+        return tuple(map(int, self.version.split(".")[:2])) >= (major, minor)
+
+    def java(
+        self, main: str, *arguments: object, heap_mb: int = 64, level: str = "ERROR", classes: Path | None = None
+    ) -> list[str]:
+        """Return the command line of a class of this release, or of `classes` on top of it."""
+        settings = self.scratch / f"log4j-{level}.properties"
+        if not settings.exists():
+            settings.write_text((LOG4J2 if self.is_modern else LOG4J1).format(level=level))
+        logging = "-Dlog4j2.configurationFile=" if self.is_modern else "-Dlog4j.configuration=file:"
+        path = f"{libraries(self.version)}/*"
+        return [
+            "java",
+            f"-Xmx{heap_mb}m",
+            # They live for seconds: the machine is better spent on starting than on optimizing.
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            f"{logging}{settings}",
+            "-cp",
+            path if classes is None else f"{classes}:{path}",
+            main if self.is_modern else OLD_NAMES.get(main, main),
+            *map(str, arguments),
+        ]
+
+    def tool(self, main: str, *arguments: object, timeout_s: float = PATIENCE_S) -> Output:
+        """Run a tool to its end. Raises: subprocess.TimeoutExpired."""
+        done = subprocess.run(
+            self.java(main, *arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return Output(done.returncode, done.stdout, done.stderr)
+
+    def quorum(self, bootstrap: Sequence[Endpoint], *arguments: object, config: Path | None = None) -> Output:
+        """Run `kafka-metadata-quorum --bootstrap-controller`."""
+        command_config = [] if config is None else ["--command-config", config]
+        return self.tool(QUORUM, *command_config, "--bootstrap-controller", ",".join(map(str, bootstrap)), *arguments)
+
+    def dump(self, path: Path, *, opaque: bool = False) -> Output:
+        """Run `kafka-dump-log` on one file: metadata records, or opaque ones."""
+        how = "--print-data-log" if opaque else "--cluster-metadata-decoder"
+        return self.tool(DUMP, how, "--files", path)
+
+
+class KafkaNode(Process):
+    """A controller, a broker, or both in one: a directory, a properties file, and the process on them."""
+
+    def __init__(
+        self, release: Release, node_id: int, *, home: Path, endpoint: Endpoint, properties: Mapping[str, object]
+    ) -> None:
+        self.release = release
+        self.node_id = node_id
+        self.endpoint = endpoint
+        self.directory = home / f"kafka-{node_id}"
+        self.properties_file = home / f"kafka-{node_id}.properties"
+        self.properties = {"node.id": node_id, "log.dirs": self.directory, **properties}
+        self.write_properties()
+        super().__init__(
+            release.java(SERVER, self.properties_file, heap_mb=256, level="INFO"),
+            log=home / f"kafka-{node_id}.server.log",
+        )
+
+    def write_properties(self) -> None:
+        """Write `properties` where the server and the tools read them."""
+        lines = [f"{name}={value}\n" for name, value in self.properties.items()]
+        self.properties_file.write_text("".join(lines))
+
+    @property
+    def partition(self) -> Path:
+        """Where the metadata log is."""
+        return self.directory / "__cluster_metadata-0"
+
+    def format(self, cluster_id: str, *arguments: object) -> None:
+        """Run `kafka-storage format`."""
+        self.release.tool(FORMAT, "format", "-t", cluster_id, "-c", self.properties_file, *arguments).ok()
+
+    def wait_started(self) -> None:
+        """Wait until the server says that it has started."""
+        self.wait_for_line(STARTED)
+
+    def complaints(self) -> list[str]:
+        """Return the lines in which the server says that something is fatal."""
+        return [line for line in self.log_text().splitlines() if "fatal" in line.lower() or "] FATAL" in line]
+
+
+def controller(
+    release: Release,
+    node_id: int,
+    *,
+    home: Path,
+    endpoint: Endpoint,
+    quorum: Mapping[str, object],
+    properties: Mapping[str, object] | None = None,
+) -> KafkaNode:
+    """Return a controller; `quorum` are the properties that say where the others are."""
+    own = {
+        "process.roles": "controller",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CONTROLLER://{endpoint}",
+        **quorum,
+        **(properties or {}),
+    }
+    return KafkaNode(release, node_id, home=home, endpoint=endpoint, properties=own)
+
+
+def broker(
+    release: Release,
+    node_id: int,
+    *,
+    home: Path,
+    endpoint: Endpoint,
+    quorum: Mapping[str, object],
+    properties: Mapping[str, object] | None = None,
+) -> KafkaNode:
+    """Return a broker of one's own."""
+    own = {
+        "process.roles": "broker",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{endpoint}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 2,
+        "group.initial.rebalance.delay.ms": 0,
+        **quorum,
+        **(properties or {}),
+    }
+    return KafkaNode(release, node_id, home=home, endpoint=endpoint, properties=own)

@@ -1,0 +1,194 @@
+"""What one test runs: a quorum of Kafka's controllers and replicas of ours, perhaps a broker, all of it ended after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.types import Endpoint, new_uuid, uuid_text
+from tests.interop.kafka import KafkaNode, Release, broker, controller
+from tests.interop.ours import OurReplica
+from tests.interop.processes import Process, free_ports, wait_for
+
+Node = KafkaNode | OurReplica
+
+BUSY: Final[Mapping[str, object]] = {"metadata.max.idle.interval.ms": 100}
+"""An active controller that writes a NoOpRecord so often: a log that grows without anybody's help."""
+
+
+class Lab:
+    """Starts processes and ends them. One quorum at a time: the machine has two cores."""
+
+    def __init__(self, release: Release, home: Path) -> None:
+        self.release = release
+        self.home = home
+        self.cluster_id = uuid_text(new_uuid())
+        self._processes: list[Process] = []
+
+    def keep(self, *processes: Process) -> None:
+        """End these with the test, too."""
+        self._processes += processes
+
+    def close(self) -> None:
+        """Kill what still runs, and print the ends of the logs: pytest shows them where a test failed."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            if process.log.exists():
+                print(f"--- {process.log.name}, exit status {process.status}\n{process.tail()}")
+
+    def endpoint(self) -> Endpoint:
+        """Return a place of loopback that is free."""
+        return Endpoint("127.0.0.1", free_ports(1)[0])
+
+    def static(
+        self,
+        *,
+        kafka: Sequence[int] = (),
+        ours: Sequence[int] = (),
+        properties: Mapping[str, object] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Quorum:
+        """Return a formatted static quorum (kraft.version 0)."""
+        places = self._places([*kafka, *ours])
+        voters = ",".join(f"{node_id}@{place}" for node_id, place in places.items())
+        quorum = Quorum(
+            self, {"controller.quorum.voters": voters}, {"voters": voters}, places, dict(properties or {}),
+            dict(settings or {}),
+        )  # fmt: skip
+        for node_id in kafka:
+            quorum.kafka(node_id).format(self.cluster_id)
+        for node_id in ours:
+            quorum.ours(node_id).format(self.cluster_id)
+        return quorum
+
+    def dynamic(
+        self,
+        *,
+        kafka: Sequence[int] = (),
+        ours: Sequence[int] = (),
+        properties: Mapping[str, object] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Quorum:
+        """Return a formatted dynamic quorum (kraft.version 1) of which all of these are the first voters."""
+        from kraftlib.storage.bootstrap import parse_initial_controllers
+
+        places = self._places([*kafka, *ours])
+        servers = ",".join(map(str, places.values()))
+        quorum = Quorum(
+            self, {"controller.quorum.bootstrap.servers": servers}, {"bootstrap_servers": servers}, places,
+            dict(properties or {}), dict(settings or {}),
+        )  # fmt: skip
+        first = ",".join(f"{node_id}@{place}:{uuid_text(new_uuid())}" for node_id, place in places.items())
+        for node_id in kafka:
+            quorum.kafka(node_id).format(self.cluster_id, "--initial-controllers", first)
+        for node_id in ours:
+            quorum.ours(node_id).format(self.cluster_id, initial_controllers=parse_initial_controllers(first))
+        return quorum
+
+    def _places(self, node_ids: Iterable[int]) -> dict[int, Endpoint]:
+        node_ids = list(node_ids)
+        return {
+            node_id: Endpoint("127.0.0.1", port)
+            for node_id, port in zip(node_ids, free_ports(len(node_ids)), strict=True)
+        }
+
+
+class Quorum:
+    """Some voters, by id; Kafka's and ours look alike from here."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        kafka_words: Mapping[str, object],
+        our_words: Mapping[str, str],
+        places: dict[int, Endpoint],
+        properties: dict[str, object],
+        settings: dict[str, Any],
+    ) -> None:
+        self.lab = lab
+        self.kafka_words = kafka_words
+        self.our_words = our_words
+        self.places = places
+        self.properties = properties
+        self.settings = settings
+        self.nodes: dict[int, Node] = {}
+
+    def kafka(self, node_id: int, **properties: object) -> KafkaNode:
+        """Make a controller of Kafka; it is neither formatted nor started."""
+        place = self.places.setdefault(node_id, Endpoint("127.0.0.1", 0))
+        node = controller(
+            self.lab.release, node_id, home=self.lab.home, endpoint=place, quorum=self.kafka_words,
+            properties={**self.properties, **properties},
+        )  # fmt: skip
+        return self._keep(node)
+
+    def ours(self, node_id: int, **settings: object) -> OurReplica:
+        """Make a replica of ours; it is neither formatted nor started."""
+        place = self.places.setdefault(node_id, self.lab.endpoint())
+        node = OurReplica(
+            node_id, home=self.lab.home, endpoint=place, quorum=self.our_words, **{**self.settings, **settings}
+        )
+        return self._keep(node)
+
+    def broker(self, node_id: int, **properties: object) -> KafkaNode:
+        """Make and format a broker of this cluster."""
+        node = broker(
+            self.lab.release, node_id, home=self.lab.home, endpoint=self.lab.endpoint(), quorum=self.kafka_words,
+            properties=properties,
+        )  # fmt: skip
+        node.format(self.lab.cluster_id)
+        self.lab.keep(node)
+        return node
+
+    def _keep(self, node: Any) -> Any:
+        self.nodes[node.node_id] = node
+        self.lab.keep(node)
+        return node
+
+    # --- all of them -------------------------------------------------------------------------------------------------
+
+    def start(self, *node_ids: int) -> None:
+        """Start these, or all, and wait until they say that they have started."""
+        nodes = [self.nodes[node_id] for node_id in node_ids or self.nodes]
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.wait_started()
+
+    @property
+    def replicas(self) -> list[OurReplica]:
+        """The running replicas of ours."""
+        return [node for node in self.nodes.values() if isinstance(node, OurReplica) and node.running]
+
+    @property
+    def controllers(self) -> list[KafkaNode]:
+        """The running controllers of Kafka."""
+        return [node for node in self.nodes.values() if isinstance(node, KafkaNode) and node.running]
+
+    def leader(self, *, not_id: int | None = None, min_epoch: int = 0) -> dict[str, Any]:
+        """Wait for a leader that has committed in its epoch; return what one of our replicas says of it."""
+
+        def known() -> dict[str, Any] | None:
+            for replica in self.replicas:
+                status = replica.replica_status()
+                leader_id = status["leader_id"]
+                if leader_id is None or leader_id == not_id or status["epoch"] < min_epoch:
+                    continue
+                if (status["high_watermark"] or 0) > 0 and self.nodes[leader_id].running:
+                    return status
+            return None
+
+        found = wait_for("a leader", known)
+        assert found is not None
+        return found
+
+    def wait_for_growth(self, count: int = 5) -> None:
+        """Wait until each of our replicas knows of so many more committed records."""
+        wanted = {replica: (replica.replica_status()["high_watermark"] or 0) + count for replica in self.replicas}
+        for replica, offset in wanted.items():
+            wait_for(
+                f"offset {offset} at replica {replica.node_id}",
+                lambda replica=replica, offset=offset: (replica.replica_status()["high_watermark"] or 0) >= offset,
+            )
