@@ -8,6 +8,9 @@ for pages that were dropped.
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +27,8 @@ from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentChain, SegmentSe
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.storage.tail import Tail
 from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch
+
+logger: Final = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 16 << 20
 
@@ -81,6 +86,7 @@ class FileReplicatedLog:
         files.refuse_link(directory)
         log = cls(recover(directory, file_mode=file_mode), settings, tail_bytes=tail_bytes, lock=lock)
         log._write_epochs()
+        log._write_unsynced_again()
         return log
 
     @property
@@ -135,7 +141,11 @@ class FileReplicatedLog:
     def flush(self) -> Offset:
         """Make durable what was appended before the call; return the end offset that is durable now."""
         self._ensure_usable()
-        return self._or_fail(self._flush)
+        try:
+            return self._or_fail(self._flush)
+        except StorageError:
+            self._note_unsynced()
+            raise
 
     def _flush(self) -> Offset:
         end_offset = self._end_offset  # before the segments look which files there are
@@ -242,6 +252,35 @@ class FileReplicatedLog:
         self._epochs_changed = False  # before the table is read: a change meanwhile is written next time
         data = encode_epochs(self._epochs.starts())
         files.replace_file(self._directory / names.EPOCH_CHECKPOINT, data, mode=self._file_mode)
+
+    # After a failed sync ----------------------------------------------------------------------------
+    #
+    # The kernel drops the pages that it could not write, but goes on to show them to readers until the machine stops. A
+    # process that starts meanwhile would take them for durable, and the next sync would say so. Hence a note of where
+    # the durable part ends: a note that is as perishable as those pages is just good enough.
+
+    def _note_unsynced(self) -> None:
+        note = json.dumps({"flushed_offset": self._flushed_offset}).encode("ascii")
+        try:
+            files.replace_file(self._directory / names.UNSYNCED, note, mode=self._file_mode, durable=False)
+        except StorageError as error:
+            logger.error("%s: that a sync failed cannot even be noted: %s", self._directory, error)
+
+    def _write_unsynced_again(self) -> None:
+        """Write anew what lies behind the place at which a sync once failed."""
+        path = self._directory / names.UNSYNCED
+        note = files.read_file(path, max_bytes=4_096)
+        if note is None:
+            return
+        match = re.search(rb'"flushed_offset": ([0-9]{1,19})\}', note)
+        first = max(self._start_offset, int(match[1]) if match else 0)
+        logger.warning("%s: a sync failed in an earlier life, so all from offset %d on is written again", path, first)
+        batches = [batch for batch in self.scan() if batch.last_offset >= first]
+        self.truncate(first)
+        self.append(batches)
+        self.flush()
+        files.remove(path)
+        files.sync_directory(self._directory)
 
     def _or_fail(self, work: Callable[[], T]) -> T:
         """Do some work on the files; an error ends the use of the log."""

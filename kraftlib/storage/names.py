@@ -28,6 +28,7 @@ QUORUM_STATE_MIRROR: Final = "quorum-state.bak"
 PARTITION_METADATA: Final = "partition.metadata"
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 HAS_RUN: Final = "kraftlib.json"
+UNSYNCED: Final = "kraftlib-unsynced.json"
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**31 - 1
@@ -40,7 +41,7 @@ _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII
 _LEFT_OVER: Final = re.compile(
     r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
-    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib\.json)\.tmp",
+    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib\.json|kraftlib-unsynced\.json)\.tmp",
     re.ASCII,
 )
 

@@ -7,8 +7,10 @@ A replica may forget only what it never acknowledged. So there are two kinds of 
 * **damage**: a whole batch stands behind them, or a snapshot reaches beyond them, or they are a whole batch in the
   wrong place. Records that were acknowledged may be gone. Nothing is cut, and the log does not open.
 
-Epoch starts and indexes are caches and come out of the same scan. A snapshot that is newer than the log means that the
-replica stopped between a download and the truncation which follows it: that is finished here.
+What was read may still be on its way to the disk, if only the process stopped and not the machine; so it is synced
+before anybody is told that it is there. Epoch starts and indexes are caches and come out of the same scan. A snapshot
+that is newer than the log means that the replica stopped between a download and the truncation which follows it: that
+is finished here.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ def recover(directory: Path, *, file_mode: int) -> RecoveredLog:
         if not segment.has_index_files():
             segment.write_index_files(mode=file_mode)
         segment.forget_index()
+    files.sync_directory(directory)
     return log
 
 
@@ -109,6 +112,8 @@ def _scan(log: RecoveredLog, base_offset: Offset) -> CorruptBatchError | None:
                 misplaced = batch
                 break
             _take(log, segment, batch)
+        with files.storage_errors("sync", segment.path):
+            files.sync_data(descriptor)
     except CorruptBatchError as bad:
         return bad
     finally:

@@ -13,8 +13,10 @@ A broken promise raises InvariantError, which is an AssertionError and says what
 from __future__ import annotations
 
 import random as chance
+import threading
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
@@ -149,6 +151,31 @@ def a_flush_makes_durable_what_was_appended(open_log: OpenLog) -> None:
     fill(log, 1)
     ensure((log.flushed_offset, log.end_offset) == (2, 3), "what comes after a flush is not durable")
     ensure(log.flush() == 3 == log.flush(), "a flush may be repeated")
+    log.close()
+
+
+def a_flush_runs_beside_appends_and_reads(open_log: OpenLog) -> None:
+    """On another thread, as the disk thread of the engine does; each vouches for what was there when it began."""
+    log = open_log()
+    ends: list[tuple[int, int, int]] = []
+    done = threading.Event()
+
+    def flush() -> None:
+        while not done.is_set():
+            before = log.end_offset
+            ends.append((before, log.flush(), log.end_offset))
+
+    with ThreadPoolExecutor(1) as pool:
+        flushing = pool.submit(flush)
+        try:
+            for number in range(300):
+                fill(log, 1 + number // 100)
+                ensure(log.read(number, 1)[0].base_offset == number, "what was appended is read while a flush runs")
+        finally:
+            done.set()
+        flushing.result(timeout=60)
+    ensure(all(before <= end <= after for before, end, after in ends), "a flush reaches what was there when it began")
+    ensure(log.flush() == 300 and len(read_all(log)) == 300, "nothing is lost")
     log.close()
 
 
@@ -312,6 +339,7 @@ LOG_CHECKS: Final[Sequence[Callable[[OpenLog], None]]] = (
     what_does_not_continue_the_log_is_refused,
     epochs_are_noted,
     a_flush_makes_durable_what_was_appended,
+    a_flush_runs_beside_appends_and_reads,
     a_truncation_drops_whole_batches,
     a_closed_log_opens_as_it_was,
     a_snapshot_exists_once_frozen,

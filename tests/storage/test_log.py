@@ -31,6 +31,11 @@ def copy_of(directory: Path, place: Path) -> Path:
     return place
 
 
+def new_directory(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 @pytest.mark.parametrize("segment_bytes", [SMALL, 1 << 30])
 @pytest.mark.parametrize("tail_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("check", LOG_CHECKS)
@@ -283,6 +288,81 @@ def test_a_failed_flush_is_never_tried_again(fault: str, tmp_path: Path, monkeyp
             use()
     log.close()
     assert names_in(tmp_path, "*.timeindex") == []
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel shows it to readers though it has given up writing it: a sync alone would vouch for what is lost."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL)
+    fill(log, 1, 1)
+    log.flush()
+    fill(log, 1, 2, 2)
+    before = read_all(log)
+
+    def failing(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "sync_data", failing)
+    with pytest.raises(StorageError):
+        log.flush()
+    monkeypatch.undo()
+    written: list[tuple[int, int]] = []
+    pwritev = os.pwritev
+
+    def noting(descriptor: int, parts: list[bytes], position: int) -> int:
+        written.append((position, len(parts)))
+        return pwritev(descriptor, parts, position)
+
+    monkeypatch.setattr(os, "pwritev", noting)
+    again = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL)
+
+    assert written == [(2 * a_batch(0).size, 3)]
+    assert read_all(again) == before
+    assert again.flushed_offset == 5
+    written.clear()
+    FileReplicatedLog.open(tmp_path)
+    assert written == []
+
+
+def test_a_note_of_a_failed_sync_that_cannot_be_read_stands_for_the_whole_log(tmp_path: Path) -> None:
+    log = FileReplicatedLog.open(tmp_path)
+    fill(log, 1, 1)
+    before = read_all(log)
+    (tmp_path / "kraftlib-unsynced.json").write_bytes(b"?")
+
+    assert read_all(FileReplicatedLog.open(tmp_path)) == before
+    assert names_in(tmp_path, "*.json") == []
+
+
+def test_a_sync_failure_that_cannot_be_noted_is_still_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = FileReplicatedLog.open(tmp_path)
+    fill(log, 1)
+
+    def read_only(*_: object, **__: object) -> None:
+        raise StorageError("Read-only file system")
+
+    def failing(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "replace_file", read_only)
+    monkeypatch.setattr(files, "sync_data", failing)
+    with pytest.raises(StorageError, match="Input/output error"):
+        log.flush()
+    assert "cannot even be noted: Read-only file system" in caplog.text
+
+
+def test_what_is_found_at_start_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process leaves what it appended to the kernel, and a machine that stops later may still lose it."""
+    log = FileReplicatedLog.open(new_directory(tmp_path / "log"), segment_bytes=SMALL)
+    fill(log, *[1] * 20)
+    synced = synced_files(monkeypatch)
+    again = FileReplicatedLog.open(tmp_path / "log", segment_bytes=SMALL)
+
+    assert again.flushed_offset == 20
+    assert {path.name for path in (tmp_path / "log").glob("*.log")} | {"log"} <= set(synced)
 
 
 def test_a_full_disk_ends_the_use_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_a_cut_is_durable_and_said(
     with caplog.at_level(logging.WARNING):
         recover(tmp_path, file_mode=0o600)
 
-    assert synced == ["00000000000000000000.log", tmp_path.name]
+    assert synced[:2] == ["00000000000000000000.log", tmp_path.name]
     assert f"00.log: a torn tail of {BATCHES[-1].size - 10} bytes is cut off at offset 6" in caplog.text
 
 
