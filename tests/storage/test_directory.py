@@ -17,7 +17,7 @@ from kraftlib.storage import directory as module
 from kraftlib.storage.bootstrap import parse_initial_controllers
 from kraftlib.storage.directory import OpenDirectory, claim_directory, format_directory, open_directory
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.testing.log_contract import fill
+from kraftlib.testing.log_contract import fill, read_all
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, parse_uuid
 
 DATA = Path(__file__).parent.parent / "data"
@@ -320,3 +320,40 @@ def test_a_directory_of_kafka_is_opened_and_left_as_kafka_wrote_it(
             assert (path / before.relative_to(DATA / name)).read_bytes() == before.read_bytes(), before
     new = {p.name for p in path.rglob("*")} - {p.name for p in (DATA / name).rglob("*")}
     assert new == {".lock"}
+
+
+LIVE = """
+import sys
+from pathlib import Path
+from kraftlib.config import RaftConfig
+from kraftlib.storage.directory import open_directory
+from kraftlib.testing.log_contract import fill
+from kraftlib.types import ElectionState
+replica = open_directory(RaftConfig(node_id=1, directory=Path(sys.argv[1])))
+epoch = replica.elections.read().epoch + 1
+replica.elections.write(ElectionState(epoch=epoch, leader_id=1), kraft_version=1)
+while True:
+    fill(replica.log, epoch, epoch, epoch)
+    print(epoch, replica.log.flush(), flush=True)
+    fill(replica.log, epoch)
+"""
+
+
+def test_a_killed_process_leaves_all_that_it_had_flushed_and_its_vote(tmp_path: Path) -> None:
+    """kill -9 in the middle of appends and flushes, three lives in a row; the lock dies with its holder."""
+    path, flushed = formatted(tmp_path), 0
+    for life in range(1, 4):
+        command = [sys.executable, "-c", LIVE, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(20):
+                epoch, flushed = map(int, process.stdout.readline().split())
+            process.kill()
+        replica = opened(path)
+        election = replica.elections.read()
+
+        assert election == ElectionState(epoch=life, leader_id=1)
+        assert (epoch, replica.log.epoch_starts()[-1].epoch) == (life, life)
+        assert replica.log.end_offset >= flushed
+        assert len(read_all(replica.log)) == replica.log.end_offset
+        replica.close()
