@@ -255,8 +255,11 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
 
 
 def find_leader(state: ReplicaState) -> list[Action]:
-    """Ask a random bootstrap server for the leader, one at a time: a Fetch anywhere is answered with who leads."""
-    if not state.connections.idle:
+    """Ask a random bootstrap server for the leader, one at a time: a Fetch anywhere is answered with who leads.
+
+    Whoever is asked may be the leader itself, and then counts what we have: so this Fetch, too, waits for our flush.
+    """
+    if not state.connections.idle or state.log.flushed_offset != state.log.end_offset:
         return []
     servers = [
         (number, place)

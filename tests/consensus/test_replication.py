@@ -40,7 +40,9 @@ from tests.consensus.build import (
     outstanding_to,
     partition_of,
     reply,
+    requests,
     tell,
+    vote_request,
     voter_set,
 )
 
@@ -343,6 +345,18 @@ def test_a_flush_of_part_of_the_log_is_not_enough() -> None:
     reply(core, 2, fetch_response(epoch=1, leader_id=2, records=data(batch(1, 1), batch(2, 1))))
 
     assert core.handle(Flushed(2, core.state.log.log_version), core.state.now_ms) == []
+
+
+def test_looking_for_a_leader_waits_for_the_flush_too() -> None:
+    """Whoever is asked may be the leader, and then counts what we have (found by simulation, KAFKA-17332)."""
+    core = follower(1, epoch=1, leader_id=2)
+    reply(core, 2, fetch_response(epoch=1, leader_id=2, records=data(batch(1, 1), batch(2, 1))))
+    actions = tell(core, vote_request(epoch=7, replica_id=3))
+    assert core.role is Role.UNATTACHED
+    assert requests(actions, FetchRequest) == []
+    asked = requests(flush(core), FetchRequest)
+
+    assert [partition_of(request.request).fetch_offset for request in asked] == [3]
 
 
 @pytest.mark.parametrize(
