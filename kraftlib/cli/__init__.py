@@ -16,10 +16,15 @@ from kraftlib import __version__
 from kraftlib.errors import ConfigError, InvariantError, KraftError
 
 COMMANDS: Final[dict[str, str]] = {
+    "format": "make a directory for a new replica",
+    "run": "run a replica with a small key-value store inside, from a TOML file",
+    "quorum": "ask a running quorum who leads it and how far each replica is",
     "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
     "random-uuid": "print a new cluster or directory id",
+    "demo": "three voters, 10,000 records, a killed leader: the story in half a minute",
+    "bench": "measure commits per second beside the machine's own limits",
 }
-HIDDEN: Final[tuple[str, ...]] = ()
+HIDDEN: Final = ("voter",)
 """Commands that only other commands use: the processes of `demo` and `bench`."""
 
 INTERRUPTED: Final = 130
@@ -85,7 +90,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="kraftlib",
         parents=[common],
         description="Kafka's KRaft as a Python library: replicas, and tools for their files.",
-        epilog="`kraftlib COMMAND --help` tells more and gives an example.",
+        epilog="`kraftlib COMMAND --help` tells more and gives an example. Begin with `kraftlib demo`.",
     )
     parser.add_argument("--version", action="version", version=f"kraftlib {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -106,6 +111,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def load(name: str) -> Command:
     """Import the module of the command `name`."""
     match name:
+        case "format":
+            from kraftlib.cli import formatting
+
+            return formatting
+        case "run":
+            from kraftlib.cli import run
+
+            return run
+        case "quorum":
+            from kraftlib.cli import quorum
+
+            return quorum
         case "dump-log":
             from kraftlib.cli import dump_log
 
@@ -114,5 +131,17 @@ def load(name: str) -> Command:
             from kraftlib.cli import random_uuid
 
             return random_uuid
+        case "demo":
+            from kraftlib.cli import demo
+
+            return demo
+        case "bench":
+            from kraftlib.cli import bench
+
+            return bench
+        case "voter":
+            from kraftlib.cli import voter
+
+            return voter
         case _:
             raise ValueError(f"there is no command {name!r}")

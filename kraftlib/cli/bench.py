@@ -1,0 +1,139 @@
+"""`kraftlib bench`: commits per second beside the machine's own limits.
+
+Three voters as three processes on loopback, fresh directories, real fdatasync on all three, 100-byte values, a closed
+loop of N callers inside the leader's process (`kraftlib.cli.bench_load`). Whoever is elected leader carries the load.
+The points are measured in turn, several times over, so that a busy moment of the machine does not fall on one of them
+alone; the median trial by rate is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.cli.bench_machine import Machine, measure
+from kraftlib.cli.cluster import Cluster, RefusedError
+from kraftlib.config import ENGINES
+from kraftlib.errors import ConfigError
+
+ATTEMPTS: Final = 3
+VALUE_BYTES: Final = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what to measure."""
+    parser.description = (
+        "Measure commits per second and latency of a quorum of three on this machine, with every commit synced to a\n"
+        "majority of disks, beside the machine's own fdatasync and loopback round trip.\n"
+        "The limit: one fdatasync and one round trip for each round, and every caller in every round."
+    )
+    parser.epilog = "example:\n  kraftlib bench --callers 1,256 --engine inline --output json"
+    parser.add_argument("--callers", type=_numbers, default=[1, 16, 256], metavar="N,N", help="default 1,16,256")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each trial (2)")
+    parser.add_argument("--trials", type=int, default=3, help="of each point; the median is shown (3)")
+    parser.add_argument("--engine", choices=(*ENGINES, "both"), default="both", help="default both")
+    parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
+    parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
+    parser.add_argument("--profile", action="store_true", help="also show where the leader's time goes, on stderr")
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = [int(part) for part in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least one caller")
+    return numbers
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure all points and print them."""
+    if not options.directory.is_dir():
+        raise ConfigError(f"--directory {options.directory} is no directory")
+    engines = ENGINES if options.engine == "both" else (options.engine,)
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        machine = measure(Path(directory))
+        trials = asyncio.run(_measure(Path(directory), engines, options))
+    points = [_point(engine, callers, found, machine) for (engine, callers), found in trials.items()]
+    if options.output == "json":
+        for point in points:
+            print(json.dumps(point))
+    else:
+        _print_table(points, machine)
+    for (engine, callers), found in trials.items():
+        for trial in found[:1] if options.profile else ():
+            print(f"--- {engine}, {callers} callers\n{trial['profile']}", file=sys.stderr)
+    return 0
+
+
+Trials = dict[tuple[str, int], list[dict[str, Any]]]
+
+
+async def _measure(directory: Path, engines: Sequence[str], options: argparse.Namespace) -> Trials:
+    trials: Trials = {(engine, callers): [] for engine in engines for callers in options.callers}
+    async with AsyncExitStack() as stack:
+        clusters = {}
+        for engine in engines:
+            home = directory / engine
+            home.mkdir()
+            cluster = Cluster(home, settings={"engine": engine}, arguments=["--load"])
+            clusters[engine] = await stack.enter_async_context(cluster)
+        for _ in range(options.trials):
+            for (engine, callers), found in trials.items():
+                load = {
+                    "callers": callers,
+                    "seconds": options.seconds,
+                    "size": options.size,
+                    "profile": options.profile,
+                }
+                found.append(await _trial(clusters[engine], load, options.seconds))
+    return trials
+
+
+async def _trial(cluster: Cluster, load: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Put load on whoever leads; again, if it loses the leadership meanwhile."""
+    for attempt in range(ATTEMPTS):
+        leader, _ = await cluster.leader()
+        try:
+            result: dict[str, Any] = await leader.ask("load", load, timeout_ms=int(seconds * 1_000) + 30_000)
+            return result
+        except (RefusedError, ConnectionError):
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError  # not reached: the last attempt has returned or raised
+
+
+def _point(engine: str, callers: int, trials: Sequence[dict[str, Any]], machine: Machine) -> dict[str, Any]:
+    """Return the median trial by rate, as it is printed."""
+    median = sorted(trials, key=lambda trial: trial["commits_per_s"])[len(trials) // 2]
+    return {
+        "engine": engine,
+        "callers": callers,
+        "commits_per_s": round(median["commits_per_s"], 1),
+        "p50_us": round(median["p50_us"], 1),
+        "p99_us": round(median["p99_us"], 1),
+        "fdatasync_us": round(machine.fdatasync_us, 1),
+        "round_trip_us": round(machine.round_trip_us, 1),
+        "leader_cpu": round(median["leader_cpu"], 3),
+        "limit_per_s": round(machine.limit_per_s(callers), 1),
+        "of_limit": round(median["commits_per_s"] / machine.limit_per_s(callers), 3),
+    }
+
+
+def _print_table(points: Sequence[dict[str, Any]], machine: Machine) -> None:
+    print(
+        f"this machine: fdatasync {machine.fdatasync_us:.0f} µs, loopback round trip {machine.round_trip_us:.0f} µs "
+        f"(medians)\n"
+    )
+    print(f"{'engine':<8}{'callers':>8}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'leader CPU':>12}{'of limit':>10}")
+    for point in points:
+        print(
+            f"{point['engine']:<8}{point['callers']:>8}{point['commits_per_s']:>12,.0f}{point['p50_us']:>10,.0f}"
+            f"{point['p99_us']:>10,.0f}{point['leader_cpu']:>12.2f}{point['of_limit']:>10.2f}"
+        )

@@ -1,0 +1,81 @@
+"""The load of the bench: N callers in the leader's own process, each appending one record and waiting for its commit.
+
+A closed loop: a caller appends the next record when the last one is committed, so N records are under way at any time
+and a slow commit slows the callers, not just a statistic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import io
+import pstats
+import time
+from array import array
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kraftlib.runtime.client import RaftClient
+
+WARM_UP_S: Final = 0.3
+PROFILE_ROWS: Final = 25
+
+
+async def run_load(client: RaftClient[bytes], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Run `callers` for `seconds` with values of `size` bytes; return what came of it.
+
+    Raises: NotLeaderError, OutcomeUnknownError, if this replica does not lead all the while.
+    """
+    callers, seconds, size = int(wanted["callers"]), float(wanted["seconds"]), int(wanted["size"])
+    value = b"x" * size
+    await client.wait_for_leader()  # one that was just elected is about to accept records
+    await _closed_loop(client, value, callers, WARM_UP_S)
+    profile = cProfile.Profile() if wanted.get("profile") else None
+    if profile:
+        profile.enable()
+    began_cpu, began = time.process_time(), time.perf_counter()
+    latencies = await _closed_loop(client, value, callers, seconds)
+    elapsed, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    if profile:
+        profile.disable()
+    ordered = sorted(latencies)
+    return {
+        "commits": len(ordered),
+        "commits_per_s": len(ordered) / elapsed,
+        "p50_us": _at(ordered, 0.50) / 1_000,
+        "p99_us": _at(ordered, 0.99) / 1_000,
+        "leader_cpu": cpu / elapsed,
+        **({"profile": _top(profile)} if profile else {}),
+    }
+
+
+async def _closed_loop(client: RaftClient[bytes], value: bytes, callers: int, seconds: float) -> array[int]:
+    """Return how long each append took, in ns."""
+    latencies = array("q")
+    append, clock, note = client.append_one, time.perf_counter_ns, latencies.append
+    end = clock() + int(seconds * 1e9)
+
+    async def call() -> None:
+        now = clock()
+        while now < end:
+            await append(value)
+            began, now = now, clock()
+            note(now - began)
+
+    tasks = [asyncio.create_task(call()) for _ in range(callers)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return latencies
+
+
+def _at(ordered: list[int], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def _top(profile: cProfile.Profile) -> str:
+    out = io.StringIO()
+    pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(PROFILE_ROWS)
+    return out.getvalue()

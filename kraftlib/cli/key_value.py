@@ -1,0 +1,79 @@
+"""The key-value store inside `kraftlib run`: a state machine of a few lines, and what it answers its clients.
+
+Clients speak JSON lines over TCP, one request and one answer a line. Requests of one connection overlap; whoever has
+more than one under way gives each an `id`, which comes back with the answer.
+
+    {"put": {"key": "a", "value": "1"}}   -> {"put": {"offset": 7, "previous": null}}  committed, and applied here
+    {"put": {"key": "a", "value": null}}  -> forgets the key
+    {"get": "a"}                          -> {"get": {"value": "1", "offset": 8}}      with all below that offset
+    {"all": true}                         -> {"all": {"items": {"a": "1"}, "offset": 8}}
+    {"status": true}                      -> {"status": {...}}                         of this replica
+    what fails                            -> {"error": "NotLeaderError", "message": "...", "leader": 2}
+
+A put goes to the leader only; others name it. A get is answered by any replica from its own memory, so it may lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kraftlib.cli.service import Service
+from kraftlib.errors import ConfigError
+from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.types import LeaderAndEpoch
+
+
+class KeyValueStore(StateMachine):
+    """Keys and values, all text, in a dict."""
+
+    def __init__(self, *, leader_changed: Callable[[LeaderAndEpoch], None] = lambda leader: None) -> None:
+        self.items: dict[str, str] = {}
+        self.end_offset = 0
+        """One past the last record that is in `items`."""
+        self._leader_changed = leader_changed
+
+    def apply(self, record: CommittedRecord) -> Any:
+        """Set or forget a key; the result says where the record stands and what was there before."""
+        key, value = record.value["key"], record.value["value"]
+        previous = self.items.pop(key, None)
+        if value is not None:
+            self.items[key] = value
+        self.end_offset = record.offset + 1
+        return {"offset": record.offset, "previous": previous}
+
+    def snapshot(self) -> Iterable[Any]:
+        """Return the offset, then every item."""
+        return [self.end_offset, *({"key": key, "value": value} for key, value in self.items.items())]
+
+    def restore(self, values: Iterable[Any]) -> None:
+        """Replace everything."""
+        first, *items = values
+        self.end_offset = first
+        self.items = {item["key"]: item["value"] for item in items}
+
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        """Pass it on."""
+        self._leader_changed(leader)
+
+
+def offer_store(service: Service, store: KeyValueStore) -> None:
+    """Let `service` answer put, get and all."""
+
+    async def put(item: Any) -> Any:
+        match item:
+            case {"key": str(key), "value": str() | None as value}:
+                return await service.client.propose({"key": key, "value": value})
+        raise ConfigError(f'{item!r} is no item: expected {{"key": text, "value": text or null}}')
+
+    async def get(key: Any) -> Any:
+        if not isinstance(key, str):
+            raise ConfigError(f"{key!r} is no key: expected text")
+        return {"value": store.items.get(key), "offset": store.end_offset}
+
+    async def get_all(_: Any) -> Any:
+        return {"items": store.items, "offset": store.end_offset}
+
+    service.offer("put", put)
+    service.offer("get", get)
+    service.offer("all", get_all)

@@ -1,0 +1,248 @@
+"""`kraftlib quorum status`: who leads, and how far everybody is; of a quorum of ours or of Kafka's.
+
+Only the leader knows (DescribeQuorum). Any replica will do to find it: one that does not lead names the leader in its
+answer to a Fetch, which is also how replicas find each other. The text is that of `kafka-metadata-quorum describe`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from kraftlib.cli.wire_client import UnreachableError, WireClient
+from kraftlib.errors import ConfigError, KraftError, RemoteProtocolError
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Endpoint, parse_endpoint, uuid_text
+from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+
+CONTROLLERS: Final = 2
+"""Kind of endpoint in DescribeCluster, version 1 on."""
+
+Row = DescribeQuorumResponse.ReplicaState
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the questions."""
+    parser.description = "Ask a running quorum of kraftlib replicas or Kafka controllers."
+    parser.epilog = (
+        "examples:\n"
+        "  kraftlib quorum status --bootstrap 127.0.0.1:9001,127.0.0.1:9002\n"
+        "  kraftlib quorum status --bootstrap 127.0.0.1:9001 --replication --human-readable"
+    )
+    questions = parser.add_subparsers(dest="question", metavar="QUESTION", required=True)
+    status = questions.add_parser("status", help="leader, epoch, high watermark, voters and observers")
+    status.add_argument(
+        "--bootstrap", required=True, metavar="HOST:PORT,…", help="replicas to ask; one that answers is enough"
+    )
+    status.add_argument("--replication", action="store_true", help="a row for each replica: how far it is")
+    status.add_argument("--human-readable", action="store_true", help="with --replication: times as `N ms ago`")
+    status.add_argument("--output", choices=("text", "json"), default="text", help="json: everything, in one object")
+    status.add_argument("--timeout-ms", type=int, default=5_000, help="for each answer (5000)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, and print the answer."""
+    servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part]
+    if not servers or options.timeout_ms < 1:
+        raise ConfigError("--bootstrap names at least one host:port, --timeout-ms at least 1")
+    found = describe(servers, timeout_s=options.timeout_ms / 1_000)
+    if options.output == "json":
+        print(json.dumps(found.to_dict()))
+    elif options.replication:
+        print(found.replication(now_ms=int(time.time() * 1_000) if options.human_readable else None))
+    else:
+        print(found.status())
+    return 0
+
+
+@attrs.frozen(kw_only=True)
+class Description:
+    """What the leader says of its quorum."""
+
+    cluster_id: str | None
+    """None, if the leader does not tell."""
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: Sequence[Row]
+    observers: Sequence[Row]
+    endpoints: dict[int, list[str]]
+
+    @property
+    def leader(self) -> Row:
+        """The leader's own row."""
+        return next(row for row in self.voters if row.replica_id == self.leader_id)
+
+    def lag_of_slowest(self) -> tuple[int, int]:
+        """Return how far the slowest voter is behind, in records and in ms; -1 ms, if that is unknown."""
+        leader, slowest = self.leader, min(self.voters, key=lambda row: row.log_end_offset)
+        lag = leader.log_end_offset - slowest.log_end_offset
+        if slowest is leader:
+            return lag, 0
+        times = leader.last_caught_up_timestamp, slowest.last_caught_up_timestamp
+        return lag, -1 if -1 in times else times[0] - times[1]
+
+    def status(self) -> str:
+        """Return the text of `kafka-metadata-quorum describe --status`."""
+        lag, lag_ms = self.lag_of_slowest()
+        lines = {
+            "ClusterId": self.cluster_id or "unknown",
+            "LeaderId": self.leader_id,
+            "LeaderEpoch": self.epoch,
+            "HighWatermark": self.high_watermark,
+            "MaxFollowerLag": lag,
+            "MaxFollowerLagTimeMs": lag_ms,
+            "CurrentVoters": f"[{', '.join(map(self._replica_text, self.voters))}]",
+            "CurrentObservers": f"[{', '.join(map(self._replica_text, self.observers))}]",
+        }
+        return "\n".join(f"{name + ':':<24}{value}" for name, value in lines.items())
+
+    def _replica_text(self, row: Row) -> str:
+        replica: dict[str, Any] = {"id": row.replica_id}
+        if row.replica_directory_id != ZERO_UUID:
+            replica["directoryId"] = uuid_text(row.replica_directory_id)
+        if row.replica_id in self.endpoints:
+            replica["endpoints"] = self.endpoints[row.replica_id]
+        return json.dumps(replica)
+
+    def replication(self, *, now_ms: int | None = None) -> str:
+        """Return the text of `kafka-metadata-quorum describe --replication`; with `now_ms`, times as `N ms ago`."""
+        followers = [row for row in self.voters if row is not self.leader]
+        kinds = [("Leader", [self.leader]), ("Follower", followers), ("Observer", self.observers)]
+        table = [
+            "NodeId DirectoryId LogEndOffset Lag LastFetchTimestamp LastCaughtUpTimestamp Status".split(),
+            *(self._cells(row, kind, now_ms) for kind, rows in kinds for row in rows),
+        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join(
+            "".join(f"{cell:<{width}}\t" for cell, width in zip(cells, widths, strict=True)) for cells in table
+        )
+
+    def _cells(self, row: Row, kind: str, now_ms: int | None) -> list[str]:
+        def shown(timestamp: int) -> str:
+            return str(timestamp) if now_ms is None or timestamp == -1 else f"{now_ms - timestamp} ms ago"
+
+        return [
+            str(row.replica_id),
+            uuid_text(row.replica_directory_id),
+            str(row.log_end_offset),
+            str(self.leader.log_end_offset - row.log_end_offset),
+            shown(row.last_fetch_timestamp),
+            shown(row.last_caught_up_timestamp),
+            kind,
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        lag, lag_ms = self.lag_of_slowest()
+        return {
+            "cluster_id": self.cluster_id,
+            "leader_id": self.leader_id,
+            "leader_epoch": self.epoch,
+            "high_watermark": self.high_watermark,
+            "max_follower_lag": lag,
+            "max_follower_lag_time_ms": lag_ms,
+            "voters": [self._replica_dict(row) for row in self.voters],
+            "observers": [self._replica_dict(row) for row in self.observers],
+        }
+
+    def _replica_dict(self, row: Row) -> dict[str, Any]:
+        return {
+            "id": row.replica_id,
+            "directory_id": _text_or_none(row.replica_directory_id),
+            "endpoints": self.endpoints.get(row.replica_id, []),
+            "log_end_offset": row.log_end_offset,
+            "lag": self.leader.log_end_offset - row.log_end_offset,
+            "last_fetch_timestamp": row.last_fetch_timestamp,
+            "last_caught_up_timestamp": row.last_caught_up_timestamp,
+        }
+
+
+def _text_or_none(directory_id: UUID) -> str | None:
+    return None if directory_id == ZERO_UUID else uuid_text(directory_id)
+
+
+def describe(servers: Sequence[Endpoint], *, timeout_s: float) -> Description:
+    """Find the leader from any of `servers` and return what it says.
+
+    Raises: UnreachableError that tells what each of them said, if none leads to a leader.
+    """
+    waiting, asked, said = list(servers), set[Endpoint](), list[str]()
+    while waiting:
+        endpoint = waiting.pop(0)
+        if endpoint in asked:
+            continue
+        asked.add(endpoint)
+        try:
+            with WireClient(endpoint, timeout_s=timeout_s) as client:
+                answer = client.ask(_question(), DescribeQuorumResponse)
+                partition = _partition(answer, endpoint)
+                if partition.error_code == ErrorCode.NONE:
+                    return _description(answer, partition, _cluster_id(client))
+                said.append(f"{endpoint} does not lead ({error_name(partition.error_code)})")
+                leader = _leader_by_fetch(client)
+        except KraftError as error:
+            said.append(str(error))
+        else:
+            # The leader itself, before whoever else was named on the command line.
+            waiting[:0] = [leader] if leader is not None else []
+    raise UnreachableError(f"no leader found: {'; '.join(said)}")
+
+
+def _question() -> DescribeQuorumRequest:
+    partition = DescribeQuorumRequest.PartitionData()
+    topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return DescribeQuorumRequest(topics=(topic,))
+
+
+def _partition(answer: DescribeQuorumResponse, endpoint: Endpoint) -> DescribeQuorumResponse.PartitionData:
+    if answer.error_code != ErrorCode.NONE:
+        raise RemoteProtocolError(f"{endpoint} refuses: {error_name(answer.error_code)} {answer.error_message or ''}")
+    partitions = [partition for topic in answer.topics for partition in topic.partitions]
+    if len(partitions) != 1:
+        raise RemoteProtocolError(f"{endpoint} answers with {len(partitions)} partitions")
+    return partitions[0]
+
+
+def _description(
+    answer: DescribeQuorumResponse, partition: DescribeQuorumResponse.PartitionData, cluster_id: str | None
+) -> Description:
+    if partition.leader_id not in {row.replica_id for row in partition.current_voters}:
+        raise RemoteProtocolError(f"the leader {partition.leader_id} is not among its voters")
+    return Description(
+        cluster_id=cluster_id,
+        leader_id=partition.leader_id,
+        epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        voters=partition.current_voters,
+        observers=partition.observers,
+        endpoints={
+            node.node_id: [f"{place.name}://{Endpoint(place.host, place.port)}" for place in node.listeners]
+            for node in answer.nodes
+        },
+    )
+
+
+def _leader_by_fetch(client: WireClient) -> Endpoint | None:
+    """Ask for records as nobody, in an epoch of the past: the refusal names the leader and where it is reached."""
+    partition = FetchRequest.FetchPartition(partition=0, current_leader_epoch=0, fetch_offset=0)
+    topic = FetchRequest.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    answer = client.ask(FetchRequest(max_wait_ms=0, topics=(topic,)), FetchResponse)
+    leaders = {part.current_leader.leader_id for topic_ in answer.responses for part in topic_.partitions}
+    return next((Endpoint(node.host, node.port) for node in answer.node_endpoints if node.node_id in leaders), None)
+
+
+def _cluster_id(client: WireClient) -> str | None:
+    """Ask for the name of the cluster, where the leader answers that kind of question."""
+    if not client.knows(ApiKey.DESCRIBE_CLUSTER):
+        return None
+    answer = client.ask(DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse)
+    return answer.cluster_id or None

@@ -1,0 +1,149 @@
+"""`kraftlib run -c CONFIG.toml`: one replica, with a small key-value store inside, until Ctrl-C or SIGTERM.
+
+It is the smallest useful service on top of the library, and the process that `kraftlib demo` and `kraftlib bench` start
+three times. How clients talk to it stands in `kraftlib.cli.key_value`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from kraftlib.cli.key_value import KeyValueStore, offer_store
+from kraftlib.cli.lines import LineServer
+from kraftlib.cli.service import Service
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ConfigError
+from kraftlib.records.serde import JsonSerde
+from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.engine import loop_factory
+from kraftlib.types import Endpoint, LeaderAndEpoch, parse_endpoint
+
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare configuration and the clients' endpoint."""
+    parser.description = (
+        "Run one replica with a key-value store inside, until Ctrl-C or SIGTERM.\n"
+        "Clients send JSON lines, for instance with netcat."
+    )
+    parser.epilog = (
+        "example of a configuration, for the first of three replicas:\n"
+        "  node_id = 1\n"
+        '  directory = "replica-1"\n'
+        '  listen = "127.0.0.1:9001"\n'
+        '  voters = ["1@127.0.0.1:9001", "2@127.0.0.1:9002", "3@127.0.0.1:9003"]\n'
+        "\n"
+        "example:\n"
+        "  kraftlib format -c replica-1.toml --cluster-id $(kraftlib random-uuid)\n"
+        "  kraftlib run -c replica-1.toml --clients 127.0.0.1:9101\n"
+        '  echo \'{"put": {"key": "a", "value": "1"}}\' | nc -N 127.0.0.1 9101'
+    )
+    parser.add_argument("-c", "--config", required=True, metavar="CONFIG.toml", help="the replica: kraftlib.RaftConfig")
+    parser.add_argument(
+        "--clients",
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="where clients of the store connect; loopback only (default: a free port, which is printed)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log every change of role on stderr")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until told to stop."""
+    config = RaftConfig.from_toml(options.config)
+    clients = parse_clients(options.clients)
+    log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
+    run_loop(config, _serve_until_told(config, clients))
+    return 0
+
+
+def run_loop(config: RaftConfig, program: Coroutine[Any, Any, None]) -> None:
+    """Run `program` in the kind of event loop that is configured."""
+    with asyncio.Runner(loop_factory=loop_factory(config.event_loop)) as runner:
+        runner.run(program)
+
+
+def parse_clients(text: str) -> Endpoint:
+    """Read where clients connect: on loopback, because they are not asked who they are."""
+    endpoint = Endpoint(text[: -len(":0")].strip("[]"), 0) if text.endswith(":0") else parse_endpoint(text)
+    if endpoint.host not in LOOPBACK:
+        raise ConfigError(f"--clients {text}: the key-value store asks nobody who he is, so it stays on loopback")
+    return endpoint
+
+
+def log_to_stderr(level: int) -> None:
+    """Let the library's log lines be seen; as plain sentences, as long as they are few."""
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s" if level < logging.WARNING else "kraftlib: %(message)s"
+    logging.basicConfig(level=level, stream=sys.stderr, format=form)
+
+
+@asynccontextmanager
+async def serve(client: RaftClient[Any], service: Service, clients: Endpoint) -> AsyncIterator[Endpoint]:
+    """Run a replica and what it answers its clients, who connect to what this yields; then hand over, flush, close."""
+    server = LineServer(service.answer)
+    async with client:
+        try:
+            yield await server.start(clients)
+        finally:
+            await server.close()
+            await client.shutdown()
+
+
+def store_of(
+    config: RaftConfig, *, leader_changed: Callable[[LeaderAndEpoch], None] = lambda leader: None
+) -> tuple[RaftClient[Any], Service]:
+    """Return a replica with a key-value store inside, and the service of the store."""
+    store = KeyValueStore(leader_changed=leader_changed)
+    client: RaftClient[Any] = RaftClient(config, state_machine=store, serde=JsonSerde())
+    service = Service(client)
+    offer_store(service, store)
+    return client, service
+
+
+def told_to_stop() -> asyncio.Event:
+    """Return what is set by Ctrl-C and SIGTERM; a second Ctrl-C interrupts at once."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def told(number: int) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told, number)
+    return stop
+
+
+async def until(stop: asyncio.Event, client: RaftClient[Any]) -> None:
+    """Wait for `stop`. Raises: ReplicaFailedError, if the replica stops itself before."""
+    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(client.wait_closed())]
+    done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    for task in done:
+        task.result()
+
+
+async def _serve_until_told(config: RaftConfig, clients: Endpoint) -> None:
+    stop = told_to_stop()
+
+    def tell(leader: LeaderAndEpoch) -> None:
+        who = "nobody" if leader.leader_id is None else f"replica {leader.leader_id}"
+        own = " (this one)" if leader.leader_id == config.node_id else ""
+        print(f"epoch {leader.epoch}: {who}{own} leads", flush=True)
+
+    client, service = store_of(config, leader_changed=tell)
+    async with serve(client, service, clients) as clients:
+        print(
+            f"replica {config.node_id}: replicas connect to {client.endpoint}, clients to {clients}; Ctrl-C stops it",
+            flush=True,
+        )
+        await until(stop, client)
+        print("stopping: hand over, flush, close", flush=True)

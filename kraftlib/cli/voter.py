@@ -1,0 +1,64 @@
+"""`kraftlib voter`: a replica as `kraftlib demo` and `kraftlib bench` start it. Not for people.
+
+Like `kraftlib run`, but it speaks to its parent: one JSON line on stdout says where it listens, and the end of stdin,
+be it because the parent was killed, ends it. Its clients may also ask for a load test, which then runs in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+
+from kraftlib.cli.bench_load import run_load
+from kraftlib.cli.run import log_to_stderr, run_loop, serve, store_of, told_to_stop, until
+from kraftlib.cli.service import Service
+from kraftlib.config import RaftConfig
+from kraftlib.runtime.client import RaftClient
+from kraftlib.types import Endpoint
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the configuration and what is inside."""
+    parser.add_argument("-c", "--config", required=True)
+    parser.add_argument("--load", action="store_true", help="no store: bare records, and the method `load`")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until told to stop, or until the parent is gone."""
+    log_to_stderr(logging.DEBUG if options.debug else logging.ERROR)
+    config = RaftConfig.from_toml(options.config)
+    run_loop(config, _run(config, load=options.load))
+    return 0
+
+
+async def _run(config: RaftConfig, *, load: bool) -> None:
+    stop = told_to_stop()
+    _watch_parent(stop)
+    client, service = _bare(config) if load else store_of(config)
+    async with serve(client, service, Endpoint("127.0.0.1", 0)) as clients:
+        print(json.dumps({"clients": str(clients)}), flush=True)
+        await until(stop, client)
+
+
+def _bare(config: RaftConfig) -> tuple[RaftClient[bytes], Service]:
+    """Return a replica without a state machine, whose service puts load on it."""
+    client: RaftClient[bytes] = RaftClient(config)
+    service = Service(client)
+    service.offer("load", lambda wanted: run_load(client, wanted))
+    return client, service
+
+
+def _watch_parent(stop: asyncio.Event) -> None:
+    """Set `stop` at the end of stdin: the parent has closed it, or was killed."""
+    parent = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(parent, 4_096):
+            asyncio.get_running_loop().remove_reader(parent)
+            stop.set()
+
+    asyncio.get_running_loop().add_reader(parent, readable)

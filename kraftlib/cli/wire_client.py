@@ -1,0 +1,119 @@
+"""Asks a controller, ours or Kafka's, one question after the other: a blocking connection in Kafka's protocol.
+
+The first thing on the connection is ApiVersions; after that every request goes in the highest version that both sides
+know. Nothing here belongs to a replica: it is what a tool needs.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast
+
+from kraftlib.codec.declarations import Message
+from kraftlib.errors import KraftError, RemoteProtocolError
+from kraftlib.runtime.api_versions import question
+from kraftlib.types import Endpoint
+from kraftlib.wire.apis import ApiKey, ErrorCode, api, api_of, error_name
+from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request
+
+CLIENT_ID: Final = "kraftlib-cli"
+_SIZE: Final = struct.Struct(">i")
+_REFUSED: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
+
+R = TypeVar("R", bound=Message)
+
+
+class UnreachableError(KraftError):
+    """Nobody answers there."""
+
+
+class WireClient:
+    """One connection. Use it in a `with`."""
+
+    def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+        except OSError as error:
+            raise UnreachableError(f"{endpoint} cannot be reached: {_reason(error)}") from error
+        try:
+            self._versions = self._ask_versions()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def knows(self, key: ApiKey) -> bool:
+        """Whether the other side answers this kind of request."""
+        return key in self._versions
+
+    def ask(self, request: Message, response_class: type[R]) -> R:
+        """Return the answer to `request`.
+
+        Raises: UnreachableError, if none comes; RemoteProtocolError, if it cannot be understood, or if both sides know
+        no version in common.
+        """
+        known = api_of(type(request))
+        first, last = self._versions.get(request.api_key, (0, -1))
+        version = min(last, known.versions.last) if known else -1
+        if known is None or version < max(first, known.versions.first):
+            raise RemoteProtocolError(f"{self._endpoint} does not answer {type(request).__name__} as we can ask it")
+        return cast("R", self._exchange(request, version))
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        known = api(ApiKey.API_VERSIONS)
+        newest = known.versions.last if known else 0
+        answer = self._exchange(question(), newest)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self._exchange(question(), min([newest, *(key.max_version for key in answer.api_keys)]))
+        if answer.error_code != ErrorCode.NONE:
+            raise RemoteProtocolError(f"{self._endpoint} refuses ApiVersions: {error_name(answer.error_code)}")
+        return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+
+    def _exchange(self, request: Message, version: int) -> Any:
+        self._correlation_id += 1
+        frame = encode_request(request, version=version, correlation_id=self._correlation_id, client_id=CLIENT_ID)
+        try:
+            self._socket.sendall(_SIZE.pack(len(frame)) + frame)
+            answer = self._read_frame()
+        except OSError as error:
+            raise UnreachableError(f"{self._endpoint} gave no answer: {_reason(error)}") from error
+        # A refusal of ApiVersions is always in version 0, whatever was asked; its error stands where it always does.
+        refused = request.api_key == ApiKey.API_VERSIONS and answer[4:6] == _REFUSED
+        correlation_id, message = decode_response(answer, api_key=request.api_key, version=0 if refused else version)
+        if correlation_id != self._correlation_id:
+            raise RemoteProtocolError(f"{self._endpoint} answers request {correlation_id}, not {self._correlation_id}")
+        return message
+
+    def _read_frame(self) -> bytes:
+        head = self._read(_SIZE.size)
+        (size,) = _SIZE.unpack(head)
+        if not 0 < size <= MAX_FRAME_BYTES:
+            what = describe_foreign_bytes(head) or f"a frame of {size} bytes"
+            raise RemoteProtocolError(f"{self._endpoint} does not speak Kafka's protocol: it sent {what}")
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(min(size - len(data), 1024 * 1024))
+            if not chunk:
+                raise ConnectionResetError("it closed the connection")
+            data += chunk
+        return bytes(data)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,120 @@
+"""The command as a process of its own: started, read line by line, ended by its id whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kraftlib.storage.directory import format_directory
+from kraftlib.types import Endpoint, parse_endpoint
+
+TIMEOUT_S = 60
+COMMAND = (sys.executable, "-m", "kraftlib.cli")
+
+
+@attrs.frozen
+class Process:
+    """A running command."""
+
+    popen: subprocess.Popen[str]
+
+    def line(self) -> str:
+        """Return the next line of its output; empty at the end."""
+        assert self.popen.stdout is not None
+        readable, _, _ = select.select([self.popen.stdout], [], [], TIMEOUT_S)
+        assert readable, "it says nothing"
+        return self.popen.stdout.readline()
+
+    def line_with(self, text: str) -> str:
+        """Return the next line that contains `text`."""
+        while line := self.line():
+            if text in line:
+                return line
+        raise AssertionError(f"it ended without saying {text!r}: {self.end()}")
+
+    def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
+        """Send a signal, if one is given; return exit status and stderr."""
+        if number is not None:
+            self.popen.send_signal(number)
+        _, errors = self.popen.communicate(timeout=TIMEOUT_S)
+        return self.popen.returncode, errors
+
+
+@contextmanager
+def running(*arguments: object, **how: Any) -> Iterator[Process]:
+    """Run the command; kill it at the end, if it still runs."""
+    popen = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        **how,
+    )
+    try:
+        yield Process(popen)
+    finally:
+        if popen.poll() is None:
+            popen.kill()
+        popen.communicate(timeout=TIMEOUT_S)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that is not our child is no more."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ended, _, _ = select.select([descriptor], [], [], TIMEOUT_S)
+        assert ended, f"process {pid} does not end"
+    finally:
+        os.close(descriptor)
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(endpoint: Endpoint, request: dict[str, Any]) -> Any:
+    """Send one request to a line server, return its answer."""
+    with socket.create_connection((endpoint.host, endpoint.port), timeout=TIMEOUT_S) as connection:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        return json.loads(connection.makefile().readline())
+
+
+def clients_of(line: str) -> Endpoint:
+    """Return where the clients connect, of the line with which `run` begins."""
+    return parse_endpoint(line.partition("clients to ")[2].partition(";")[0])
+
+
+def single(directory: Path, **settings: object) -> Path:
+    """Write the configuration of a quorum of one, and format its directory, if there is none; return the path."""
+    port = settings.pop("port", None) or free_port()
+    table = {
+        "node_id": 1,
+        "directory": "data",
+        "voters": f"1@127.0.0.1:{port}",
+        "election_timeout_ms": 20,
+        **settings,
+    }
+    path = directory / "replica.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items()))
+    if not (directory / "data").exists():
+        format_directory(directory / "data", node_id=1, cluster_id="blue")
+    return path

@@ -1,0 +1,87 @@
+"""The bench, in miniature: real processes, real syncs, one line a point."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftlib.cli import bench
+from kraftlib.cli.bench import _point, _trial
+from kraftlib.cli.bench_machine import Machine
+from kraftlib.cli.cluster import RefusedError
+from tests.cli.conftest import Command
+
+NAMES = "engine callers commits_per_s p50_us p99_us fdatasync_us round_trip_us leader_cpu limit_per_s of_limit".split()
+
+
+def test_json_is_one_line_a_point_with_the_promised_names(kraftlib: Command, tmp_path: Path) -> None:
+    result = kraftlib(
+        *"bench --callers 2 --seconds 0.05 --trials 1 --output json --profile --directory".split(), tmp_path
+    )
+    points = [json.loads(line) for line in result.out.splitlines()]
+
+    assert result.status == 0
+    assert [(point["engine"], point["callers"]) for point in points] == [("thread", 2), ("inline", 2)]
+    for point in points:
+        assert list(point) == NAMES
+        assert all(point[name] > 0 for name in NAMES[2:])
+    assert result.err.count("Ordered by: internal time") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine(140.0, 60.0)
+    trial = {"commits_per_s": 2_500.0, "p50_us": 380.0, "p99_us": 900.0, "leader_cpu": 0.7}
+    bench._print_table([_point("inline", 1, [trial], machine)], machine)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[0] == "this machine: fdatasync 140 µs, loopback round trip 60 µs (medians)"
+    assert lines[-1].split() == ["inline", "1", "2,500", "380", "900", "0.70", "0.50"]
+
+
+def test_the_median_trial_by_rate_is_shown() -> None:
+    trials = [
+        {"commits_per_s": rate, "p50_us": rate, "p99_us": rate, "leader_cpu": 0.5} for rate in (300.0, 100.0, 200.0)
+    ]
+    point = _point("inline", 1, trials, Machine(140.0, 60.0))
+
+    assert (point["commits_per_s"], point["p50_us"]) == (200.0, 200.0)
+
+
+class Leader:
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    async def ask(self, name: str, load: Any, *, timeout_ms: int) -> Any:
+        if self.errors:
+            raise self.errors.pop(0)
+        return {"commits": 1}
+
+
+class Cluster:
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+
+    async def leader(self) -> tuple[Leader, int]:
+        return self._leader, 1
+
+
+@pytest.mark.parametrize("error", [RefusedError({"error": "NotLeaderError"}), ConnectionResetError()])
+async def test_a_leader_that_is_lost_meanwhile_is_no_result(error: Exception) -> None:
+    assert await _trial(Cluster(Leader(error, error)), {}, 0.1) == {"commits": 1}  # type: ignore[arg-type]
+    with pytest.raises(type(error)):
+        await _trial(Cluster(Leader(error, error, error)), {}, 0.1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("words", [["--callers", "0"], ["--callers", "x"], ["--engine", "warp"]])
+def test_bad_words_are_a_usage_error(words: list[str], kraftlib: Command) -> None:
+    assert kraftlib("bench", *words).status == 2
+
+
+def test_a_directory_that_is_not_there_is_named(kraftlib: Command, tmp_path: Path) -> None:
+    result = kraftlib("bench", "--directory", tmp_path / "nowhere")
+
+    assert (result.status, result.err) == (1, f"kraftlib: --directory {tmp_path / 'nowhere'} is no directory\n")

@@ -1,0 +1,77 @@
+"""The closed loop: so many callers, each with one record under way, and honest statistics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kraftlib.cli import bench_load
+from kraftlib.cli.bench_load import run_load
+from kraftlib.errors import NotLeaderError
+from kraftlib.types import LeaderAndEpoch
+
+
+class Client:
+    """Commits everything on the next turn of the loop."""
+
+    def __init__(self, *, error: Exception | None = None) -> None:
+        self.under_way = self.most_under_way = 0
+        self.sizes: set[int] = set()
+        self._error = error
+
+    async def wait_for_leader(self) -> LeaderAndEpoch:
+        return LeaderAndEpoch(1, 5)
+
+    async def append_one(self, value: bytes) -> None:
+        self.sizes.add(len(value))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.fixture(autouse=True)
+def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_load, "WARM_UP_S", 0.0)
+
+
+def load(**wanted: Any) -> dict[str, Any]:
+    return {"callers": 5, "seconds": 0.02, "size": 100, **wanted}
+
+
+async def test_every_caller_has_one_record_under_way() -> None:
+    client = Client()
+    result = await run_load(client, load())  # type: ignore[arg-type]
+
+    assert client.most_under_way == 5
+    assert client.sizes == {100}
+    assert result["commits"] >= 5
+    assert 0 <= result["p50_us"] <= result["p99_us"]
+    assert "profile" not in result
+
+
+async def test_a_profile_says_where_the_time_goes() -> None:
+    result = await run_load(Client(), load(profile=True))  # type: ignore[arg-type]
+
+    assert "append_one" in result["profile"]
+
+
+async def test_who_does_not_lead_says_so_and_leaves_no_caller_behind() -> None:
+    client = Client(error=NotLeaderError("not me", leader=LeaderAndEpoch(2, 5)))
+    before = asyncio.all_tasks()
+    with pytest.raises(NotLeaderError):
+        await run_load(client, load())  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() == before
+
+
+def test_a_share_of_nothing_is_nothing() -> None:
+    assert bench_load._at([], 0.5) == 0.0
+    assert bench_load._at([7], 0.99) == 7
+    assert bench_load._at(list(range(100)), 0.5) == 50
+    assert bench_load._at(list(range(100)), 0.99) == 99

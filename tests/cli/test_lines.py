@@ -1,0 +1,150 @@
+"""JSON lines over real sockets: answers find their requests, and no input ends the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from kraftlib.cli import lines
+from kraftlib.cli.lines import LineClient, LineServer
+from kraftlib.errors import StorageError
+from kraftlib.types import Endpoint
+
+ANYWHERE = Endpoint("127.0.0.1", 0)
+
+
+class Held:
+    """Answers `wait` when told to, and everything else at once."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.entered = asyncio.Semaphore(0)
+
+    async def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.entered.release()
+        if "wait" in request:
+            await self.go.wait()
+        return {"echo": request.get("say")}
+
+
+@pytest.fixture
+async def held() -> Held:
+    return Held()
+
+
+@pytest.fixture
+async def server(held: Held) -> AsyncIterator[Endpoint]:
+    server = LineServer(held.answer)
+    yield await server.start(ANYWHERE)
+    await server.close()
+
+
+@pytest.fixture
+async def client(server: Endpoint) -> AsyncIterator[LineClient]:
+    client = await LineClient.connect(server)
+    yield client
+    await client.close()
+
+
+async def test_a_later_request_may_be_answered_first(client: LineClient, held: Held) -> None:
+    async with asyncio.timeout(10):
+        first = asyncio.create_task(client.ask({"wait": True, "say": 1}))
+        assert (await client.ask({"say": 2}))["echo"] == 2
+        assert not first.done()
+        held.go.set()
+        assert (await first)["echo"] == 1
+
+
+async def test_many_at_once_all_find_their_answers(client: LineClient) -> None:
+    answers = await asyncio.gather(*(client.ask({"say": number}) for number in range(500)))
+
+    assert [answer["echo"] for answer in answers] == list(range(500))
+
+
+async def test_no_more_than_so_many_are_under_way(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "REQUESTS_MAX", 3)
+    server = LineServer(held.answer)
+    client = await LineClient.connect(await server.start(ANYWHERE))
+    asked = [asyncio.create_task(client.ask({"wait": True})) for _ in range(10)]
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            await held.entered.acquire()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert held.entered.locked()
+        held.go.set()
+        await asyncio.gather(*asked)
+    await client.close()
+    await server.close()
+
+
+async def talk(endpoint: Endpoint, *said: bytes) -> list[Any]:
+    """Send lines without any care and return what comes back until the end."""
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    for line in said:
+        writer.write(line)
+    writer.write_eof()
+    async with asyncio.timeout(10):
+        answers = (await reader.read()).splitlines()
+    writer.close()
+    return [json.loads(answer) for answer in answers]
+
+
+@pytest.mark.parametrize(
+    "said", [b"nonsense\n", b"[1]\n", b'"text"\n', b"\xff\xfe\n", b'{"half": \n', b"GET / HTTP/1.1\n"]
+)
+async def test_what_is_no_json_object_is_refused_and_the_next_line_answered(said: bytes, server: Endpoint) -> None:
+    answers = await talk(server, said, b'{"say": 7}\n')
+
+    assert {"error": "RemoteProtocolError", "message": f"{said!r} is no JSON object"} in answers
+    assert {"echo": 7} in answers
+
+
+async def test_a_request_without_an_id_gets_an_answer_without_one(server: Endpoint) -> None:
+    assert await talk(server, b'{"say": 7}\n') == [{"echo": 7}]
+    assert await talk(server, b'{"say": 7, "id": "mine"}\n') == [{"id": "mine", "echo": 7}]
+
+
+async def test_the_last_line_needs_no_line_break(server: Endpoint) -> None:
+    assert await talk(server, b'{"say": 7}') == [{"echo": 7}]
+
+
+async def test_a_line_that_is_too_long_is_refused(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LINE_MAX_BYTES", 1_000)
+    server = LineServer(held.answer)
+    endpoint = await server.start(ANYWHERE)
+    (answer,) = await talk(endpoint, b'{"say": "' + b"x" * 2_000 + b'"}\n')
+    await server.close()
+
+    assert "more than 1000 bytes" in answer["message"]
+
+
+async def test_whoever_waits_hears_that_the_server_has_gone(held: Held) -> None:
+    server = LineServer(held.answer)
+    client = await LineClient.connect(await server.start(ANYWHERE))
+    asked = asyncio.create_task(client.ask({"wait": True}))
+    async with asyncio.timeout(10):
+        await held.entered.acquire()
+        await server.close()
+        with pytest.raises(ConnectionError):
+            await asked
+        with pytest.raises(ConnectionError):
+            await client.ask({"say": 1})
+    await client.close()
+
+
+async def test_an_answer_that_never_comes_is_a_timeout(client: LineClient) -> None:
+    with pytest.raises(TimeoutError):
+        await client.ask({"wait": True}, timeout_ms=10)
+
+
+async def test_an_address_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        endpoint = Endpoint(*other.getsockname())
+        with pytest.raises(StorageError, match=f"cannot listen on {endpoint} for clients: .*in use"):
+            await LineServer(Held().answer).start(endpoint)

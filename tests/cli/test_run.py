@@ -1,0 +1,202 @@
+"""`kraftlib run`: a replica in a process of its own, its store over a socket, and everything that can be wrong."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from kraftlib.cli.run import parse_clients
+from kraftlib.errors import ConfigError
+from tests.cli.conftest import Command
+from tests.cli.processes import TIMEOUT_S, ask, clients_of, free_port, running, single
+
+
+@pytest.mark.parametrize(("engine", "number"), [("thread", signal.SIGINT), ("inline", signal.SIGTERM)])
+def test_what_was_put_is_there_after_a_graceful_stop(engine: str, number: signal.Signals, tmp_path: Path) -> None:
+    path = single(tmp_path, engine=engine)
+    for expected in (None, "1"):
+        with running("run", "-c", path) as process:
+            clients = clients_of(process.line_with("replica 1: "))
+            process.line_with("replica 1 (this one) leads")
+            previous = ask(clients, {"put": {"key": "a", "value": "1"}})["put"]["previous"]
+            assert ask(clients, {"get": "a"})["get"]["value"] == "1"
+            assert ask(clients, {"status": True})["status"]["role"] == "leader"
+            status, errors = process.end(number)
+        assert previous == expected
+        assert (status, errors) == (0, "")
+
+
+def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
+    path = single(tmp_path)
+    with running("run", "-c", path) as process:
+        clients = clients_of(process.line_with("replica 1: "))
+        process.line_with("leads")
+        for number in range(20):
+            ask(clients, {"put": {"key": f"key {number}", "value": "1"}})
+        process.end(signal.SIGKILL)
+    with running("run", "-c", path) as process:
+        clients = clients_of(process.line_with("replica 1: "))
+        process.line_with("leads")
+        ask(clients, {"put": {"key": "last", "value": "1"}})
+        assert len(ask(clients, {"all": True})["all"]["items"]) == 21
+
+
+# Bad input ----------------------------------------------------------------------------------------
+
+
+def refused(*arguments: object) -> str:
+    """Run a command that must fail; return the one line that it says."""
+    with running("run", *arguments) as process:
+        status, errors = process.end()
+    assert status == 1, errors
+    assert errors.startswith("kraftlib: ")
+    assert errors.count("\n") == 1
+    return errors
+
+
+def test_a_directory_that_is_not_formatted_says_how_to_format_it(tmp_path: Path) -> None:
+    path = single(tmp_path)
+    (tmp_path / "data/meta.properties").unlink()
+    errors = refused("-c", path)
+
+    assert f"{tmp_path / 'data'} is not formatted" in errors
+    assert "kraftlib format -c" in errors
+
+
+def test_two_processes_on_one_directory(tmp_path: Path) -> None:
+    """The second says who has it; the first is not disturbed."""
+    path = single(tmp_path)
+    with running("run", "-c", path) as first:
+        clients = clients_of(first.line_with("replica 1: "))
+        first.line_with("leads")
+        errors = refused("-c", single(tmp_path, port=free_port()))
+        assert f"{tmp_path / 'data'} is in use by process {first.popen.pid}" in errors
+        assert ask(clients, {"put": {"key": "a", "value": "1"}})["put"]["previous"] is None
+        assert first.end(signal.SIGTERM) == (0, "")
+
+
+def test_the_address_of_the_replicas_is_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        errors = refused("-c", single(tmp_path, port=port))
+
+    assert f"127.0.0.1:{port}" in errors
+    assert "in use" in errors
+
+
+def test_the_address_of_the_clients_is_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        errors = refused("-c", single(tmp_path), "--clients", f"127.0.0.1:{port}")
+
+    assert f"cannot listen on 127.0.0.1:{port} for clients" in errors
+
+
+def test_the_directory_of_another_cluster(tmp_path: Path) -> None:
+    single(tmp_path)
+    errors = refused("-c", single(tmp_path, cluster_id="red"))
+
+    assert "blue" in errors
+    assert "red" in errors
+
+
+def test_the_directory_of_another_node(tmp_path: Path) -> None:
+    single(tmp_path)
+    errors = refused("-c", single(tmp_path, node_id=2, voters=f"2@127.0.0.1:{free_port()}"))
+
+    assert "node" in errors
+
+
+def test_a_node_that_is_no_voter(tmp_path: Path) -> None:
+    single(tmp_path)
+    assert "node_id=1 is not among voters=" in refused("-c", single(tmp_path, voters="2@127.0.0.1:9002"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("node_id = \n", "is no TOML"),
+        ("node_id = 1\nfetch_timout_ms = 1\n", "unknown key 'fetch_timout_ms'"),
+        ('voters = "1@127.0.0.1:9001"\n', "node_id is missing"),
+        ('node_id = "one"\n', "node_id='one' must be of type int"),
+        ("node_id = 1\nfetch_timeout_ms = 100\n", "must be below fetch_timeout_ms=100"),
+        ('node_id = 1\nvoters = "1@127.0.0.1"\n', "'127.0.0.1' is no endpoint"),
+        ('node_id = 1\nlisten = "0.0.0.0:9001"\nvoters = "1@127.0.0.1:9001"\n', "insecure"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(text: str, says: str, tmp_path: Path, kraftlib: Command) -> None:
+    path = tmp_path / "replica.toml"
+    path.write_text(text)
+    result = kraftlib("run", "-c", path)
+
+    assert (result.status, result.out) == (1, "")
+    assert says in result.err
+    assert result.err.splitlines()[-1].startswith("kraftlib: ")
+
+
+def test_two_voters_are_warned_of(tmp_path: Path) -> None:
+    single(tmp_path)
+    port = free_port()
+    voters = f"1@127.0.0.1:{port},2@127.0.0.1:{free_port()}"
+    path = single(tmp_path, voters=voters, shutdown_timeout_ms=50)
+    with running("run", "-c", path) as process:
+        process.line_with("replica 1: ")
+        status, errors = process.end(signal.SIGTERM)
+
+    assert status == 0
+    assert errors.startswith("kraftlib: ")
+    assert "a quorum of two survives no failure" in errors
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:9101", "192.0.2.1:0", "db.example.com:9101"])
+def test_clients_are_never_served_beyond_loopback(text: str) -> None:
+    with pytest.raises(ConfigError, match="stays on loopback"):
+        parse_clients(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:0", "[::1]:0", "localhost:9101"])
+def test_clients_are_served_on_loopback(text: str) -> None:
+    assert str(parse_clients(text)) == text
+
+
+def test_garbage_on_the_port_of_the_replicas_disturbs_nobody(tmp_path: Path) -> None:
+    """HTTP, the beginning of TLS, frames without length, a length beyond all limits."""
+    port = free_port()
+    with running("run", "-c", single(tmp_path, port=port)) as process:
+        clients = clients_of(process.line_with("replica 1: "))
+        process.line_with("leads")
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", bytes(100), b"\x7f" * 100):
+            with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
+                connection.sendall(garbage)
+                connection.shutdown(socket.SHUT_WR)
+                assert connection.recv(1) == b""
+        assert ask(clients, {"put": {"key": "a", "value": "1"}})["put"]["previous"] is None
+        status, errors = process.end(signal.SIGTERM)
+
+    assert status == 0
+    assert "Traceback" not in errors
+
+
+def test_quorum_status_of_a_running_replica(tmp_path: Path, kraftlib: Command) -> None:
+    port = free_port()
+    with running("run", "-c", single(tmp_path, port=port)) as process:
+        process.line_with("leads")
+        result = kraftlib("quorum", "status", "--bootstrap", f"127.0.0.1:{port}")
+        process.end(signal.SIGTERM)
+
+    assert result.status == 0
+    assert "LeaderId:               1\n" in result.out
+    assert f'"endpoints": ["CONTROLLER://127.0.0.1:{port}"]' in result.out
+
+
+def test_the_example_of_the_help_is_a_configuration(tmp_path: Path, kraftlib: Command) -> None:
+    """What `run --help` shows can be used as it stands."""
+    text = kraftlib("run", "--help").out
+    lines = text.partition("for the first of three replicas:\n")[2].partition("\n\n")[0].splitlines()
+    path = tmp_path / "replica-1.toml"
+    path.write_text("\n".join(line.strip() for line in lines))
+
+    assert kraftlib("format", "-c", path, "-t", "blue").status == 0
