@@ -73,6 +73,12 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        """Number of the process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def status(self) -> int | None:
         """Exit status of its last life; negative if a signal ended it."""
         return None if self._process is None else self._process.poll()

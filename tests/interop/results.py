@@ -24,27 +24,31 @@ class Results:
 
     def __init__(self, config: pytest.Config) -> None:
         self.rows: list[dict[str, Any]] = []
-        self._said: dict[str, str] = {}
+        self._known: dict[str, tuple[str, str, str]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Keep what each test says of itself."""
+        """Keep what each test is about: what it says of itself, the release, and its other parameters."""
         for item in session.items:
-            document = getattr(getattr(item, "function", None), "__doc__", None) or ""
-            self._said[item.nodeid] = " ".join(document.split())
+            parameters = dict(getattr(getattr(item, "callspec", None), "params", {}))
+            version = parameters.pop("version", None)
+            if version is not None:
+                text = " ".join((getattr(item, "function").__doc__ or "").split())  # noqa: B009 - only functions have one
+                self._known[item.nodeid] = (text, version, "-".join(map(str, parameters.values())))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep how it ended."""
-        if "[" not in report.nodeid or (report.when != "call" and report.outcome == "passed"):
+        known = self._known.get(report.nodeid)
+        if known is None or (report.when != "call" and report.outcome == "passed"):
             return
+        text, version, case = known
         module, _, name = report.nodeid.partition("::")
-        test, _, parameters = name.rstrip("]").partition("[")
         self.rows.append(
             {
                 "area": Path(module).stem.removeprefix("test_"),
-                "test": test.removeprefix("test_").replace("_", " "),
-                "text": self._said.get(report.nodeid, ""),
-                "release": parameters.partition("-")[0],
-                "case": parameters.partition("-")[2],
+                "test": name.partition("[")[0].removeprefix("test_").replace("_", " "),
+                "text": text,
+                "release": version,
+                "case": case,
                 "outcome": report.outcome,
                 "seconds": round(report.duration, 1),
                 "figures": dict(report.user_properties),
