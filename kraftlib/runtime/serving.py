@@ -21,7 +21,7 @@ from kraftlib.runtime import api_versions
 from kraftlib.runtime.hot_loops import HotLoops, is_in_vain
 from kraftlib.runtime.notices import Notices, quoted
 from kraftlib.runtime.transport import Frame, Peer, Reply
-from kraftlib.wire.apis import ApiKey, ErrorCode, api
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
 from kraftlib.wire.frames import (
     Request,
     UnknownApiError,
@@ -136,13 +136,10 @@ class Serving:
 
     def _deny(self, request: Request, reply: Reply, peer: Peer) -> None:
         """Say that this peer may not ask for that. A Kafka replica stops when it is told so."""
-        known = api(request.api_key)
-        name = known.key.name if known is not None else str(request.api_key)
+        known = APIS[request.api_key]
         who = peer.principal or "nobody in particular"
-        self._notices.warn("denied", _host(peer), "denied %s to %s (%s)", name, peer.address, quoted(who))
-        if known is None or not hasattr(known.response(), "error_code"):
-            reply(None)
-            return
+        self._notices.warn("denied", _host(peer), "denied %s to %s (%s)", known.key.name, peer.address, quoted(who))
+        # Every response has a top-level error code.
         response = known.response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)  # type: ignore[call-arg]
         reply(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
 

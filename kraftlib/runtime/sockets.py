@@ -80,6 +80,15 @@ def tune(connection: socket.socket) -> None:
                 connection.setsockopt(level, option, value)
 
 
+async def happens_within(event: asyncio.Event, patience_s: float) -> bool:
+    """Wait for `event`; return whether it came in time."""
+    try:
+        await asyncio.wait_for(event.wait(), patience_s)
+    except TimeoutError:
+        return False
+    return True
+
+
 def address_text(address: Any) -> str:
     """Return a socket address as people write it."""
     return str(Endpoint(str(address[0]), int(address[1]))) if isinstance(address, tuple) else str(address or "unknown")

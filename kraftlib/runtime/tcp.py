@@ -110,7 +110,7 @@ class TcpTransport:
         client, self._client = self._client, None
         server, self._server = self._server, None
         if client is not None:
-            await client.close()
+            await client.close(CLOSE_PATIENCE_S)
         if server is not None:
             await server.close(CLOSE_PATIENCE_S)
 

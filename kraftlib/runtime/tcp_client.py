@@ -18,7 +18,7 @@ from typing import Final, cast
 
 from kraftlib.runtime.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.notices import Notices
-from kraftlib.runtime.sockets import handshake_trouble, tune
+from kraftlib.runtime.sockets import handshake_trouble, happens_within, tune
 from kraftlib.runtime.tcp_limits import TcpLimits
 from kraftlib.runtime.transport import Destination, FrameReceiver, Reply
 from kraftlib.wire.frames import describe_foreign_bytes
@@ -228,10 +228,10 @@ class FrameClient:
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
 
-    async def close(self) -> None:
-        """Drop all connections."""
+    async def close(self, patience_s: float) -> None:
+        """Drop all connections; wait at most `patience_s` until their sockets are closed."""
         for route in self._routes.values():
             route.abandon()
         self._routes.clear()
         await asyncio.gather(*self._attempts, return_exceptions=True)
-        await self._all_gone.wait()
+        await happens_within(self._all_gone, patience_s)

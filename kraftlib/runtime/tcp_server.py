@@ -20,7 +20,7 @@ import attrs
 from kraftlib.runtime.answers import AnswerQueue
 from kraftlib.runtime.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.notices import Notices
-from kraftlib.runtime.sockets import address_text, bind, certificate_name, handshake_trouble, tune
+from kraftlib.runtime.sockets import address_text, bind, certificate_name, handshake_trouble, happens_within, tune
 from kraftlib.runtime.tcp_limits import TcpLimits
 from kraftlib.runtime.transport import Frame, FrameReceiver, Peer
 from kraftlib.types import Endpoint
@@ -268,12 +268,10 @@ class FrameServer:
             self._listener.close()
         for connection in list(self._connections):
             connection.close()
-        try:
-            await asyncio.wait_for(self._all_gone.wait(), patience_s)
-        except TimeoutError:
+        if not await happens_within(self._all_gone, patience_s):
             for connection in list(self._connections):
                 connection.abort()
-            await self._all_gone.wait()
+            await happens_within(self._all_gone, patience_s)
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -11,9 +11,10 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus.events import Failure
 from kraftlib.runtime.asking import HELD_MAX
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.transport import Destination, FrameReceiver, Reply
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode
-from kraftlib.wire.frames import encode_response, refuse_api_versions
+from kraftlib.wire.frames import Request, decode_request, encode_response, refuse_api_versions
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from tests.captured import pairs
 from tests.runtime.wired import (
@@ -84,6 +85,68 @@ async def test_a_new_connection_asks_anew(meeting: Meeting) -> None:
     running.network.send(2, 1, peer.endpoint, fetch())
     assert (await peer.tell_versions(2, {1: (13, 17)})).api_key == ApiKey.API_VERSIONS
     assert (await peer.asked(3)).api_version == 17
+
+
+async def test_a_connection_after_a_silent_loss_asks_anew(meeting: Meeting) -> None:
+    running, peer = meeting
+    running.network.send(1, 1, peer.endpoint, fetch())
+    await peer.tell_versions()
+    await peer.answer(1, fetch_answer())
+    await running.until(1)
+    hub = peer.station.transport._hub
+    hub.cut(running.endpoint, peer.endpoint)
+    await running.until(2)
+    hub.heal(running.endpoint, peer.endpoint)
+
+    running.network.send(2, 1, peer.endpoint, fetch())
+    assert (await peer.asked(2)).api_key == ApiKey.API_VERSIONS
+
+
+class Post:
+    """A transport that keeps what it is given: the test replies when it likes, also when no transport should."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Destination, Request, Reply]] = []
+
+    async def start(self, receiver: FrameReceiver) -> Endpoint:
+        return ANYWHERE
+
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        self.sent.append((destination, decode_request(frame), reply))
+
+    def disconnect(self, destination: Destination) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_transport_that_fails_a_request_without_a_word_is_asked_anew() -> None:
+    post = Post()
+    async with engine(post) as running:
+        running.network.send(1, 1, ANYWHERE, vote())
+        (_, request, reply) = post.sent[0]
+        reply(encode_response(versions_answer({52: (0, 2)}), version=4, correlation_id=request.correlation_id))
+        post.sent[1][2](None)
+        await running.until(1)
+        assert running.heard == [("failed", 1, Failure.DISCONNECTED)]
+
+        running.network.send(2, 1, ANYWHERE, vote())
+        assert [request.api_key for _, request, _ in post.sent] == [18, 52, 18]
+
+
+async def test_an_answer_from_where_a_peer_was_before_is_passed_over() -> None:
+    post, before, now = Post(), Endpoint("before", 1), Endpoint("now", 1)
+    async with engine(post) as running:
+        running.network.send(1, 1, before, vote())
+        running.network.send(2, 1, now, vote())
+        await running.until(1)
+        assert running.heard == [("failed", 1, Failure.DISCONNECTED)]
+
+        (_, request, reply) = post.sent[0]
+        refusal = versions_answer({18: (0, 2)}, error_code=ErrorCode.UNSUPPORTED_VERSION)
+        reply(encode_response(refusal, version=0, correlation_id=request.correlation_id))
+        assert [destination.endpoint for destination, _, _ in post.sent] == [before, now]
 
 
 async def test_a_number_that_moves_is_asked_anew(meeting: Meeting) -> None:
@@ -162,14 +225,10 @@ async def test_a_peer_that_knows_none_of_our_questions_cannot_be_asked(
 async def test_refusing_every_question_does_not_become_a_loop(meeting: Meeting) -> None:
     running, peer = meeting
     running.network.send(1, 1, peer.endpoint, vote())
+    refusal = versions_answer({18: (0, 3)}, error_code=ErrorCode.UNSUPPORTED_VERSION)
     for number in range(2):
         asked = await peer.asked(number)
-        peer.reply(
-            number,
-            refuse_api_versions(asked.correlation_id)
-            if number
-            else encode_response(versions_answer({18: (0, 3)}, 35), version=0, correlation_id=asked.correlation_id),
-        )
+        peer.reply(number, encode_response(refusal, version=0, correlation_id=asked.correlation_id))
     await running.until(1)
     assert running.heard == [("failed", 1, Failure.UNSUPPORTED_VERSION)]
     assert len(peer.station.requests) == 2
@@ -288,6 +347,7 @@ async def test_a_peer_that_goes_on_answering_is_not_dropped(meeting: Meeting) ->
     for _ in range(10):
         asking.look()  # nothing is in flight: an idle peer may be silent
     assert {what for what, *_ in running.heard} == {"response"}
+    assert running.network.trouble == {}
 
 
 async def test_what_is_held_is_bounded(meeting: Meeting) -> None:

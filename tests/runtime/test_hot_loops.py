@@ -36,13 +36,14 @@ def test_connections_are_slowed_down_one_by_one() -> None:
     assert loops.pause_s("cool") == 0
 
 
-def test_after_a_quiet_second_all_is_forgiven() -> None:
+def test_after_a_quiet_time_all_is_forgiven() -> None:
     clock = Clock()
     loops = HotLoops(clock)
     for _ in range(2 * ANSWERS_AT_ONCE):
         loops.pause_s("peer")
-    clock.now += 2 * ANSWERS_AT_ONCE / ANSWERS_PER_SECOND
+    clock.now += 100 * ANSWERS_AT_ONCE / ANSWERS_PER_SECOND
     assert {loops.pause_s("peer") for _ in range(ANSWERS_AT_ONCE)} == {0.0}
+    assert loops.pause_s("peer") > 0  # and no more than all
 
 
 def test_only_those_are_remembered_who_asked_lately() -> None:

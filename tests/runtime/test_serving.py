@@ -23,7 +23,7 @@ from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.serving import Serving
 from kraftlib.runtime.transport import Destination, Peer
 from kraftlib.testing.transport_contract import Lost, Station, station
-from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
@@ -314,6 +314,11 @@ async def test_who_may_not_ask_is_told_so_and_the_executor_is_not() -> None:
         _, response = decode_response(stranger.heard[1], api_key=ApiKey.VOTE, version=2)
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert running.network.trouble == {"denied": 1}
+
+
+@pytest.mark.parametrize("key", list(ApiKey))
+def test_every_request_can_be_denied(key: ApiKey) -> None:
+    assert APIS[key].response(error_code=31).error_code == 31
 
 
 async def test_who_asks_in_vain_over_and_over_waits_longer_each_time() -> None:

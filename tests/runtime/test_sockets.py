@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.sockets import address_text, bind, certificate_name, is_loopback
+from kraftlib.runtime.sockets import address_text, bind, certificate_name, happens_within, is_loopback, tune
 from kraftlib.types import Endpoint
 
 
@@ -73,9 +74,14 @@ def test_a_certificate_names_its_uri_first(certificate: Any, name: str | None) -
     assert certificate_name(certificate) == name
 
 
-def test_a_tuned_socket_sends_small_frames_at_once() -> None:
-    from kraftlib.runtime.sockets import tune
+async def test_waiting_for_an_event_ends() -> None:
+    event = asyncio.Event()
+    assert not await happens_within(event, 0.001)
+    event.set()
+    assert await happens_within(event, 10)
 
+
+def test_a_tuned_socket_sends_small_frames_at_once() -> None:
     with socket.socket() as one:
         tune(one)
         assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
