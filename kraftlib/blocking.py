@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -32,6 +32,9 @@ from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+
+LAST_CALLS_S: Final = 5.0
+"""How long the loop waits at its end for calls that are about to return."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -96,7 +99,8 @@ class RaftClient(Generic[T]):
 
     def wait_closed(self) -> None:
         """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
-        self._wait(self._client.wait_closed())
+        if self._loop is not None or self._thread is None:
+            self._wait(self._client.wait_closed())
 
     def shutdown(self, timeout_ms: int | None = None) -> None:
         """Finish what was appended, hand leadership over, flush, close. Calling it again is allowed."""
@@ -252,6 +256,9 @@ class RaftClient(Generic[T]):
             stop = asyncio.Event()
             running.set_result((asyncio.get_running_loop(), stop))
             await stop.wait()
+            # Calls of other threads were told how they end, and must come to hear of it.
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others, timeout=LAST_CALLS_S)
 
         try:
             with asyncio.Runner(loop_factory=loop_factory(self._config.event_loop)) as runner:

@@ -40,7 +40,7 @@ from kraftlib.types import LeaderAndEpoch, Offset
 
 logger = logging.getLogger("kraftlib.runtime.executor")
 
-ASK_EVERY_MS: Final = 4
+ASK_EVERY_MS: Final = 10
 """How often a busy replica looks at its deadlines: none of them is so near that this would matter."""
 
 NEVER_MS: Final = -1_000_000

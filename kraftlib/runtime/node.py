@@ -24,7 +24,7 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError
+from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
@@ -89,6 +89,13 @@ class Node:
 
     async def start(self) -> None:
         """Listen, and let the replica begin. Raises: ConfigError, if the address cannot be listened on."""
+        try:
+            await self._start()
+        except BaseException:
+            self._opened.close()
+            raise
+
+    async def _start(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         config, opened = self._config, self._opened
         self._handed_over = asyncio.Event()
@@ -304,7 +311,12 @@ class Node:
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
         await self.network.close()
         # Joining waits for a flush that is under way; closing the log flushes again.
-        await self._loop.run_in_executor(None, self._release)
+        try:
+            await self._loop.run_in_executor(None, self._release)
+        except StorageError as error:
+            if self.executor.failure is None:
+                raise
+            logger.warning("replica %d: closing after its failure: %s", self._config.node_id, error)
 
     def _release(self) -> None:
         self.disk.close()

@@ -355,7 +355,7 @@ async def test_an_abrupt_shutdown_tells_every_waiter(engine: str) -> None:
                 three.hub.cut(leader.endpoint, three.endpoint(node_id))
         pending = [asyncio.create_task(leader.append_one(b"%d" % number)) for number in range(5)]
         waiting = asyncio.create_task(leader.wait_for_offset(10_000))
-        await asyncio.sleep(0.01)
+        await until(lambda: leader.status().waiting == 5)
         await leader.shutdown(timeout_ms=0)
         await leader.shutdown(timeout_ms=0)  # twice is once
         outcomes = await asyncio.gather(*pending, waiting, return_exceptions=True)
@@ -371,7 +371,7 @@ async def test_a_cancelled_shutdown_still_closes(engine: str) -> None:
             if node_id != leader.node_id:
                 await three.stop(node_id)
         stopping = asyncio.create_task(leader.shutdown(timeout_ms=300))
-        await asyncio.sleep(0.01)
+        await until(lambda: leader.status().role == "resigned")
         stopping.cancel()
         with pytest.raises(asyncio.CancelledError):
             await stopping

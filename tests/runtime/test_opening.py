@@ -1,0 +1,173 @@
+"""What a replica starts with, and what is refused before anything is bound or sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.errors import ConfigError, DirectoryInUseError, NotFormattedError
+from kraftlib.records.batch import encode_batch
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.snapshot import SnapshotWriter
+from kraftlib.runtime.opening import MEMORY_CLUSTER_ID, Opened, listen_endpoint, open_replica, view_of
+from kraftlib.storage.directory import format_directory
+from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, EpochStart, OffsetAndEpoch, ReplicaKey, new_uuid
+
+VOTERS = (
+    StaticVoter(1, Endpoint("host", 9001)),
+    StaticVoter(2, Endpoint("host", 9002)),
+    StaticVoter(3, Endpoint("host", 9003)),
+)
+DYNAMIC = VoterSet.of([Voter(key=ReplicaKey(7, new_uuid()), endpoints={"CONTROLLER": Endpoint("host", 9)})])
+
+
+def open_config(config: RaftConfig) -> Opened:
+    return open_replica(config, log=None, elections=None)
+
+
+# Directories ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unformatted_directory_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(NotFormattedError, match="format"):
+        open_config(RaftConfig(node_id=1, directory=tmp_path, voters=VOTERS))
+
+
+def test_a_directory_of_another_cluster_or_node_is_refused(tmp_path: Path) -> None:
+    format_directory(tmp_path / "replica", node_id=1, cluster_id="ours")
+    with pytest.raises(ConfigError, match="theirs"):
+        open_config(RaftConfig(node_id=1, directory=tmp_path / "replica", voters=VOTERS, cluster_id="theirs"))
+    with pytest.raises(ConfigError):
+        open_config(RaftConfig(node_id=2, directory=tmp_path / "replica", voters=VOTERS))
+
+
+def test_a_directory_that_another_process_owns_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "replica"
+    format_directory(directory, node_id=1, cluster_id="ours")
+    holder = (
+        "import sys; from kraftlib.config import RaftConfig; from kraftlib.storage.directory import open_directory; "
+        "held = open_directory(RaftConfig(node_id=1, directory=sys.argv[1])); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(DirectoryInUseError, match=str(directory)):
+            open_config(RaftConfig(node_id=1, directory=directory, voters=VOTERS))
+        process.communicate(timeout=30)
+    open_config(RaftConfig(node_id=1, directory=directory, voters=VOTERS)).close()
+
+
+def test_a_directory_brings_cluster_id_directory_id_and_election_state(tmp_path: Path) -> None:
+    formatted = format_directory(tmp_path / "replica", node_id=1, cluster_id="ours")
+    opened = open_config(RaftConfig(node_id=1, directory=tmp_path / "replica", voters=VOTERS))
+    assert (opened.cluster_id, opened.key) == ("ours", ReplicaKey(1, formatted.meta.directory_id))
+    opened.elections.write(ElectionState(epoch=3), kraft_version=0, voters=(1, 2, 3))
+    opened.log.append([encode_batch([b"value"], timestamp_ms=1, base_offset=0, epoch=3)])
+    opened.close()
+
+    again = open_config(RaftConfig(node_id=1, directory=tmp_path / "replica", voters=VOTERS))
+    assert again.election == ElectionState(epoch=3)
+    assert (again.view.end_offset, again.view.last_epoch) == (1, 3)
+    again.close()
+
+
+def test_what_fails_while_opening_releases_the_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "replica"
+    format_directory(directory, node_id=1, cluster_id="ours", no_initial_controllers=True)
+    config = RaftConfig(node_id=1, directory=directory)
+    with pytest.raises(ConfigError, match="knows of nobody"):
+        open_config(config)
+    open_config(RaftConfig(node_id=1, directory=directory, voters=VOTERS)).close()
+
+
+def test_half_of_the_stores_beside_a_directory_is_refused(tmp_path: Path) -> None:
+    config = RaftConfig(node_id=1, directory=tmp_path, voters=VOTERS)
+    with pytest.raises(ConfigError, match="give `log` and `elections`, or none"):
+        open_replica(config, log=MemoryReplicatedLog(), elections=None)
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+def test_memory_stores_are_a_warning_that_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    opened = open_config(RaftConfig(node_id=1, voters=VOTERS))
+    assert opened.cluster_id == MEMORY_CLUSTER_ID
+    assert opened.election is None
+    assert "keeps its log and votes in memory" in caplog.text
+    caplog.clear()
+    open_replica(RaftConfig(node_id=1, voters=VOTERS), log=MemoryReplicatedLog(), elections=None)
+    assert "keeps its votes in memory" in caplog.text
+    caplog.clear()
+    open_replica(RaftConfig(node_id=1, voters=VOTERS), log=MemoryReplicatedLog(), elections=MemoryQuorumStateStore())
+    assert caplog.text == ""
+
+
+# Voters ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_outside_its_static_quorum_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ConfigError, match=r"node_id=4 is not among voters=1@host:9001,.*leave voters empty"):
+        open_config(RaftConfig(node_id=4, voters=VOTERS))
+
+
+def test_nobody_to_ask_is_refused() -> None:
+    with pytest.raises(ConfigError, match="replica 1 knows of nobody"):
+        open_config(RaftConfig(node_id=1))
+    opened = open_config(RaftConfig(node_id=1, bootstrap_servers=(Endpoint("host", 9001),)))
+    assert len(opened.view.voters.latest) == 0
+
+
+def test_static_voters_hold_until_the_log_names_others() -> None:
+    log = MemoryReplicatedLog()
+    config = RaftConfig(node_id=1, voters=VOTERS)
+    assert view_of(log, config).voters.latest.ids == (1, 2, 3)
+    records = [KRaftVersionRecord(kraft_version=1), DYNAMIC.to_record()]
+    log.append([encode_batch([b"value"], timestamp_ms=1, base_offset=0, epoch=1)])
+    log.append([encode_control_batch(records, timestamp_ms=1, base_offset=1, epoch=2)])
+    view = view_of(log, config)
+
+    assert view.voters.latest == DYNAMIC
+    assert view.kraft_version.latest == 1
+    assert view.epoch_starts == [EpochStart(epoch=1, start_offset=0), EpochStart(epoch=2, start_offset=1)]
+
+
+@pytest.mark.parametrize("snapshot_id", [BOOTSTRAP_SNAPSHOT, OffsetAndEpoch(epoch=1, offset=2)])
+def test_voters_of_a_snapshot_count_from_its_end(snapshot_id: OffsetAndEpoch) -> None:
+    log = MemoryReplicatedLog()
+    log.append([encode_batch([b"value", b"value"], timestamp_ms=1, base_offset=0, epoch=1)])
+    sink = log.create_snapshot(snapshot_id)
+    writer = SnapshotWriter(
+        sink.write, epoch=snapshot_id.epoch, last_contained_log_timestamp=1, kraft_version=1, voters=DYNAMIC.to_record()
+    )
+    writer.freeze()
+    sink.freeze()
+    view = view_of(log, RaftConfig(node_id=7))
+
+    assert (view.voters.latest, view.voters.latest_offset) == (DYNAMIC, snapshot_id.offset - 1)
+    assert view.kraft_version.latest == 1
+
+
+# Where to listen ------------------------------------------------------------------------------------------------------
+
+
+def test_port_0_is_that_of_the_own_entry_among_the_voters() -> None:
+    assert listen_endpoint(RaftConfig(node_id=2, voters=VOTERS)) == Endpoint("127.0.0.1", 9002)
+    assert listen_endpoint(RaftConfig(node_id=2, voters=VOTERS, listen=Endpoint("::1", 7))) == Endpoint("::1", 7)
+    assert listen_endpoint(RaftConfig(node_id=2)) == Endpoint("127.0.0.1", 0)

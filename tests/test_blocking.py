@@ -1,0 +1,189 @@
+"""The client for threads is the client for tasks: same names, same signatures, same outcomes."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kraftlib import blocking
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import ClosedError, ConfigError, NotLeaderError
+from kraftlib.records.serde import JsonSerde
+from kraftlib.runtime import client as asyncio_face
+from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.types import Endpoint, LeaderAndEpoch
+from tests.runtime.quorum import PATIENCE_S, TIMING
+
+
+def public(cls: type) -> dict[str, Any]:
+    dunder = ("__init__",)
+    return {name: member for name, member in vars(cls).items() if not name.startswith("_") or name in dunder}
+
+
+def test_both_faces_have_the_same_names() -> None:
+    assert set(public(blocking.RaftClient)) == set(public(asyncio_face.RaftClient))
+
+
+@pytest.mark.parametrize("name", sorted(public(asyncio_face.RaftClient)))
+def test_both_faces_have_the_same_signature(name: str) -> None:
+    ours, theirs = public(blocking.RaftClient)[name], public(asyncio_face.RaftClient)[name]
+    assert type(ours) is type(theirs)
+    if isinstance(ours, property):
+        ours, theirs = ours.fget, theirs.fget
+    assert inspect.signature(ours) == inspect.signature(theirs)
+
+
+class Counter(StateMachine):
+    def __init__(self) -> None:
+        self.total = 0
+
+    def apply(self, record: CommittedRecord) -> Any:
+        self.total += record.value
+        return self.total
+
+
+@pytest.fixture
+def three() -> Iterator[dict[int, blocking.RaftClient[Any]]]:
+    hub = MemoryHub()
+    voters = tuple(StaticVoter(node_id, Endpoint("replica", node_id)) for node_id in (1, 2, 3))
+    clients: dict[int, blocking.RaftClient[Any]] = {
+        node_id: blocking.RaftClient(
+            RaftConfig(node_id=node_id, voters=voters, **TIMING),
+            transport=MemoryTransport(hub, Endpoint("replica", node_id)),
+            state_machine=Counter(),
+            serde=JsonSerde(),
+        )
+        for node_id in (1, 2, 3)
+    }
+    for client in clients.values():
+        client.start()
+    yield clients
+    for client in clients.values():
+        client.shutdown(timeout_ms=0)
+
+
+def leader_of(clients: dict[int, blocking.RaftClient[Any]]) -> blocking.RaftClient[Any]:
+    while True:
+        known = next(iter(clients.values())).wait_for_leader(timeout_ms=10_000)
+        leader = clients[known.leader_id or 0]
+        try:
+            leader.append_one(0)
+            return leader
+        except NotLeaderError:
+            continue
+
+
+def test_threads_propose_and_each_gets_its_result(three: dict[int, blocking.RaftClient[Any]]) -> None:
+    leader = leader_of(three)
+    with ThreadPoolExecutor(8) as pool:
+        totals = list(pool.map(leader.propose, [1] * 64, timeout=PATIENCE_S))
+
+    assert sorted(totals) == list(range(1, 65))
+    appended = leader.append([10, 20], wait="applied")
+    assert appended.results == (74, 94)
+    for client in three.values():
+        client.wait_for_offset(appended.last_offset, timeout_ms=10_000)
+        assert client.high_watermark() is not None
+        assert client.log_end_offset() == appended.last_offset + 1
+
+
+def test_a_follower_refuses_with_the_same_errors(three: dict[int, blocking.RaftClient[Any]]) -> None:
+    leader = leader_of(three)
+    follower = next(client for client in three.values() if client is not leader)
+    follower.wait_for_offset(0, timeout_ms=10_000)
+    with pytest.raises(NotLeaderError):
+        follower.append_one(1)
+    with pytest.raises(ConfigError):
+        leader.append([])
+    with pytest.raises(TimeoutError, match="in vain"):
+        leader.wait_for_offset(1_000_000, timeout_ms=1)
+
+
+def test_everything_else_is_there_too(three: dict[int, blocking.RaftClient[Any]]) -> None:
+    leader = leader_of(three)
+    known = leader.leader_and_epoch()
+    assert known.leader_id == leader.node_id == leader.config.node_id
+    assert leader.endpoint == Endpoint("replica", leader.node_id)
+    assert leader.kraft_version() == 0
+    assert leader.latest_snapshot_id() is None
+    assert leader.status().role == "leader"
+    assert leader.metrics()["current-state"] == "leader"
+
+    heard = threading.Event()
+
+    class Hearing(Listener):
+        def handle_commit(self, reader: BatchReader) -> None:
+            heard.set()
+
+    listener = Hearing()
+    leader.register(listener)
+    assert heard.wait(PATIENCE_S)
+    leader.unregister(listener)
+    last = leader.prepare_append(known.epoch, [1, 2])
+    leader.schedule_prepared_append()
+    leader.wait_for_offset(last, timeout_ms=10_000)
+    with pytest.raises(NotImplementedError):
+        leader.create_snapshot()
+    snapshot_id = leader.create_snapshot([3], offset=last + 1)
+    assert leader.latest_snapshot_id() == snapshot_id
+    leader.resign(known.epoch)
+    assert leader.wait_for_leader(timeout_ms=10_000).epoch >= known.epoch
+
+
+def test_a_callback_may_ask_but_must_not_wait(three: dict[int, blocking.RaftClient[Any]]) -> None:
+    leader = leader_of(three)
+    asked: list[Any] = []
+
+    class Curious(Listener):
+        def handle_leader_change(self, known: LeaderAndEpoch) -> None:
+            asked.append(leader.status().role)
+            try:
+                leader.append_one(1)
+            except ConfigError as error:
+                asked.append(str(error))
+
+    leader.register(Curious())
+    leader.append_one(1)
+    leader.wait_for_offset(leader.log_end_offset() - 1, timeout_ms=10_000)
+    assert asked[0] in ("leader", "resigned")
+    assert "must not wait for its own replica" in asked[1]
+
+
+def test_before_the_start_and_after_the_end_nothing_is_taken() -> None:
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=voters, **TIMING), transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1))
+    )
+    with pytest.raises(ClosedError, match="not started"):
+        client.append_one(b"value")
+    client.shutdown()  # nothing to do
+    with client:
+        client.wait_for_leader(timeout_ms=10_000)
+        client.append_one(b"value")
+        with pytest.raises(ConfigError, match="started once"):
+            client.start()
+    with pytest.raises(ClosedError, match="closed"):
+        client.append_one(b"value")
+    client.close()
+    assert client.status().log_end_offset > 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kraftlib")]
+
+
+def test_a_start_that_fails_leaves_no_thread() -> None:
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(RaftConfig(node_id=1))
+    with pytest.raises(ConfigError, match="knows of nobody"):
+        client.start()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kraftlib")]
+
+
+def test_wait_closed_returns_when_somebody_closes(three: dict[int, blocking.RaftClient[Any]]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(three[1].wait_closed)
+        three[1].shutdown(timeout_ms=0)
+        waiting.result(PATIENCE_S)
