@@ -23,18 +23,25 @@ TIMEOUT_S = 60
 COMMAND = (sys.executable, "-m", "kraftlib.cli")
 
 
-@attrs.frozen
+@attrs.define
 class Process:
     """A running command."""
 
-    popen: subprocess.Popen[str]
+    popen: subprocess.Popen[bytes]
+    _said: bytes = b""
 
     def line(self) -> str:
         """Return the next line of its output; empty at the end."""
         assert self.popen.stdout is not None
-        readable, _, _ = select.select([self.popen.stdout], [], [], TIMEOUT_S)
-        assert readable, "it says nothing"
-        return self.popen.stdout.readline()
+        while b"\n" not in self._said:
+            readable, _, _ = select.select([self.popen.stdout], [], [], TIMEOUT_S)
+            assert readable, f"it says nothing more after {self._said!r}"
+            more = os.read(self.popen.stdout.fileno(), 65_536)
+            if not more:
+                return ""
+            self._said += more
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode() + "\n"
 
     def line_with(self, text: str) -> str:
         """Return the next line that contains `text`."""
@@ -48,20 +55,18 @@ class Process:
         if number is not None:
             self.popen.send_signal(number)
         _, errors = self.popen.communicate(timeout=TIMEOUT_S)
-        return self.popen.returncode, errors
+        return self.popen.returncode, errors.decode()
 
 
 @contextmanager
-def running(*arguments: object, **how: Any) -> Iterator[Process]:
+def running(*arguments: object) -> Iterator[Process]:
     """Run the command; kill it at the end, if it still runs."""
     popen = subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        **how,
+        bufsize=0,
     )
     try:
         yield Process(popen)
