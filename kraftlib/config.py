@@ -157,6 +157,11 @@ class RaftConfig:
     epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
     """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka)."""
 
+    yield_to: tuple[ReplicaId, ...] = attrs.field(default=(), converter=tuple)
+    """Among Kafka's controllers: the voters that have a controller of their own. A leader of a Kafka cluster does more
+    than lead a log, so this replica lets them stand first and, once elected all the same, proves its epoch and hands
+    over to the first of them that has caught up; meanwhile it tells brokers that it is no controller (beyond Kafka)."""
+
     auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     """An observer of a dynamic quorum adds itself to the voters (KIP-1186), after removing its own lost disk."""
 
@@ -194,6 +199,8 @@ class RaftConfig:
         ids = [voter.id for voter in self.voters]
         if len(set(ids)) != len(ids):
             raise ConfigError(f"voters={','.join(map(str, self.voters))}: an id may stand there once only")
+        if self.node_id in self.yield_to:
+            raise ConfigError(f"yield_to={list(self.yield_to)}: replica {self.node_id} cannot hand over to itself")
 
     @classmethod
     def from_toml(cls, path: str | Path) -> RaftConfig:
@@ -239,6 +246,8 @@ def _from_plain(name: str, value: object, wanted: object) -> Any:
         if not isinstance(value, str):
             raise ConfigError(f"{name}={value!r} must be text of the form host:port")
         return parse_endpoint(value, lowest_port=0 if name == "listen" else 1)
+    if name == "yield_to":
+        return _numbers(name, value)
     if name == "directory":
         if not isinstance(value, str | Path):
             raise ConfigError(f"{name}={value!r} must be a path")
@@ -258,3 +267,12 @@ def _texts(name: str, value: object) -> list[str]:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return value
     raise ConfigError(f"{name}={value!r} must be a list of text or one comma-separated text")
+
+
+def _numbers(name: str, value: object) -> tuple[int, ...]:
+    parts: list[object] = list(value) if isinstance(value, list) else list(_texts(name, value))
+    if all(isinstance(part, int) and not isinstance(part, bool) for part in parts):
+        return tuple(int(str(part)) for part in parts)
+    if all(isinstance(part, str) and re.fullmatch(r"\s*[0-9]{1,10}\s*", part, re.ASCII) for part in parts):
+        return tuple(int(str(part)) for part in parts)
+    raise ConfigError(f"{name}={value!r} must be a list of replica ids")

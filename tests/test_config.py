@@ -106,3 +106,14 @@ def test_every_field_says_what_it_is_in_the_source() -> None:
     for field in attrs.fields(RaftConfig):
         at = next(number for number, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
         assert lines[at + 1].startswith('    """'), field.name
+
+
+@pytest.mark.parametrize("value", [[2, 3], ["2", "3"], "2,3", "2, 3"])
+def test_replicas_to_yield_to_are_numbers(value: object) -> None:
+    assert RaftConfig.from_mapping({"node_id": 1, "yield_to": value}).yield_to == (2, 3)
+
+
+@pytest.mark.parametrize("value", [[1, 2], "two", [True], 3, ["-1"]])
+def test_whom_nobody_can_yield_to_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="yield_to"):
+        RaftConfig.from_mapping({"node_id": 1, "yield_to": value})

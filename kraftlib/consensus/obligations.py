@@ -15,7 +15,7 @@ from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_q
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import expire_parked, fetch_from_leader, find_leader
-from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Unattached
+from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
 from kraftlib.consensus.snapshotting import fetch_chunk
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
@@ -157,6 +157,8 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
+    if role.transfer is None:
+        role.transfer = _yielding(state, role)
     transfer = role.transfer
     if transfer is None:
         return False
@@ -165,6 +167,21 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
         role.transfer = None
         return False
     return target.end_offset == state.log.end_offset
+
+
+def _yielding(state: ReplicaState, role: Leader) -> Transfer | None:
+    """To whom we must hand over because it has a controller and we have none; None, while no such voter has caught up.
+
+    Not before our epoch is proved: its LeaderChange commits what earlier epochs have left open, and a successor with
+    everything wins its election.
+    """
+    if state.high_watermark is None:
+        return None
+    for replica_id in state.config.yield_to:
+        progress = role.progress.get(replica_id)
+        if progress is not None and progress.end_offset == state.log.end_offset:
+            return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
+    return None
 
 
 def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:

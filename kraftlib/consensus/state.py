@@ -144,9 +144,10 @@ class ReplicaState:
     # --- time and chance ---------------------------------------------------------------------------------------------
 
     def random_election_deadline_ms(self) -> int:
-        """When an election timer that starts now ends: one to two election timeouts away."""
+        """When an election timer that starts now ends: one to two election timeouts away; one more if we yield."""
         timeout = self.config.election_timeout_ms
-        return self.now_ms + timeout + (self.random.randrange(timeout) if timeout else 0)
+        deference = timeout if self.config.yield_to else 0
+        return self.now_ms + deference + timeout + (self.random.randrange(timeout) if timeout else 0)
 
     def jittered_backoff_ms(self) -> int:
         """A pause before asking again: one to two times the retry backoff, so that replicas do not march in step."""

@@ -254,3 +254,36 @@ def test_a_transfer_that_makes_no_sense_is_ignored(epoch_shift: int, target_id: 
     core.handle(TransferRequested(core.epoch + epoch_shift, target_id, 1_000), core.state.now_ms)
 
     assert core.state.role_state.transfer is None  # type: ignore[union-attr]
+
+
+def test_a_leader_without_a_controller_yields_to_a_voter_that_has_one_and_everything() -> None:
+    """Not before its epoch is proved: what earlier epochs left open is committed then."""
+    core = leader(1, yield_to=(3,), election_timeout_ms=500)
+    flush(core)
+    behind = fetch_request(epoch=core.epoch, offset=1, last_epoch=1, replica_id=3)
+    tell(core, behind, version=18)
+    assert core.role is Role.LEADER
+    caught_up = fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=3)
+    sent = requests(tell(core, caught_up, version=18), EndQuorumEpochRequest)
+
+    assert core.role is Role.RESIGNED
+    assert core.high_watermark == 2
+    assert {tuple(row.candidate_id for row in partition_of(one.request).preferred_candidates) for one in sent} == {
+        (3, 2)
+    }
+
+
+def test_it_does_not_yield_to_others() -> None:
+    """Replica 2 has everything and no controller, so we go on."""
+    core = leader(1, yield_to=(3,), election_timeout_ms=500)
+    flush(core)
+    tell(core, fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=2), version=18)
+
+    assert (core.role, core.high_watermark) == (Role.LEADER, 2)
+
+
+def test_whoever_yields_lets_the_others_stand_first() -> None:
+    """By one election timeout, as long as all have the same."""
+    core = replica(1, yield_to=(2, 3))
+
+    assert 2_000 <= core.state.role_state.election_deadline_ms < 3_000  # type: ignore[union-attr]
