@@ -18,7 +18,7 @@ LENGTH_BYTES: Final = 4
 COPIED_MAX_BYTES: Final = 16 * 1024
 """Frames up to this come as `bytes` of their own: cheaper to work on than a view. Larger ones are not copied."""
 
-JOINED_MAX_BYTES: Final = 256 * 1024
+JOINED_MAX_BYTES: Final = 64 * 1024
 """Frames up to this are joined with their length and their neighbours into one write: copying more costs more than a
 second system call."""
 

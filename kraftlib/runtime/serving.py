@@ -110,9 +110,9 @@ class Serving:
     def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
         """Answer a Fetch with the bytes of `batches` put into its one partition."""
         asked = self._waiting(request_id)
-        records = batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
+        pieces = [batch.data for batch in batches]
         asked.reply(
-            encode_fetch_response(response, version=asked.version, correlation_id=asked.correlation_id, records=records)
+            encode_fetch_response(response, version=asked.version, correlation_id=asked.correlation_id, pieces=pieces)
         )
 
     def _waiting(self, request_id: int) -> _Asked:

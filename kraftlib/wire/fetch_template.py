@@ -17,7 +17,7 @@ A request of version 17 has no high watermark; responses of both versions are al
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -232,15 +232,15 @@ class FetchResponseTemplate:
     tail: bytes
 
     def parts(
-        self, *, correlation_id: int, high_watermark: int, log_start_offset: int, records: Buffer
+        self, *, correlation_id: int, high_watermark: int, log_start_offset: int, pieces: Sequence[Buffer]
     ) -> list[Buffer]:
         """Return an answer like the example in pieces. Raises: struct.error, if a number is too large."""
         head = bytearray(self.head)
         _CORRELATION_ID.pack_into(head, 0, correlation_id)
         _OFFSET.pack_into(head, _RESPONSE_WATERMARK_AT, high_watermark)
         _OFFSET.pack_into(head, _LOG_START_AT, log_start_offset)
-        head += encode_uvarint(len(records) + 1)
-        return [head, records, self.tail]
+        head += encode_uvarint(sum(map(len, pieces)) + 1)
+        return [head, *pieces, self.tail]
 
 
 _response_templates: dict[Any, FetchResponseTemplate] = {}
@@ -274,11 +274,14 @@ _endpoint_values: Final[Callable[[FetchResponse.NodeEndpoint], tuple[Any, ...]]]
 
 
 def encode_response(
-    response: FetchResponse, *, version: int, correlation_id: int, records: Buffer | None
+    response: FetchResponse, *, version: int, correlation_id: int, pieces: Sequence[Buffer]
 ) -> bytes | None:
-    """Return the frame of an answer like one that was learned, with these records; None, if there was none."""
-    template = None if records is None else _response_templates.get(_response_key(response, version))
-    if template is None or records is None:
+    """Return the frame of an answer like one that was learned, with these records; None, if there was none.
+
+    The records come in pieces, batch by batch, and are copied here for the only time.
+    """
+    template = _response_templates.get(_response_key(response, version))
+    if template is None:
         return None
     partition = response.responses[0].partitions[0]
     try:
@@ -287,7 +290,7 @@ def encode_response(
                 correlation_id=correlation_id,
                 high_watermark=partition.high_watermark,
                 log_start_offset=partition.log_start_offset,
-                records=records,
+                pieces=pieces,
             )
         )
     except struct.error:

@@ -10,6 +10,7 @@ does not know yet what the sender speaks.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -166,9 +167,12 @@ def encode_response(message: Message, *, version: int, correlation_id: int) -> b
     """
     if type(message) is FetchResponse and len(message.responses) == 1 and len(message.responses[0].partitions) == 1:
         records = message.responses[0].partitions[0].records
-        frame = fetch_template.encode_response(message, version=version, correlation_id=correlation_id, records=records)
-        if frame is not None:
-            return frame
+        if records is not None:
+            frame = fetch_template.encode_response(
+                message, version=version, correlation_id=correlation_id, pieces=(records,)
+            )
+            if frame is not None:
+                return frame
     try:
         out = bytearray(_CORRELATION_ID.pack(correlation_id))
     except struct.error:
@@ -183,15 +187,18 @@ def encode_response(message: Message, *, version: int, correlation_id: int) -> b
 
 
 def encode_fetch_response(
-    response: FetchResponse, *, version: int, correlation_id: int, records: bytes | memoryview
+    response: FetchResponse, *, version: int, correlation_id: int, pieces: Sequence[bytes | memoryview]
 ) -> bytes:
-    """Return the frame of a Fetch response with `records` put into its one partition; else as `encode_response`."""
-    frame = fetch_template.encode_response(response, version=version, correlation_id=correlation_id, records=records)
+    """Return the frame of a Fetch response with the records of `pieces`, joined, in its one partition.
+
+    Else as `encode_response`.
+    """
+    frame = fetch_template.encode_response(response, version=version, correlation_id=correlation_id, pieces=pieces)
     if frame is not None:
         return frame
     (topic,) = response.responses
     (partition,) = topic.partitions
-    partition = attrs.evolve(partition, records=records)
+    partition = attrs.evolve(partition, records=b"".join(pieces))
     topic = attrs.evolve(topic, partitions=(partition,))
     return encode_response(attrs.evolve(response, responses=(topic,)), version=version, correlation_id=correlation_id)
 
