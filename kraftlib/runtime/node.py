@@ -26,7 +26,9 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.api_versions import SERVED
 from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.controller_apis import REFUSED
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
@@ -116,6 +118,7 @@ class Node:
             receiver=inbox,
             config=config,
             features=lambda: {"kraft.version": self.core.kraft_version},
+            served={**SERVED, **REFUSED} if config.yield_to else SERVED,
         )
         self.endpoint = await self.network.start()
         self.core = Replica(

@@ -18,6 +18,7 @@ from kraftlib.codec.versions import Versions
 from kraftlib.errors import InvariantError, ProtocolError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime import api_versions
+from kraftlib.runtime.controller_apis import REFUSED, refusal
 from kraftlib.runtime.hot_loops import HotLoops, is_in_vain
 from kraftlib.runtime.notices import Notices, quoted
 from kraftlib.runtime.transport import Frame, Peer, Reply
@@ -132,7 +133,10 @@ class Serving:
             return
         self._last_id = request_id = self._last_id + 1
         self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id)
-        self._receiver.request_received(request_id, message, version, peer)
+        if request.api_key in REFUSED:
+            self.respond(request_id, refusal(request.api_key))
+        else:
+            self._receiver.request_received(request_id, message, version, peer)
 
     def _deny(self, request: Request, reply: Reply, peer: Peer) -> None:
         """Say that this peer may not ask for that. A Kafka replica stops when it is told so."""
