@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "run": "run a replica with a small key-value store inside, from a TOML file",
     "quorum": "ask a running quorum who leads it and how far each replica is",
     "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
+    "simulate": "run whole quorums on simulated time, with everything going wrong",
     "random-uuid": "print a new cluster or directory id",
     "demo": "three voters, 10,000 records, a killed leader: the story in half a minute",
     "bench": "measure commits per second beside the machine's own limits",
@@ -127,6 +128,10 @@ def load(name: str) -> Command:
             from kraftlib.cli import dump_log
 
             return dump_log
+        case "simulate":
+            from kraftlib.cli import simulate
+
+            return simulate
         case "random-uuid":
             from kraftlib.cli import random_uuid
 

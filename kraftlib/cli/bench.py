@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kraftlib.cli.bench_machine import Machine, measure
 from kraftlib.cli.cluster import Cluster, RefusedError
-from kraftlib.config import ENGINES
+from kraftlib.config import ENGINES, EVENT_LOOPS
 from kraftlib.errors import ConfigError
 
 ATTEMPTS: Final = 3
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each trial (2)")
     parser.add_argument("--trials", type=int, default=3, help="of each point; the median is shown (3)")
     parser.add_argument("--engine", choices=(*ENGINES, "both"), default="both", help="default both")
+    parser.add_argument("--event-loop", choices=EVENT_LOOPS, default="auto", help="auto: uvloop, if it is installed")
     parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
     parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
@@ -82,7 +83,8 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
         for engine in engines:
             home = directory / engine
             home.mkdir()
-            cluster = Cluster(home, settings={"engine": engine}, arguments=["--load"])
+            settings = {"engine": engine, "event_loop": options.event_loop}
+            cluster = Cluster(home, settings=settings, arguments=["--load"])
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
             for (engine, callers), found in trials.items():
@@ -121,6 +123,7 @@ def _point(engine: str, callers: int, trials: Sequence[dict[str, Any]], machine:
         "fdatasync_us": round(machine.fdatasync_us, 1),
         "round_trip_us": round(machine.round_trip_us, 1),
         "leader_cpu": round(median["leader_cpu"], 3),
+        "event_loop": median["event_loop"],
         "limit_per_s": round(machine.limit_per_s(callers), 1),
         "of_limit": round(median["commits_per_s"] / machine.limit_per_s(callers), 3),
     }
@@ -129,7 +132,7 @@ def _point(engine: str, callers: int, trials: Sequence[dict[str, Any]], machine:
 def _print_table(points: Sequence[dict[str, Any]], machine: Machine) -> None:
     print(
         f"this machine: fdatasync {machine.fdatasync_us:.0f} µs, loopback round trip {machine.round_trip_us:.0f} µs "
-        f"(medians)\n"
+        f"(medians); event loop: {points[0]['event_loop']}\n"
     )
     print(f"{'engine':<8}{'callers':>8}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'leader CPU':>12}{'of limit':>10}")
     for point in points:

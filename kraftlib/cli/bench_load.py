@@ -45,6 +45,7 @@ async def run_load(client: RaftClient[bytes], wanted: Mapping[str, Any]) -> dict
         "p50_us": _at(ordered, 0.50) / 1_000,
         "p99_us": _at(ordered, 0.99) / 1_000,
         "leader_cpu": cpu / elapsed,
+        "event_loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
         **({"profile": _top(profile)} if profile else {}),
     }
 

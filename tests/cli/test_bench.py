@@ -14,7 +14,9 @@ from kraftlib.cli.bench_machine import Machine
 from kraftlib.cli.cluster import RefusedError
 from tests.cli.conftest import Command
 
-NAMES = "engine callers commits_per_s p50_us p99_us fdatasync_us round_trip_us leader_cpu limit_per_s of_limit".split()
+NAMES = (
+    "engine callers commits_per_s p50_us p99_us fdatasync_us round_trip_us leader_cpu event_loop limit_per_s of_limit"
+).split()
 
 
 def test_json_is_one_line_a_point_with_the_promised_names(kraftlib: Command, tmp_path: Path) -> None:
@@ -27,24 +29,26 @@ def test_json_is_one_line_a_point_with_the_promised_names(kraftlib: Command, tmp
     assert [(point["engine"], point["callers"]) for point in points] == [("thread", 2), ("inline", 2)]
     for point in points:
         assert list(point) == NAMES
-        assert all(point[name] > 0 for name in NAMES[2:])
+        assert point["event_loop"] in ("asyncio", "uvloop")
+        assert all(point[name] > 0 for name in NAMES[2:] if name != "event_loop")
     assert result.err.count("Ordered by: internal time") == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine(140.0, 60.0)
-    trial = {"commits_per_s": 2_500.0, "p50_us": 380.0, "p99_us": 900.0, "leader_cpu": 0.7}
+    trial = {"commits_per_s": 2_500.0, "p50_us": 380.0, "p99_us": 900.0, "leader_cpu": 0.7, "event_loop": "asyncio"}
     bench._print_table([_point("inline", 1, [trial], machine)], machine)
     lines = capsys.readouterr().out.splitlines()
 
-    assert lines[0] == "this machine: fdatasync 140 µs, loopback round trip 60 µs (medians)"
+    assert lines[0] == "this machine: fdatasync 140 µs, loopback round trip 60 µs (medians); event loop: asyncio"
     assert lines[-1].split() == ["inline", "1", "2,500", "380", "900", "0.70", "0.50"]
 
 
 def test_the_median_trial_by_rate_is_shown() -> None:
     trials = [
-        {"commits_per_s": rate, "p50_us": rate, "p99_us": rate, "leader_cpu": 0.5} for rate in (300.0, 100.0, 200.0)
+        {"commits_per_s": rate, "p50_us": rate, "p99_us": rate, "leader_cpu": 0.5, "event_loop": "asyncio"}
+        for rate in (300.0, 100.0, 200.0)
     ]
     point = _point("inline", 1, trials, Machine(140.0, 60.0))
 

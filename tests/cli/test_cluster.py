@@ -12,6 +12,8 @@ import pytest
 
 from kraftlib.cli import cluster as cluster_module
 from kraftlib.cli.cluster import Cluster, ClusterError, RefusedError, Voter, free_ports
+from kraftlib.cli.quorum import describe
+from kraftlib.types import parse_endpoint
 from tests.cli.processes import wait_for_end
 
 
@@ -25,7 +27,12 @@ async def test_a_cluster_elects_kills_restarts_and_leaves_nothing_behind(tmp_pat
 
     async with asyncio.timeout(100), Cluster(tmp_path, on_death=note) as cluster:
         leader, epoch = await cluster.leader()
-        assert len(await cluster.statuses()) == 3
+        statuses = await cluster.statuses()
+        assert len(statuses) == 3
+        for _, status in statuses:
+            # Each of them leads `kraftlib quorum status` to the leader, over Kafka's protocol.
+            found = await asyncio.to_thread(describe, [parse_endpoint(status["endpoint"])], timeout_s=10)
+            assert (found.leader_id, found.epoch) == (leader.number, epoch)
 
         # In the script: it stays down, and the others elect.
         killed = await cluster.kill(leader.number)

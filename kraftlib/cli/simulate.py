@@ -1,0 +1,184 @@
+"""`kraftlib simulate`: whole quorums on simulated time, with everything going wrong, and every promise checked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kraftlib.errors import ConfigError
+from kraftlib.testing.campaign import Finding, Summary, quiet, run_seeds
+from kraftlib.testing.profiles import PROFILES, profile_of
+from kraftlib.testing.simulation import Report, Simulation
+from kraftlib.testing.trace import Entry
+from kraftlib.testing.violation import InvariantViolation
+
+DEFAULT_SEEDS: Final = range(100)
+PROGRESS_SECONDS: Final = 2.0
+LATEST_SHOWN: Final = 40
+"""How many steps before a violation are shown when one seed is run."""
+
+EXAMPLES: Final = """
+examples:
+  kraftlib simulate --seeds 0:1000 --jobs 2     a thousand quorums
+  kraftlib simulate --seed 362 --trace          one of them again, step by step
+  kraftlib simulate --seeds 0:200 --profile crashes --output json
+
+profiles:
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare options, description and examples."""
+    parser.description = (
+        "Simulate quorums: the real core, executor and applier on simulated time, network and disks. Each seed draws "
+        "what goes wrong; every promise of the protocol is checked at every step. Exit status 1 if one is broken, with "
+        "the command that shows it again."
+    )
+    parser.epilog = EXAMPLES + "\n".join(f"  {profile.name:<10} {profile.what}" for profile in PROFILES.values())
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", type=int, metavar="N", help="run one seed, and say more about it")
+    seeds.add_argument("--seeds", type=seed_range, metavar="A:B", help="run the seeds from A up to, not with, B")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes (1)")
+    parser.add_argument("--profile", default="swarm", metavar="NAME", help="what may go wrong (swarm)")
+    parser.add_argument(
+        "--until-ms", type=int, metavar="T", help="simulated ms of trouble, instead of what the seed draws"
+    )
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object a seed, then a sum")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print every step")
+
+
+def seed_range(text: str) -> range:
+    """Read `A:B`."""
+    first, _, last = text.partition(":")
+    if not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds: expected A:B with A below B")
+    return range(int(first), int(last))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one seed or many; return 1 if a promise was broken."""
+    profile_of(options.profile)
+    if options.jobs < 1:
+        raise ConfigError(f"--jobs {options.jobs}: at least one process is needed")
+    if options.until_ms is not None and options.until_ms < 0:
+        raise ConfigError(f"--until-ms {options.until_ms}: time does not run backwards")
+    if options.seed is not None:
+        return run_one(options)
+    results = run_seeds(
+        options.seeds or DEFAULT_SEEDS, profile=options.profile, jobs=options.jobs, trouble_ms=options.until_ms
+    )
+    summary = Summary()
+    began = time.perf_counter()
+    for result in shown(results, summary, as_json=options.output == "json"):
+        summary.add(result)
+    summary.seconds = time.perf_counter() - began
+    if options.output == "json":
+        print(json.dumps({"summary": summary.to_dict()}))
+    else:
+        print_summary(summary)
+    return 1 if summary.findings else 0
+
+
+def shown(results: Iterable[Report | Finding], summary: Summary, *, as_json: bool) -> Iterator[Report | Finding]:
+    """Yield results, telling of them as they come: lines of JSON on stdout, or progress and violations on stderr."""
+    latest = time.monotonic()
+    for result in results:
+        yield result
+        if as_json:
+            print(json.dumps(plain(result)), flush=True)
+        elif isinstance(result, Finding):
+            print(f"{result}\n  replay with: {result.replay}", file=sys.stderr, flush=True)
+        if time.monotonic() - latest >= PROGRESS_SECONDS:
+            latest = time.monotonic()
+            print(f"{summary.seeds} seeds, {len(summary.findings)} violations", file=sys.stderr, flush=True)
+
+
+def plain(result: Report | Finding) -> dict[str, object]:
+    """Return one result as JSON shows it."""
+    if isinstance(result, Report):
+        return {"ok": True, **result.to_dict()}
+    return {
+        "ok": False, "seed": result.seed, "profile": result.profile, "invariant": result.invariant,
+        "what": result.what, "simulated_ms": result.time_ms, "replay": result.replay, "trace_hash": result.trace_hash,
+    }  # fmt: skip
+
+
+def run_one(options: argparse.Namespace) -> int:
+    """Run one seed: with its steps if wanted, and with the last of them if it breaks something."""
+    as_json = options.output == "json"
+
+    def show(entry: Entry) -> None:
+        print(json.dumps(step_of(entry)) if as_json else entry)
+
+    simulation = Simulation(
+        options.seed,
+        profile_of(options.profile),
+        trouble_ms=options.until_ms,
+        on_entry=show if options.trace else None,
+    )
+    with quiet():
+        try:
+            report = simulation.run()
+        except InvariantViolation as violation:
+            if as_json:
+                finding = Finding(
+                    seed=options.seed,
+                    profile=options.profile,
+                    invariant=violation.invariant,
+                    what=violation.what,
+                    time_ms=violation.time_ms,
+                    replay=violation.replay,
+                    trace_hash=violation.trace_hash,
+                )
+                print(json.dumps(plain(finding)))
+                return 1
+            if not options.trace:
+                for entry in list(simulation.world.trace.latest())[-LATEST_SHOWN:]:
+                    print(entry)
+            print(violation, file=sys.stderr)
+            return 1
+    print(json.dumps(plain(report)) if as_json else describe(report))
+    return 0
+
+
+def step_of(entry: Entry) -> dict[str, object]:
+    """Return one step of a trace as JSON shows it."""
+    return {
+        "time_us": entry.time_us, "step": entry.step.name.lower(), "node": entry.node, "a": entry.a, "b": entry.b,
+        **({"note": entry.note} if entry.note else {}),
+    }  # fmt: skip
+
+
+def describe(report: Report) -> str:
+    """Return what a run was, for people."""
+    faults = ", ".join(f"{count} x {name}" for name, count in sorted(report.faults.items()) if count)
+    return (
+        f"seed {report.seed}, profile {report.profile}: {report.voters} voters, {report.observers} observers, "
+        f"{report.simulated_ms / 1000:.1f} simulated seconds, {report.events} events\n"
+        f"{report.elections} elections, {report.committed} records committed, {report.acknowledged} of "
+        f"{report.appends} appends acknowledged\n"
+        f"trouble: {faults or 'none'}\n"
+        f"trace hash {report.trace_hash}; every promise was kept"
+    )
+
+
+def print_summary(summary: Summary) -> None:
+    """Print the sum of many runs."""
+    hours = summary.simulated_ms / 3_600_000
+    ratio = summary.simulated_ms / 1_000 / summary.seconds
+    print(
+        f"{summary.seeds} seeds, {len(summary.findings)} violations; {hours:.2f} simulated hours in "
+        f"{summary.seconds:.1f} s ({ratio:.0f} x real time), {summary.events} events "
+        f"({summary.events_per_second:,.0f} a second)"
+    )
+    print(
+        f"{summary.elections} elections, {summary.committed} records committed, {summary.acknowledged} of "
+        f"{summary.appends} appends acknowledged, slowest leader {summary.slowest_leader_ms} ms after the trouble"
+    )
+    print(f"{sum(summary.faults.values())} faults of {len(+summary.faults)} kinds:")
+    for name, count in summary.faults.most_common():
+        print(f"  {count:>8}  {name}")
