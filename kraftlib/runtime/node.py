@@ -114,7 +114,7 @@ class Node:
         inbox = _Inbox()
         self.network = Network(
             self._transport,
-            client_id=f"kraftlib-{config.node_id}",
+            client_id=f"raft-client-{config.node_id}",
             receiver=inbox,
             config=config,
             features=lambda: {"kraft.version": self.core.kraft_version},
