@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.cli.bench_machine import Machine, measure
+from kraftlib.cli.bench_machine import Machine, measure, median_of
 from kraftlib.cli.cluster import Cluster, RefusedError
 from kraftlib.config import ENGINES, EVENT_LOOPS
 from kraftlib.errors import ConfigError
@@ -59,8 +59,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--directory {options.directory} is no directory")
     engines = ENGINES if options.engine == "both" else (options.engine,)
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
-        machine = measure(Path(directory))
-        trials = asyncio.run(_measure(Path(directory), engines, options))
+        trials, machine = asyncio.run(_measure(Path(directory), engines, options))
     points = [_point(engine, callers, found, machine) for (engine, callers), found in trials.items()]
     if options.output == "json":
         for point in points:
@@ -76,8 +75,10 @@ def run(options: argparse.Namespace) -> int:
 Trials = dict[tuple[str, int], list[dict[str, Any]]]
 
 
-async def _measure(directory: Path, engines: Sequence[str], options: argparse.Namespace) -> Trials:
+async def _measure(directory: Path, engines: Sequence[str], options: argparse.Namespace) -> tuple[Trials, Machine]:
+    """Return all trials, and what the machine could do meanwhile: its limits are measured in turn with the trials."""
     trials: Trials = {(engine, callers): [] for engine in engines for callers in options.callers}
+    machines = []
     async with AsyncExitStack() as stack:
         clusters = {}
         for engine in engines:
@@ -87,6 +88,7 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
             cluster = Cluster(home, settings=settings, arguments=["--load"])
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
+            machines.append(await asyncio.to_thread(measure, directory))
             for (engine, callers), found in trials.items():
                 load = {
                     "callers": callers,
@@ -95,7 +97,7 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
                     "profile": options.profile,
                 }
                 found.append(await _trial(clusters[engine], load, options.seconds))
-    return trials
+    return trials, median_of(machines)
 
 
 async def _trial(cluster: Cluster, load: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,14 @@ class Machine:
     def limit_per_s(self, callers: int) -> float:
         """Return how many commits a second the machine allows with so many callers, each with one record under way."""
         return callers * 1e6 / (self.fdatasync_us + self.round_trip_us)
+
+
+def median_of(machines: Sequence[Machine]) -> Machine:
+    """Return the median of several measurements."""
+    return Machine(
+        statistics.median(machine.fdatasync_us for machine in machines),
+        statistics.median(machine.round_trip_us for machine in machines),
+    )
 
 
 def measure(directory: Path) -> Machine:

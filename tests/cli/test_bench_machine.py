@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.cli.bench_machine import Machine, measure, measure_fdatasync_us, measure_round_trip_us
+from kraftlib.cli.bench_machine import Machine, measure, measure_fdatasync_us, measure_round_trip_us, median_of
 
 
 def test_both_are_measured_and_leave_nothing_behind(tmp_path: Path) -> None:
@@ -24,6 +24,10 @@ def test_measure_takes_medians_of_both(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("kraftlib.cli.bench_machine.measure_round_trip_us", lambda: 60.0)
 
     assert measure(tmp_path) == Machine(140.0, 60.0)
+
+
+def test_a_busy_moment_does_not_count() -> None:
+    assert median_of([Machine(140.0, 60.0), Machine(9_000.0, 50.0), Machine(150.0, 70.0)]) == Machine(150.0, 60.0)
 
 
 def test_the_limit_is_one_round_for_all_callers() -> None:
