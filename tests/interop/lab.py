@@ -36,7 +36,7 @@ class Lab:
             process.kill()
         for process in self._processes:
             if process.log.exists():
-                print(f"--- {process.log.name}, exit status {process.status}\n{process.tail()}")
+                print(f"--- {process.log.name}, exit status {process.status}\n{process.tail(1_500)}")
 
     def endpoint(self) -> Endpoint:
         """Return a place of loopback that is free."""
