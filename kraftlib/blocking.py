@@ -167,6 +167,10 @@ class RaftClient(Generic[T]):
         """Give up the leadership of `epoch`; nothing happens if it is over already."""
         self._call(self._client.resign, epoch)
 
+    def transfer_leadership(self, target_id: ReplicaId, *, timeout_ms: int = 5_000) -> LeaderAndEpoch:
+        """Let the voter `target_id` lead instead of this replica, once it has everything; return who leads then."""
+        return self._wait(self._client.transfer_leadership(target_id, timeout_ms=timeout_ms))
+
     def create_snapshot(self, values: Iterable[T] | None = None, *, offset: Offset | None = None) -> OffsetAndEpoch:
         """Write a snapshot that replaces every record below `offset`; return its id, once it is durable."""
         return self._wait(self._client.create_snapshot(values, offset=offset))

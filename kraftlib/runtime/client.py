@@ -247,6 +247,27 @@ class RaftClient(Generic[T]):
             raise NotLeaderError(f"replica {self.node_id} does not lead epoch {epoch} and cannot resign", leader=known)
         engine.call(lambda: engine.node.resign(epoch))
 
+    async def transfer_leadership(self, target_id: ReplicaId, *, timeout_ms: int = 5_000) -> LeaderAndEpoch:
+        """Let the voter `target_id` lead instead of this replica, once it has everything; return who leads then.
+
+        Appends are taken meanwhile, and written only if the transfer is given up. What was appended and is not
+        committed when leadership goes has an unknown outcome, as ever.
+
+        Raises: NotLeaderError, if this replica does not lead; ConfigError, if the target is no other voter;
+        TimeoutError, if nobody else led in time, and then this replica leads on if it can.
+        """
+        engine = self._running()
+        known = self.leader_and_epoch()
+        if known.leader_id != self.node_id:
+            raise NotLeaderError(f"replica {self.node_id} does not lead, and has nothing to hand over", leader=known)
+        voters = engine.call(lambda: engine.node.core.voters.ids)
+        if target_id == self.node_id or target_id not in voters:
+            raise ConfigError(f"target_id={target_id} must be another one of the voters {', '.join(map(str, voters))}")
+        promise = engine.ask(
+            lambda promise: engine.node.transfer_leadership(promise, known.epoch, target_id, timeout_ms)
+        )
+        return cast(LeaderAndEpoch, await self._within(timeout_ms, f"voter {target_id} to lead", promise))
+
     async def create_snapshot(
         self, values: Iterable[T] | None = None, *, offset: Offset | None = None
     ) -> OffsetAndEpoch:

@@ -39,7 +39,7 @@ from kraftlib.runtime.snapshots import LogSnapshots, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, settle
-from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime")
 
@@ -79,7 +79,7 @@ class Node:
         self._on_failure = on_failure
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
-        self._leader_waiters: list[Promise] = []
+        self._leader_waiters: list[tuple[Epoch, Promise]] = []
         self._closing: asyncio.Task[None] | None = None
         self._handed_over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -182,14 +182,14 @@ class Node:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    def wait_for_leader(self, promise: Promise) -> None:
-        """Settle `promise` with the leader and its epoch, as soon as there is one."""
+    def wait_for_leader(self, promise: Promise, *, after_epoch: Epoch = -1) -> None:
+        """Settle `promise` with the leader and its epoch, as soon as there is one of an epoch after this."""
         self._ensure_running()
         leader = self.executor.leader  # announced: one that was elected a moment ago may still be writing its vote
-        if leader.leader_id is not None:
+        if leader.leader_id is not None and leader.epoch > after_epoch:
             self._post(settle, [(promise, leader, None)])
         else:
-            self._leader_waiters.append(promise)
+            self._leader_waiters.append((after_epoch, promise))
 
     def wait_for_offset(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` once the record at `offset` was applied here."""
@@ -200,8 +200,10 @@ class Node:
 
     def _leader_known(self, leader: LeaderAndEpoch) -> None:
         if leader.leader_id is not None and self._leader_waiters:
-            outcomes: list[Settled] = [(promise, leader, None) for promise in self._leader_waiters]
-            self._leader_waiters.clear()
+            outcomes: list[Settled] = [
+                (promise, leader, None) for after_epoch, promise in self._leader_waiters if leader.epoch > after_epoch
+            ]
+            self._leader_waiters = [waiter for waiter in self._leader_waiters if leader.epoch <= waiter[0]]
             self._post(settle, outcomes)
 
     def _ensure_running(self) -> None:
@@ -239,6 +241,11 @@ class Node:
     def resign(self, epoch: int) -> None:
         """Give up the leadership of `epoch`, soon."""
         self.executor.submit(ev.ResignRequested(epoch))
+
+    def transfer_leadership(self, promise: Promise, epoch: Epoch, target_id: ReplicaId, timeout_ms: int) -> None:
+        """Hand the leadership of `epoch` to a voter; settle `promise` with whoever leads next."""
+        self.wait_for_leader(promise, after_epoch=epoch)
+        self.executor.submit(ev.TransferRequested(epoch, target_id, timeout_ms))
 
     def create_snapshot(self, promise: Promise, values: Sequence[bytes] | None, offset: Offset | None) -> None:
         """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
@@ -341,7 +348,7 @@ class Node:
 
     def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
         self.applier.failed(error_of)
-        outcomes: list[Settled] = [(promise, None, error_of()) for promise in self._leader_waiters]
+        outcomes: list[Settled] = [(promise, None, error_of()) for _, promise in self._leader_waiters]
         self._leader_waiters.clear()
         if outcomes:
             self._post(settle, outcomes)

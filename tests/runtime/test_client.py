@@ -313,6 +313,26 @@ async def test_a_leader_that_resigns_is_replaced_and_its_appends_fail(engine: st
 
 
 @ENGINES
+async def test_leadership_goes_to_the_voter_that_is_named(engine: str) -> None:
+    """Under load, and nothing acknowledged is lost; who is no other voter, or asked of a follower, is refused."""
+    async with quorum(engine=engine) as trio:
+        leader = await trio.leader()
+        target = next(client for client in trio.clients.values() if client is not leader)
+        load = [asyncio.create_task(leader.append([b"%d" % n])) for n in range(50)]
+        await asyncio.sleep(0)
+        after = await leader.transfer_leadership(target.node_id, timeout_ms=10_000)
+        assert after.leader_id == target.node_id
+
+        outcomes = await asyncio.gather(*load, return_exceptions=True)
+        assert all(isinstance(outcome, Appended | NotLeaderError | OutcomeUnknownError) for outcome in outcomes)
+        with pytest.raises(NotLeaderError, match="hand over"):
+            await leader.transfer_leadership(target.node_id)
+        for nobody in (target.node_id, 99):
+            with pytest.raises(ConfigError, match="another one of the voters"):
+                await target.transfer_leadership(nobody)
+
+
+@ENGINES
 async def test_listeners_hear_of_leaders_and_of_the_end(engine: str) -> None:
     journals = {node_id: Journal() for node_id in (1, 2, 3)}
     async with quorum(engine=engine, make=lambda node_id: {"listener": journals[node_id]}) as three:
