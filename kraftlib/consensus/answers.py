@@ -31,9 +31,13 @@ from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 FETCH_ENDPOINTS_FROM = 17
 """Version of Fetch from which a raft leader names endpoints, though the schema has them from 16 on (probed)."""
 
+NO_DIVERGENCE = FetchResponse.EpochEndOffset()
+NO_SNAPSHOT = FetchResponse.SnapshotId()
+
 
 def _leader_number(state: ReplicaState) -> int:
-    return -1 if state.leader_id is None else state.leader_id
+    leader_id = state.leader_id
+    return -1 if leader_id is None else leader_id
 
 
 def vote(state: ReplicaState, *, error: ErrorCode, granted: bool = False, version: int) -> VoteResponse:
@@ -78,8 +82,7 @@ def fetch(
     version: int,
 ) -> FetchResponse:
     """Answer a Fetch; records are put in by whoever has the bytes. An error answer has no high watermark."""
-    diverging = FetchResponse.EpochEndOffset()
-    snapshot_id = FetchResponse.SnapshotId()
+    diverging, snapshot_id = NO_DIVERGENCE, NO_SNAPSHOT
     if isinstance(judgement, Diverging):
         diverging = FetchResponse.EpochEndOffset(epoch=judgement.end.epoch, end_offset=judgement.end.offset)
     elif isinstance(judgement, NeedsSnapshot):

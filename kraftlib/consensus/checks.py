@@ -174,6 +174,9 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
     if answer.epoch < state.epoch or answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
         back_off(state, outstanding)
         return False, []
+    if answer.error == ErrorCode.NONE and answer.epoch == state.epoch and answer.leader_id == state.leader_id:
+        state.connections.succeeded(outstanding.destination)
+        return True, []
     source = f"the answer of {outstanding.destination} to {name}"
     if answer.epoch > state.epoch or answer.error in (
         ErrorCode.FENCED_LEADER_EPOCH,

@@ -91,9 +91,11 @@ class Connections:
 
     def expire(self, now_ms: int) -> list[Outstanding]:
         """Give up requests without an answer in time: their connections are ready again, late answers are ignored."""
-        late = [
-            request for request in self._outstanding.values() if request.sent_ms + self.request_timeout_ms <= now_ms
-        ]
+        late: list[Outstanding] = []
+        for request in self._outstanding.values():  # in the order in which they were sent
+            if not request.sent_ms + self.request_timeout_ms <= now_ms:
+                break
+            late.append(request)
         for request in late:
             self.take(request.correlation_id)
         return late

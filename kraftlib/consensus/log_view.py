@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from kraftlib.consensus.voters import History, VoterSet
-from kraftlib.errors import ensure
+from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
@@ -23,6 +23,9 @@ from kraftlib.types import BOOTSTRAP_SNAPSHOT, Epoch, EpochStart, Offset, Offset
 @attrs.frozen
 class Valid:
     """The follower's log is a prefix of ours."""
+
+
+_VALID = Valid()
 
 
 @attrs.frozen
@@ -123,6 +126,9 @@ class LogView:
         """Judge the end of a follower's log (rpcs.md section 7, validating): the one place that decides it."""
         if self.start_offset == 0 and offset == 0:
             return Valid()
+        starts = self.epoch_starts
+        if starts and epoch == starts[-1].epoch and starts[-1].start_offset < offset <= self.end_offset:
+            return _VALID  # it ends in our latest epoch: what nearly every Fetch says, so it is answered first
         earliest, latest = self.earliest_snapshot, self.latest_snapshot
         if (
             earliest is not None
@@ -142,10 +148,11 @@ class LogView:
     def append(self, batches: Iterable[Batch]) -> None:
         """Take note of stamped batches that are appended at the end."""
         for batch in batches:
-            ensure(batch.base_offset == self.end_offset, f"batch at {batch.base_offset} does not continue {self.end}")
-            ensure(batch.epoch >= self.last_epoch, f"batch of epoch {batch.epoch} does not continue {self.end}")
+            # Spelled out, as everywhere on the way of a record: the message of `ensure` is built in any case.
+            if batch.base_offset != self.end_offset or batch.epoch < self.last_epoch:
+                raise InvariantError(f"{batch} does not continue {self.end}")
             self.begin_epoch(batch.epoch, batch.base_offset)
-            self.end_offset = batch.end_offset
+            self.end_offset = batch.last_offset + 1
             if batch.is_control:
                 self.observe(batch)
 
@@ -182,7 +189,8 @@ class LogView:
     def flushed(self, end_offset: Offset, log_version: int) -> None:
         """Take note of a finished flush; one that began before a truncation vouches for nothing."""
         if log_version == self.log_version and end_offset > self.flushed_offset:
-            ensure(end_offset <= self.end_offset, f"flushed to {end_offset} beyond the end {self.end}")
+            if end_offset > self.end_offset:
+                raise InvariantError(f"flushed to {end_offset} beyond the end {self.end}")
             self.flushed_offset = end_offset
 
     def truncate(self, end_offset: Offset) -> None:

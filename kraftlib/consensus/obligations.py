@@ -40,7 +40,7 @@ def poll(state: ReplicaState) -> list[Action]:
         role = state.role_state
         actions += POLLS[type(role)](state, role)
         if state.role_state is role:
-            return actions + _maybe_complete_shutdown(state)
+            return actions + _maybe_complete_shutdown(state) if state.shutting_down else actions
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
 
 
@@ -157,7 +157,7 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
-    if role.transfer is None:
+    if role.transfer is None and state.config.yield_to:
         role.transfer = _yielding(state, role)
     transfer = role.transfer
     if transfer is None:
@@ -204,12 +204,12 @@ def poll_resigned(state: ReplicaState, role: Resigned) -> list[Action]:
 
 def _maybe_complete_shutdown(state: ReplicaState) -> list[Action]:
     """A graceful end is reached when somebody else leads, or nobody else could, or time is up."""
-    if state.shutdown_deadline_ms is None:
+    if state.shutdown_deadline_ms is None or state.shutdown_complete:
         return []
     others = state.voters.others(state.key)
     alone = not state.is_voter or all(state.connections.failures(voter.key.id) >= FAILURES_TO_LEAVE for voter in others)
     over = alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms
-    if not over or state.shutdown_complete:
+    if not over:
         return []
     state.shutdown_complete = True
     return [ShutdownComplete()]

@@ -40,7 +40,7 @@ from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Re
 from kraftlib.consensus.snapshotting import begin_download
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import KraftError, ensure
+from kraftlib.errors import InvariantError, KraftError, ensure
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import VotersRecord
@@ -184,9 +184,8 @@ def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: 
     """A valid Fetch at `offset`: everything below is flushed at that replica."""
     if key in state.voters:
         progress = role.progress.get(key.id)
-        ensure(progress is not None, f"voter {key} has no progress")
         if progress is None:
-            return []
+            raise InvariantError(f"voter {key} has no progress")
         if offset < progress.end_offset:
             log.warning("%s: voter %s fetches from %d after %d", state.id_text, key, offset, progress.end_offset)
         moved = offset != progress.end_offset
@@ -205,7 +204,7 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
 
     Only beyond the start of the own epoch: a record of an older one is committed by the first of ours (Raft, figure 8).
     """
-    offsets = [role.progress[voter.key.id].end_offset for voter in state.voters.others(state.key)]
+    offsets = [progress.end_offset for progress in role.progress.values()]
     if state.is_voter:
         offsets.append(state.log.flushed_offset)
     offset = majority_offset(offsets)
@@ -220,7 +219,8 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
 
 def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
     """Everything below `offset` is committed, for good."""
-    ensure(offset <= state.log.end_offset, f"high watermark {offset} beyond the log end {state.log.end_offset}")
+    if not offset <= state.log.end_offset:
+        raise InvariantError(f"high watermark {offset} beyond the log end {state.log.end_offset}")
     state.high_watermark = offset
     state.committed_offset = max(state.committed_offset, offset)
     return [AdvanceHighWatermark(offset)]
@@ -229,9 +229,8 @@ def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
 def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]:
     """Take batches as leader: store them, offer them to waiting followers, then make them durable."""
     role = state.role_state
-    ensure(isinstance(role, Leader) and event.epoch == state.epoch, f"{state.id_text} is {state.role}, cannot append")
-    if not isinstance(role, Leader):
-        return []
+    if not isinstance(role, Leader) or event.epoch != state.epoch:
+        raise InvariantError(f"{state.id_text} is {state.role}, it cannot append in epoch {event.epoch}")
     state.log.append(event.batches)
     if any(batch.is_control for batch in event.batches):
         follow_voters(state, role)

@@ -60,6 +60,9 @@ class ReplicaState:
     """Wall clock minus monotonic clock: for the timestamps in control records and DescribeQuorum, for nothing else."""
     refused: dict[str, int] = attrs.field(factory=dict)
     """How often what a peer sent was refused, by reason."""
+    _judged_voters: VoterSet | None = attrs.field(default=None, init=False)
+    _is_voter: bool = attrs.field(default=False, init=False)
+    """Whether we are in the voter set that was looked at last."""
 
     # --- who we are --------------------------------------------------------------------------------------------------
 
@@ -76,7 +79,10 @@ class ReplicaState:
     @property
     def is_voter(self) -> bool:
         """Whether this replica counts for majorities."""
-        return self.key in self.voters
+        voters = self.log.voters.latest
+        if voters is not self._judged_voters:
+            self._judged_voters, self._is_voter = voters, self.key in voters
+        return self._is_voter
 
     @property
     def shutting_down(self) -> bool:

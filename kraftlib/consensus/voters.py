@@ -144,11 +144,8 @@ class History(Generic[T]):
     def __init__(self, default: T) -> None:
         self._default = default
         self._entries: list[tuple[Offset, T]] = []
-
-    @property
-    def latest(self) -> T:
-        """The value of the greatest offset; the default while there is none."""
-        return self._entries[-1][1] if self._entries else self._default
+        self.latest: T = default
+        """The value of the greatest offset; the default while there is none. Kept, since everything asks for it."""
 
     @property
     def latest_offset(self) -> Offset | None:
@@ -165,11 +162,13 @@ class History(Generic[T]):
         last = self.latest_offset
         ensure(last is None or offset > last, f"offset {offset} of a control record is not beyond {last}")
         self._entries.append((offset, value))
+        self.latest = value
 
     def truncate(self, end_offset: Offset) -> None:
         """Forget what was recorded at or beyond `end_offset`."""
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
+        self.latest = self._entries[-1][1] if self._entries else self._default
 
     def forget_before(self, offset: Offset) -> None:
         """Forget what no offset from `offset` on needs: all below the last one at or before it."""
@@ -179,3 +178,4 @@ class History(Generic[T]):
     def clear(self) -> None:
         """Forget everything: a snapshot replaces the log."""
         self._entries.clear()
+        self.latest = self._default
