@@ -43,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
     parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
-    parser.add_argument("--profile", action="store_true", help="also show where the leader's time goes, on stderr")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="also show, on stderr, where the time of the callers' thread goes: with --engine inline, all of it",
+    )
 
 
 def _numbers(text: str) -> list[int]:

@@ -29,6 +29,23 @@ def test_what_was_put_is_there_after_a_graceful_stop(engine: str, number: signal
         assert (status, errors) == (0, "")
 
 
+def test_every_file_of_a_stopped_replica_reads_back(tmp_path: Path, kraftlib: Command) -> None:
+    """Segment, indexes and Kafka's producer state: all there, whole, and fitting each other."""
+    with running("run", "-c", single(tmp_path)) as process:
+        clients = clients_of(process.line_with("replica 1: "))
+        process.line_with("leads")
+        for number in range(200):
+            ask(clients, {"put": {"key": f"key {number}", "value": "x" * 100}})
+        process.end(signal.SIGTERM)
+    kinds = set()
+    for path in sorted((tmp_path / "data/__cluster_metadata-0").iterdir()):
+        if path.suffix in (".log", ".index", ".timeindex", ".snapshot", ".checkpoint"):
+            kinds.add(path.suffix)
+            assert (path.name, kraftlib("dump-log", path).err) == (path.name, "")
+
+    assert kinds >= {".log", ".index", ".timeindex", ".snapshot"}
+
+
 def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
     path = single(tmp_path)
     with running("run", "-c", path) as process:
