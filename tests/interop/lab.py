@@ -1,4 +1,4 @@
-"""What one test runs: a quorum of Kafka's controllers and replicas of ours, perhaps a broker, all of it ended after."""
+"""What one test runs: a quorum of Kafka's and our replicas, perhaps a broker, all of it ended with the test."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, Final
 from kraftlib.types import Endpoint, new_uuid, uuid_text
 from tests.interop.kafka import KafkaNode, Release, broker, controller
 from tests.interop.ours import OurReplica
+from tests.interop.peer import JavaPeer
 from tests.interop.processes import Process, free_ports, wait_for
 
-Node = KafkaNode | OurReplica
+Node = KafkaNode | OurReplica | JavaPeer
+Replica = OurReplica | JavaPeer
+"""Whoever takes orders."""
 
 BUSY: Final[Mapping[str, object]] = {"metadata.max.idle.interval.ms": 100}
 """An active controller that writes a NoOpRecord so often: a log that grows without anybody's help."""
@@ -46,12 +49,13 @@ class Lab:
         self,
         *,
         kafka: Sequence[int] = (),
+        peers: Sequence[int] = (),
         ours: Sequence[int] = (),
         properties: Mapping[str, object] | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> Quorum:
         """Return a formatted static quorum (kraft.version 0)."""
-        places = self._places([*kafka, *ours])
+        places = self._places([*kafka, *peers, *ours])
         voters = ",".join(f"{node_id}@{place}" for node_id, place in places.items())
         quorum = Quorum(
             self, {"controller.quorum.voters": voters}, {"voters": voters}, places, dict(properties or {}),
@@ -59,6 +63,8 @@ class Lab:
         )  # fmt: skip
         for node_id in kafka:
             quorum.kafka(node_id).format(self.cluster_id)
+        for node_id in peers:
+            quorum.peer(node_id).format(self.cluster_id)
         for node_id in ours:
             quorum.ours(node_id).format(self.cluster_id)
         return quorum
@@ -67,6 +73,7 @@ class Lab:
         self,
         *,
         kafka: Sequence[int] = (),
+        peers: Sequence[int] = (),
         ours: Sequence[int] = (),
         properties: Mapping[str, object] | None = None,
         settings: Mapping[str, object] | None = None,
@@ -74,7 +81,7 @@ class Lab:
         """Return a formatted dynamic quorum (kraft.version 1) of which all of these are the first voters."""
         from kraftlib.storage.bootstrap import parse_initial_controllers
 
-        places = self._places([*kafka, *ours])
+        places = self._places([*kafka, *peers, *ours])
         servers = ",".join(map(str, places.values()))
         quorum = Quorum(
             self, {"controller.quorum.bootstrap.servers": servers}, {"bootstrap_servers": servers}, places,
@@ -83,6 +90,8 @@ class Lab:
         first = ",".join(f"{node_id}@{place}:{uuid_text(new_uuid())}" for node_id, place in places.items())
         for node_id in kafka:
             quorum.kafka(node_id).format(self.cluster_id, "--initial-controllers", first)
+        for node_id in peers:
+            quorum.peer(node_id).format(self.cluster_id, "--initial-controllers", first)
         for node_id in ours:
             quorum.ours(node_id).format(self.cluster_id, initial_controllers=parse_initial_controllers(first))
         return quorum
@@ -132,6 +141,16 @@ class Quorum:
         )
         return self._keep(node)
 
+    def peer(self, node_id: int, **properties: object) -> JavaPeer:
+        """Make a raft client of Kafka; it is neither formatted nor started."""
+        place = self.places.setdefault(node_id, self.lab.endpoint())
+        node = JavaPeer(
+            self.lab.release, node_id, home=self.lab.home, endpoint=place, quorum=self.kafka_words,
+            properties={**self.properties, **properties},
+        )  # fmt: skip
+        self._keep(node)
+        return node
+
     def broker(self, node_id: int, **properties: object) -> KafkaNode:
         """Make and format a broker of this cluster."""
         node = broker(
@@ -158,9 +177,9 @@ class Quorum:
             node.wait_started()
 
     @property
-    def replicas(self) -> list[OurReplica]:
-        """The running replicas of ours."""
-        return [node for node in self.nodes.values() if isinstance(node, OurReplica) and node.running]
+    def replicas(self) -> list[Replica]:
+        """The running replicas that take orders."""
+        return [node for node in self.nodes.values() if not isinstance(node, KafkaNode) and node.running]
 
     @property
     def controllers(self) -> list[KafkaNode]:

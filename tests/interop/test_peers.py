@@ -1,0 +1,143 @@
+"""Kafka's raft client and ours in one quorum, under load of opaque records, each leading and following the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.interop.lab import Lab, Quorum, Replica
+from tests.interop.logs import assert_equal_logs, epochs_have_one_leader, values
+from tests.interop.peer import JavaPeer
+from tests.interop.processes import wait_for
+
+Record = Callable[[str, object], None]
+
+TOGETHER = [([1], [2, 3]), ([1, 2], [3])]
+"""Kafka's and ours."""
+
+
+class Load:
+    """Appends to whoever leads, in a thread, and keeps what was acknowledged."""
+
+    def __init__(self, quorum: Quorum, *, batch: int = 2_000) -> None:
+        self.quorum = quorum
+        self.batch = batch
+        self.acknowledged: dict[str, int] = {}
+        self.by_leader: dict[int, int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.is_set():
+            for replica in self.quorum.replicas:
+                number += 1
+                try:
+                    if replica.replica_status()["role"] != "leader":
+                        continue
+                    told = replica.ask("load", {"count": self.batch, "prefix": f"v{number}", "callers": 8})
+                except (OSError, ValueError, StopIteration):
+                    continue  # it was killed just now: what it had acknowledged to nobody but itself, nobody knows
+                self.acknowledged.update(told["acknowledged"])
+                self.by_leader[replica.node_id] = self.by_leader.get(replica.node_id, 0) + len(told["acknowledged"])
+            self._over.wait(0.02)
+
+    def wait_for(self, count: int, *, leader: int | None = None) -> None:
+        """Wait until so many more records are acknowledged (by this leader)."""
+
+        def total() -> int:
+            return len(self.acknowledged) if leader is None else self.by_leader.get(leader, 0)
+
+        wanted = total() + count
+        wait_for(f"{count} acknowledged records", lambda: total() >= wanted)
+
+
+def lead(quorum: Quorum, node_id: int) -> None:
+    """Have leadership move by resignations until this replica leads."""
+
+    def leads() -> bool:
+        status = quorum.leader()
+        if status["leader_id"] == node_id:
+            return True
+        leader = quorum.nodes[status["leader_id"]]
+        try:
+            leader.ask("resign", status["epoch"])  # type: ignore[union-attr]
+        except Exception:  # noqa: BLE001 - it does not lead any more: all the better
+            return False
+        quorum.leader(min_epoch=status["epoch"] + 1)
+        return False
+
+    wait_for(f"replica {node_id} to lead", leads)
+
+
+def finish(quorum: Quorum, acknowledged: dict[str, int]) -> int:
+    """Wait until all have everything, stop them, and compare: every acknowledged record everywhere, equal bytes."""
+    leader = quorum.leader()
+    heard = [replica.ask("leaders") for replica in quorum.replicas]
+    assert epochs_have_one_leader(heard)
+    end_offset = leader["high_watermark"]
+
+    def caught_up(replica: Replica) -> bool:
+        status = replica.replica_status()
+        return (status["high_watermark"] or 0) >= end_offset and status["log_end_offset"] >= end_offset
+
+    for replica in quorum.replicas:
+        wait_for(f"replica {replica.node_id} to catch up", lambda replica=replica: caught_up(replica))
+    for node in quorum.nodes.values():
+        node.kill()
+    assert_equal_logs(*(node.partition for node in quorum.nodes.values()), end_offset=end_offset)
+    for node in quorum.nodes.values():
+        stored = values(node.partition)
+        lost = [value for value, offset in acknowledged.items() if stored.get(offset) != value.encode()]
+        assert lost == [], f"{len(lost)} acknowledged records are not in the log of {node.node_id}"
+    return end_offset
+
+
+@pytest.mark.parametrize(("peers", "ours"), TOGETHER, ids=["1 of Kafka, 2 of ours", "2 of Kafka, 1 of ours"])
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_each_leads_the_other_under_load(
+    lab: Lab, kind: str, peers: list[int], ours: list[int], record_property: Record
+) -> None:
+    """Everybody leads once, a leader of each kind is killed under load: nothing acknowledged is lost, equal bytes."""
+    make = lab.static if kind == "static" else lab.dynamic
+    quorum = make(peers=peers, ours=ours)
+    quorum.start()
+    with Load(quorum) as load:
+        for node_id in [*peers, *ours]:
+            lead(quorum, node_id)
+            load.wait_for(500, leader=node_id)
+        for node_id in (peers[0], ours[-1]):
+            lead(quorum, node_id)
+            load.wait_for(300, leader=node_id)
+            record_property(f"new leader after kill -9 of {whose(quorum, node_id)}, ms", fail_over(quorum, node_id))
+            load.wait_for(300)
+            quorum.start(node_id)
+    record_property("acknowledged records", len(load.acknowledged))
+    record_property("last epoch", quorum.leader()["epoch"])
+    finish(quorum, load.acknowledged)
+
+
+def whose(quorum: Quorum, node_id: int) -> str:
+    """Return whose replica that is."""
+    return "Kafka's" if isinstance(quorum.nodes[node_id], JavaPeer) else "ours"
+
+
+def fail_over(quorum: Quorum, node_id: int) -> int:
+    """Kill this leader; return after how many ms another one has committed."""
+    epoch = quorum.leader()["epoch"]
+    began = time.monotonic()
+    quorum.nodes[node_id].kill()
+    quorum.leader(not_id=node_id, min_epoch=epoch + 1)
+    return round((time.monotonic() - began) * 1_000)
