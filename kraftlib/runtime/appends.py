@@ -44,8 +44,9 @@ class Appends:
         self._config = config
         self._metrics = metrics
         self._clock = clock
+        self._queues = waiters.queues
         # Without a linger nobody asks when a value came.
-        self._linger_clock: Callable[[], int] = clock if config.append_linger_ms else lambda: 0
+        self._lingers = config.append_linger_ms > 0
         self._wall_clock = wall_clock
         self._wake = wake
         self._failure: ReplicaFailedError | None = None
@@ -53,34 +54,34 @@ class Appends:
 
     # --- the application ---------------------------------------------------------------------------------------------
 
-    def append_one(self, value: bytes, *, epoch: Epoch | None, level: int, promise: Promise) -> None:
+    def append_one(self, value: bytes, epoch: Epoch | None, level: int, promise: Promise) -> None:
         """Append one value: the hot path. Raises as `append` does."""
         accumulator = self._accumulator
         if accumulator is None or epoch is not None or level == APPLIED or self._closing:
             accumulator = self._leading(epoch, level)
         current = self._epoch
-        offset = accumulator.append_one(value, epoch=current, now_ms=self._linger_clock())
-        self.waiters.add(level, (offset, offset, current, promise))
+        offset = accumulator.append_one(value, epoch=current, now_ms=self._clock() if self._lingers else 0)
+        self._queues[level].append((offset, offset, current, promise))
         if not self.pending:
             self.pending = True
             self._wake()
 
-    def append(self, values: Sequence[bytes], *, epoch: Epoch | None, level: int, promise: Promise) -> None:
+    def append(self, values: Sequence[bytes], epoch: Epoch | None, level: int, promise: Promise) -> None:
         """Append `values` atomically; settle `promise` when they have come to `level`.
 
         Raises, and then nothing was appended: NotLeaderError, ConfigError (newer epoch, no values, an empty value),
         BacklogFullError, RecordTooLargeError, ClosedError, ReplicaFailedError.
         """
         accumulator = self._leading(epoch, level)
-        last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._linger_clock())
-        self.waiters.add(level, (last_offset, last_offset + 1 - len(values), self._epoch, promise))
+        last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._clock() if self._lingers else 0)
+        self._queues[level].append((last_offset, last_offset + 1 - len(values), self._epoch, promise))
         if not self.pending:
             self.pending = True
             self._wake()
 
     def prepare(self, values: Sequence[bytes], *, epoch: Epoch) -> Offset:
         """Promise offsets to `values` and hold them back until `schedule_prepared`; return the last one."""
-        return self._leading(epoch).prepare_append(values, epoch=epoch, now_ms=self._linger_clock())
+        return self._leading(epoch).prepare_append(values, epoch=epoch, now_ms=self._clock() if self._lingers else 0)
 
     def schedule_prepared(self) -> None:
         """Let what was prepared be written. Does nothing if the leadership is over: then it never is."""
@@ -132,7 +133,7 @@ class Appends:
 
     def next_deadline_ms(self) -> int | None:
         """When a linger ends; None, if none is running."""
-        if self._accumulator is None or not self._config.append_linger_ms:
+        if self._accumulator is None or not self._lingers:
             return None
         return self._accumulator.next_deadline_ms
 

@@ -27,7 +27,7 @@ from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.status import Status
 from kraftlib.runtime.tcp import TcpTransport
 from kraftlib.runtime.transport import Transport
-from kraftlib.runtime.waiters import APPLIED, LEVELS, Appended, Post, level_of
+from kraftlib.runtime.waiters import APPLIED, COMMITTED, Appended, Post, level_of
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
@@ -64,6 +64,7 @@ class RaftClient(Generic[T]):
         self._listeners = [listener] if listener is not None else []
         self._serde = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
         self._to_bytes = self._serde.to_bytes
+        self._bare = isinstance(self._serde, BytesSerde)
         self._server_ssl = server_ssl
         self._client_ssl = client_ssl
         self._random = random or chance.Random()
@@ -171,13 +172,13 @@ class RaftClient(Generic[T]):
         was lost after they were written, and ReplicaFailedError, if the replica stopped itself.
         """
         data = list(map(self._to_bytes, values))
-        level = LEVELS.get(wait, -1)
-        return await self._running().append(data, epoch, level if level >= 0 else level_of(wait))
+        return await self._running().append(data, epoch, level_of(wait))
 
     async def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
         """Append one value: what `append([value])` does, in less time."""
-        level = LEVELS.get(wait, -1)
-        return await self._append_one(self._to_bytes(value), epoch, level if level >= 0 else level_of(wait))
+        # A bare value of the right type is its own bytes, and on this path even a call that says so counts.
+        data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
+        return await self._append_one(data, epoch, COMMITTED if wait == "committed" else level_of(wait))
 
     async def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
         """Append one value, wait until the state machine of this replica has applied it, and return its result."""

@@ -85,17 +85,18 @@ class InlineEngine:
         node = self._make_node(call_here)
         await node.start()
         self._node = node
+        self._create_future, self._append_one = self._loop.create_future, node.appends.append_one
 
     def append_one(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
         """Append one value."""
-        future: asyncio.Future[Appended] = self._loop.create_future()
-        self.node.appends.append_one(value, epoch=epoch, level=level, promise=future)
+        future: asyncio.Future[Appended] = self._create_future()
+        self._append_one(value, epoch, level, future)
         return future
 
     def append(self, values: Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
         """Append values atomically."""
         future: asyncio.Future[Appended] = self._loop.create_future()
-        self.node.appends.append(values, epoch=epoch, level=level, promise=future)
+        self.node.appends.append(values, epoch, level, future)
         return future
 
     def call(self, function: Callable[[], T]) -> T:
@@ -185,9 +186,9 @@ class ThreadEngine:
                 if appends is None:
                     raise ClosedError("the client is not started: nothing was appended")
                 if type(value) is bytes:
-                    appends.append_one(value, epoch=epoch, level=level, promise=promise)
+                    appends.append_one(value, epoch, level, promise)
                 else:
-                    appends.append(value, epoch=epoch, level=level, promise=promise)  # type: ignore[arg-type]
+                    appends.append(value, epoch, level, promise)  # type: ignore[arg-type]
             except Exception as error:  # noqa: BLE001 - it is the caller's, and only his
                 refused.append((promise, None, error))
         if refused:

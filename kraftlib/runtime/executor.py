@@ -87,6 +87,7 @@ class Executor:
         self.leader = LeaderAndEpoch(None, 0)
         """Leader and epoch of one moment, fit to be read by other threads."""
         self._node_id = config.node_id
+        self._lingers = config.append_linger_ms > 0
         self._voter_ids = tuple(voter.id for voter in config.voters)
         self._log = log
         self._elections = elections
@@ -236,7 +237,8 @@ class Executor:
         if self._running or self._suspended or self._stopped:
             return
         self._running = True
-        perform, events, handle, clock = self._perform, self._events, self.core.handle, self._clock
+        perform, events, appends = self._perform, self._events, self.appends
+        handle, clock = self.core.handle, self._clock
         try:
             while True:
                 for action in self._actions:
@@ -246,7 +248,7 @@ class Executor:
                 if events:
                     self._deadline_known = False
                     self._actions = iter(handle(events.popleft(), clock()))
-                elif not self.appends.pending or not self._drain():
+                elif not appends.pending or not self._drain():
                     break
             self._settle_down()
         except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
@@ -279,19 +281,25 @@ class Executor:
 
         Asking the core costs more than most events do, so a busy replica asks once every few milliseconds.
         """
+        linger_ms = self.appends.next_deadline_ms() if self._lingers else None
+        ask_ms = self._asked_ms + ASK_EVERY_MS
+        if self._timer_ms is not None and self._timer_ms <= ask_ms and linger_ms is None:
+            return  # it comes early enough to ask then
         wake_ms = self._deadline_ms
         if not self._deadline_known:
             now_ms = self._clock()
-            wake_ms = self._asked_ms + ASK_EVERY_MS
-            if now_ms >= wake_ms:
+            wake_ms = ask_ms
+            if now_ms >= ask_ms:
                 self._asked_ms, self._deadline_known = now_ms, True
                 wake_ms = self._deadline_ms = self.core.deadline_ms()
-        linger_ms = self.appends.next_deadline_ms()
+                self._note_role()
         if linger_ms is not None and (wake_ms is None or linger_ms < wake_ms) and self.core.wants_records:
             wake_ms = linger_ms
         if wake_ms is not None and (self._timer_ms is None or wake_ms < self._timer_ms):
             self._timer_ms = wake_ms
             self._set_timer(wake_ms)
+
+    def _note_role(self) -> None:
         role = self.core.role
         if role is not self._role:
             self._role = role
@@ -321,6 +329,8 @@ class Executor:
         self._events.appendleft(event)
 
     def _persist_election(self, action: act.PersistElection) -> None:
+        self._note_role()
+
         def write() -> None:
             self._elections.write(action.election, kraft_version=action.kraft_version, voters=self._voter_ids)
 
@@ -411,12 +421,14 @@ class Executor:
 
     def _refuse_appends(self, action: act.RefuseAppends) -> None:
         self.appends.refuse(action.epoch, self.high_watermark or 0)
+        self._note_role()
 
     def _submit_control(self, action: act.SubmitControl) -> None:
         self.appends.append_control(action.records)
 
     def _announce_leader(self, action: act.AnnounceLeader) -> None:
         self._listeners.announce(action.leader, epoch_start=action.epoch_start_offset)
+        self._note_role()
         self.leader = action.leader
         self._on_leader(action.leader)
 

@@ -108,17 +108,14 @@ class Waiters:
 
     def __init__(self, post: Post = call_here) -> None:
         self._post = post
-        self._levels: tuple[deque[Waiter], ...] = tuple(deque() for _ in LEVELS)
-        self._appended, self._flushed, self._committed, self._applied = self._levels
+        self.queues: tuple[deque[Waiter], ...] = tuple(deque() for _ in LEVELS)
+        """By level. Whoever waits is appended in the order of offsets."""
+        self._appended, self._flushed, self._committed, self._applied = self.queues
         self.apply_failure: ReplicaFailedError | None = None
         """Why nobody can wait for records to be applied any more."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._levels))
-
-    def add(self, level: int, waiter: Waiter) -> None:
-        """Wait until the records of `waiter` have reached `level`. Called in the order of offsets."""
-        self._levels[level].append(waiter)
+        return sum(map(len, self.queues))
 
     def appended(self, end_offset: Offset) -> None:
         """The log has been written up to `end_offset`."""
@@ -171,12 +168,12 @@ class Waiters:
 
         for _ in kept:
             self._applied.popleft()
-        self._settle_with(self._levels, error_of)
+        self._settle_with(self.queues, error_of)
         self._applied.extend(kept)
 
     def when_settled(self, promise: Promise) -> None:
         """Settle `promise` when everybody who waits now was told, whatever they were told."""
-        last = max((waiters[-1][0] for waiters in self._levels if waiters), default=-1)
+        last = max((waiters[-1][0] for waiters in self.queues if waiters), default=-1)
         if last < 0:
             self._post(settle, [(promise, None, None)])
         else:
@@ -185,7 +182,7 @@ class Waiters:
 
     def fail(self, error_of: Callable[[Waiter], BaseException]) -> None:
         """Fail everybody: the replica has stopped."""
-        self._settle_with(self._levels, error_of)
+        self._settle_with(self.queues, error_of)
 
     def _reach(self, waiters: deque[Waiter], end_offset: Offset) -> None:
         if waiters[-1][0] < end_offset:

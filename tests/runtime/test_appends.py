@@ -53,9 +53,9 @@ class Rig:
     def append(self, *values: bytes, epoch: int | None = None, level: int = COMMITTED) -> Slot:
         slot = Slot()
         if len(values) == 1:
-            self.appends.append_one(values[0], epoch=epoch, level=level, promise=slot)
+            self.appends.append_one(values[0], epoch, level, slot)
         else:
-            self.appends.append(values, epoch=epoch, level=level, promise=slot)
+            self.appends.append(values, epoch, level, slot)
         return slot
 
 

@@ -186,8 +186,8 @@ def test_results_reach_whoever_proposed_the_record(rig: Rig) -> None:
     first, second = Slot(), Slot()
     rig.append(b"5", b"7")
     rig.append(b"11")
-    rig.waiters.add(APPLIED, (1, 0, 1, first))
-    rig.waiters.add(APPLIED, (2, 2, 1, second))
+    rig.waiters.queues[APPLIED].append((1, 0, 1, first))
+    rig.waiters.queues[APPLIED].append((2, 2, 1, second))
     rig.applier.advance(3)
     rig.run()
 
@@ -199,7 +199,7 @@ def test_results_reach_whoever_proposed_the_record(rig: Rig) -> None:
 def test_without_listeners_everything_committed_counts_as_applied(rig: Rig) -> None:
     slot = Slot()
     rig.append(b"5")
-    rig.waiters.add(APPLIED, (0, 0, 1, slot))
+    rig.waiters.queues[APPLIED].append((0, 0, 1, slot))
     rig.applier.advance(1)
     rig.run()
 
@@ -360,8 +360,8 @@ def test_a_state_machine_that_raises_fails_its_waiters_and_not_the_replica(rig: 
     applied, later, at_offset = Slot(), Slot(), Slot()
     rig.append(b"1")
     rig.append(b"no number")
-    rig.waiters.add(APPLIED, (0, 0, 1, applied))
-    rig.waiters.add(APPLIED, (1, 1, 1, later))
+    rig.waiters.queues[APPLIED].append((0, 0, 1, applied))
+    rig.waiters.queues[APPLIED].append((1, 1, 1, later))
     rig.applier.wait_for(1, at_offset)
     rig.applier.advance(2)
     rig.run()

@@ -141,9 +141,9 @@ def test_a_flush_from_before_a_truncation_carries_the_old_version(rig: Rig) -> N
 def append(rig: Rig, *values: bytes, level: int = COMMITTED, epoch: int | None = None) -> Slot:
     slot = Slot()
     if len(values) == 1:
-        rig.executor.appends.append_one(values[0], epoch=epoch, level=level, promise=slot)
+        rig.executor.appends.append_one(values[0], epoch, level, slot)
     else:
-        rig.executor.appends.append(values, epoch=epoch, level=level, promise=slot)
+        rig.executor.appends.append(values, epoch, level, slot)
     return slot
 
 
@@ -340,9 +340,12 @@ def test_every_action_has_its_deed(rig: Rig) -> None:
 def test_elections_are_timed(rig: Rig) -> None:
     metrics = rig.executor._metrics
     rig.core.role = Role.CANDIDATE
+    rig.core.on(ev.TimeoutReached, VOTE)
     rig.executor.submit(ev.TimeoutReached())
+    rig.disk.finish()
     rig.core.role = Role.LEADER
-    rig.executor.submit(ev.TimeoutReached())
+    rig.core.on(ev.ResponseReceived, act.AnnounceLeader(LeaderAndEpoch(1, 4), 17))
+    rig.executor.submit(ev.ResponseReceived(1, "granted"))
 
     assert metrics.election_latency.maximum >= 0
 

@@ -52,7 +52,7 @@ class Slot:
 
 def wait(waiters: Waiters, level: int, base: int, last: int | None = None, epoch: int = 3) -> Slot:
     slot = Slot()
-    waiters.add(level, (base if last is None else last, base, epoch, slot))
+    waiters.queues[level].append((base if last is None else last, base, epoch, slot))
     return slot
 
 
@@ -218,7 +218,7 @@ def test_what_an_event_settles_is_posted_at_once_however_many_wait() -> None:
 async def test_futures_of_asyncio_are_promises() -> None:
     waiters = Waiters()
     future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-    waiters.add(COMMITTED, (2, 1, 7, future))
+    waiters.queues[COMMITTED].append((2, 1, 7, future))
     waiters.committed(3)
 
     base_offset, last_offset, epoch, results = await future
