@@ -2,7 +2,7 @@
 """The tasks of this repository, with the standard library alone.
 
 Everything runs in .venv, which is made on first use and renewed when pyproject.toml changes.
-The network is used by pip, and by nothing else.
+The network is used by pip, and by `interop` for Kafka's jars; by nothing else.
 """
 
 from __future__ import annotations
@@ -243,6 +243,13 @@ def test(options: argparse.Namespace) -> int:
     return int(any(result != "ok" for _, _, result in rows))
 
 
+def interop(options: argparse.Namespace) -> int:
+    """try everything against real Kafka; needs a JDK and Maven (--long: every test on every release)"""
+    ensure_environment(FULL)
+    os.environ["KRAFTLIB_INTEROP"] = "long" if options.long else "1"
+    return call(tool("python", "-m", "pytest", "tests/interop", *options.pytest))
+
+
 def clean(options: argparse.Namespace) -> int:
     """remove what was built and cached (--all: .venv too)"""
     doomed = [ROOT / name for name in BUILT]
@@ -276,11 +283,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name, (_, _, text) in PASSED_ON.items():
         tasks.add_parser(name, help=text)
     made = {}
-    for task in (test, env, lint, types, docs, clean):
+    for task in (test, env, lint, types, docs, interop, clean):
         made[task.__name__] = tasks.add_parser(task.__name__, help=task.__doc__, description=task.__doc__)
         made[task.__name__].set_defaults(run=task)
     made["test"].add_argument("--fast", action="store_true", help="without the docs and the tests marked slow")
     made["test"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
+    made["interop"].add_argument("--long", action="store_true", help="every test on every release; takes many minutes")
+    made["interop"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
     made["lint"].add_argument("--fix", action="store_true", help="format, and apply ruff's fixes")
     made["clean"].add_argument("--all", action="store_true", help="remove .venv too")
     return parser.parse_args(arguments)

@@ -36,7 +36,7 @@ def dev(tmp_path: Path) -> ModuleType:
 
 def test_the_help_names_every_task() -> None:
     shown = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True, timeout=60)
-    for task in "env demo lint types docs test bench simulate schemas clean".split():
+    for task in "env demo lint types docs test bench simulate schemas interop clean".split():
         assert f"\n    {task} " in shown.stdout
 
 

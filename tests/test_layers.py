@@ -63,8 +63,6 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
 }
 
 NO_TEST_MODULE: Final[dict[str, str]] = {
-    "consensus/actions.py": "values without behaviour; every test of the core compares them",
-    "consensus/events.py": "values without behaviour; every test of the core makes them",
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/transport.py": "protocols; the tests of each transport",
