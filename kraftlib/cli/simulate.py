@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until-ms", type=int, metavar="T", help="simulated ms of trouble, instead of what the seed draws"
     )
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object a seed, then a sum")
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="json: one object a seed, then a sum"
+    )
     parser.add_argument("--trace", action="store_true", help="with --seed: print every step")
 
 

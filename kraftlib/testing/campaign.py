@@ -1,0 +1,150 @@
+"""Many seeds: run in one process or in several, and summed up.
+
+Each seed is a world of its own, so seeds are spread over processes in any order; what comes back is a report or a
+violation per seed.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import attrs
+
+from kraftlib.testing.simulation import Report, simulate
+from kraftlib.testing.violation import InvariantViolation
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """A seed that broke a promise, as plain values: it may come from another process."""
+
+    seed: int
+    profile: str
+    invariant: str
+    what: str
+    time_ms: int
+    replay: str
+    trace_hash: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.invariant} is violated at {self.time_ms} ms: {self.what}"
+
+
+@attrs.define
+class Summary:
+    """What a number of runs were, taken together."""
+
+    seeds: int = 0
+    simulated_ms: int = 0
+    events: int = 0
+    elections: int = 0
+    appends: int = 0
+    acknowledged: int = 0
+    committed: int = 0
+    faults: Counter[str] = attrs.field(factory=Counter)
+    findings: list[Finding] = attrs.field(factory=list)
+    slowest_leader_ms: int = 0
+    seconds: float = 0.0
+    """Of this machine."""
+
+    def add(self, result: Report | Finding) -> None:
+        """Count one run."""
+        self.seeds += 1
+        if isinstance(result, Finding):
+            self.findings.append(result)
+            self.simulated_ms += result.time_ms
+            return
+        self.simulated_ms += result.simulated_ms
+        self.events += result.events
+        self.elections += result.elections
+        self.appends += result.appends
+        self.acknowledged += result.acknowledged
+        self.committed += result.committed
+        self.faults.update(result.faults)
+        self.slowest_leader_ms = max(self.slowest_leader_ms, result.leader_after_ms)
+
+    @property
+    def events_per_second(self) -> float:
+        """Simulated events per second of this machine."""
+        return self.events / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "seeds": self.seeds,
+            "violations": len(self.findings),
+            "simulated_hours": round(self.simulated_ms / 3_600_000, 4),
+            "seconds": round(self.seconds, 2),
+            "events": self.events,
+            "events_per_second": round(self.events_per_second),
+            "times_real_time": round(self.simulated_ms / 1_000 / self.seconds, 1) if self.seconds else None,
+            "elections": self.elections,
+            "appends": self.appends,
+            "acknowledged": self.acknowledged,
+            "committed": self.committed,
+            "slowest_leader_ms": self.slowest_leader_ms,
+            "faults_injected": sum(self.faults.values()),
+            "kinds_of_faults": len(+self.faults),
+            "faults": dict(sorted(self.faults.items())),
+            "findings": [attrs.asdict(finding) for finding in self.findings],
+        }
+
+
+def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None) -> Report | Finding:
+    """Run one seed; what it breaks comes back as a value."""
+    with quiet():
+        try:
+            return simulate(seed, profile, trouble_ms=trouble_ms)
+        except InvariantViolation as violation:
+            return Finding(
+                seed=seed,
+                profile=profile,
+                invariant=violation.invariant,
+                what=violation.what,
+                time_ms=violation.time_ms,
+                replay=violation.replay,
+                trace_hash=violation.trace_hash,
+            )
+
+
+def run_seeds(
+    seeds: Iterable[int], *, profile: str, jobs: int = 1, trouble_ms: int | None = None
+) -> Iterator[Report | Finding]:
+    """Run many seeds, `jobs` at a time, and yield what came of each as it comes."""
+    one = partial(run_seed, profile=profile, trouble_ms=trouble_ms)
+    if jobs <= 1:
+        yield from map(one, seeds)
+        return
+    # Spawned, so that the seeds of a process never see what this process has imported or patched.
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(one, seeds, chunksize=4)
+
+
+def summarize(results: Iterable[Report | Finding], *, clock: Any = time.perf_counter) -> Summary:
+    """Sum results up as they come."""
+    summary, began = Summary(), clock()
+    for result in results:
+        summary.add(result)
+    summary.seconds = clock() - began
+    return summary
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let the replicas of a simulation log nothing: they do so thousands of times a second, and all of it is staged."""
+    loggers: Sequence[logging.Logger] = [logging.getLogger("kraftlib")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,286 @@
+"""Watches a simulated quorum and asks, at each thing that happens, the invariants that it could break.
+
+The checks are in `kraftlib.testing.invariants`; here is when each of them is asked, and with what. The first complaint
+ends the run: whatever happens afterwards happens in a world that is already wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.roles import Leader, Role
+from kraftlib.records.batch import Batch
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.facts import Facts
+from kraftlib.testing.trace import Step, Trace
+from kraftlib.types import ZERO_UUID, ElectionState, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+
+if TYPE_CHECKING:
+    from kraftlib.testing.clock import Timeline
+    from kraftlib.testing.network import Port
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.process import Process
+
+Message = Any
+
+STANDING = frozenset({Role.PROSPECTIVE, Role.CANDIDATE, Role.LEADER})
+ROLE_NUMBERS = {role: number for number, role in enumerate(Role)}
+
+ALARMS = (
+    "two leaders",
+    "unknown leadership",
+    "truncation below the high watermark",
+    "empty truncation",
+    "foreign batch",
+    "epoch jump",
+    "impossible snapshot",
+)
+"""What the core refuses because somebody must have lost data or lied. Nobody here does, unless he is told to."""
+
+
+class Checker:
+    """All-knowing, and pedantic."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        trace: Trace,
+        nodes: Mapping[ReplicaId, SimulatedNode],
+        static_voters: Sequence[ReplicaKey],
+        complain: Callable[[str, str], None],
+    ) -> None:
+        self.facts = Facts()
+        self.elections = 0
+        """How often somebody became leader."""
+        self.alarms_expected = False
+        self._timeline = timeline
+        self._trace = trace
+        self._nodes = nodes
+        self._static_voters = tuple(static_voters)
+        self._complain = complain
+
+    def check(self, invariant: Callable[..., inv.Complaint], *arguments: Any, **named: Any) -> None:
+        """Ask one invariant."""
+        complaint = invariant(*arguments, **named)
+        if complaint is not None:
+            self._complain(inv.invariant_of(invariant), complaint)
+
+    def voters_of(self, node: SimulatedNode) -> Sequence[ReplicaKey]:
+        """Return the latest voter set in the log of `node`, committed or not."""
+        tail = node.chain.tail
+        return self._static_voters if tail is None or tail.voters is None else tail.voters
+
+    # --- the core ----------------------------------------------------------------------------------------------------
+
+    def handled(self, process: Process) -> None:
+        """The core has handled an event; what it wants done is not done yet."""
+        state, node = process.replica.state, process.node
+        role_state, before = state.role_state, process.seen_role_state
+        if role_state is not before or state.epoch != process.seen_epoch:
+            self._role_changed(process)
+        high_watermark = state.high_watermark
+        if high_watermark is not None and high_watermark != process.seen_high_watermark:
+            # Who commits and resigns within one event committed as a leader.
+            leader = role_state if isinstance(role_state, Leader) else before
+            self._high_watermark_moved(process, high_watermark, leader if isinstance(leader, Leader) else None)
+        process.seen_high_watermark = high_watermark
+        if state.log.flushed_offset > node.flushed_offset:
+            self.check(inv.i12_core_knows_what_is_durable, node, state.log.flushed_offset)
+        if state.refused and not self.alarms_expected:
+            for reason in ALARMS:
+                if reason in state.refused:
+                    self._complain("I11", f"{node.key} has refused what a peer sent: {reason}")
+
+    def _role_changed(self, process: Process) -> None:
+        state, node, facts = process.replica.state, process.node, self.facts
+        self.check(inv.i2_epoch_never_falls, node, process.seen_epoch, state.epoch)
+        process.seen_role_state, process.seen_epoch = state.role_state, state.epoch
+        role, epoch = state.role, state.epoch
+        self._trace.add(self._timeline.now_us, Step.ROLE, node.key.id, ROLE_NUMBERS[role], epoch, str(role))
+        if role in STANDING and not (role is Role.LEADER and facts.leaders.get(epoch) == node.key):
+            self.check(inv.i16_only_voters_stand, node, self.voters_of(node), str(role))
+        if role is Role.LEADER:
+            process.leads_since_us = self._timeline.now_us
+        # Within one event a replica may become leader and resign again; it led all the same.
+        led = role is Role.LEADER or (role is Role.RESIGNED and epoch not in facts.leaders)
+        if led and facts.leaders.get(epoch) != node.key:
+            self.elections += 1
+            self.check(inv.i1_one_leader_per_epoch, facts, epoch, node.key)
+            self.check(inv.i5_leader_has_everything_committed, facts, node)
+        elif state.leader_id is not None:
+            self.check(inv.i1_known_leader, facts, epoch, state.leader_id, node)
+
+    def _high_watermark_moved(self, process: Process, high_watermark: Offset, leader: Leader | None) -> None:
+        state, node, facts = process.replica.state, process.node, self.facts
+        highest = process.highest_high_watermark
+        self.check(inv.i7_high_watermark_never_falls, node, highest, high_watermark, state.log.end_offset)
+        process.highest_high_watermark = max(highest, high_watermark)
+        self._trace.add(self._timeline.now_us, Step.COMMITTED, node.key.id, high_watermark, int(leader is not None))
+        if leader is not None:
+            self.check(inv.i7_newest_leader_never_behind, facts, node, state.epoch, high_watermark)
+            self.check(
+                inv.i8_majority_before_commit,
+                node,
+                high_watermark,
+                leader.epoch_start_offset,
+                self.voters_of(node),
+                self._nodes,
+            )
+            entry = node.chain.covering(high_watermark - 1)
+            if entry is not None and high_watermark > facts.committed_end:
+                conflict = facts.commit(entry)
+                if conflict is not None:
+                    self._complain(
+                        "I6", f"{node.key} commits {entry}, whose past is not what was committed: {conflict}"
+                    )
+        if process.appended_end >= high_watermark:
+            self.check(inv.i6_no_divergence_below_the_high_watermark, facts, node, high_watermark)
+
+    # --- the disk ----------------------------------------------------------------------------------------------------
+
+    def appended(self, process: Process, batches: Sequence[Batch]) -> None:
+        """Batches stand in the log of a node."""
+        node, facts = process.node, self.facts
+        chain = node.chain
+        state = process.replica.state
+        leads = state.epoch if isinstance(state.role_state, Leader) else None
+        for batch in batches:
+            parent = chain.tail
+            entry, is_new = facts.entry_of(batch, parent, node.key.id)
+            self.check(inv.i13_only_the_leader_writes, facts, node, entry, is_new=is_new, leads=leads)
+            if not is_new:
+                self.check(inv.i4_same_place_same_record, entry, batch, parent)
+            elif entry.voters is not None and parent is not None and entry.voters != parent.voters:
+                self.check(inv.i16_voter_sets_differ_by_one, entry)
+                if isinstance(state.role_state, Leader):
+                    start = state.role_state.epoch_start_offset
+                    self.check(inv.i16_change_only_in_a_committed_epoch, facts, entry, start)
+            chain.append(entry)
+            self._trace.add(self._timeline.now_us, Step.APPENDED, node.key.id, batch.base_offset, batch.epoch)
+        process.appended_end = chain.end_offset
+        high_watermark = state.high_watermark
+        if high_watermark is not None and not leads and batches and batches[0].base_offset < high_watermark:
+            # A follower learns of commits together with the records, and appends them only now.
+            self.check(inv.i6_no_divergence_below_the_high_watermark, facts, node, high_watermark)
+
+    def truncated(self, process: Process, end_offset: Offset) -> None:
+        """The log of a node was cut back."""
+        node, state = process.node, process.replica.state
+        dropped = node.chain.truncate(end_offset)
+        process.appended_end = end_offset
+        self._trace.add(self._timeline.now_us, Step.TRUNCATED, node.key.id, end_offset)
+        leads = state.epoch if isinstance(state.role_state, Leader) else None
+        self.check(inv.i13_leader_never_truncates, node, leads, end_offset)
+        self.check(inv.i11_truncation_has_a_reason, node, _no_divergence(process.last_event))
+        self.check(inv.i11_nothing_committed_is_truncated, self.facts, node, dropped, process.highest_high_watermark)
+
+    def installed(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
+        """A snapshot has taken the place of the log of a node."""
+        node, facts = process.node, self.facts
+        self._trace.add(self._timeline.now_us, Step.INSTALLED, node.key.id, snapshot_id.offset)
+        self.check(inv.i14_snapshot_covers_committed_records_only, facts, node, snapshot_id)
+        node.chain.begin_at(facts.committed.covering(snapshot_id.offset - 1))
+        process.appended_end = snapshot_id.offset
+
+    def persisted(self, process: Process, before: ElectionState | None, after: ElectionState) -> None:
+        """The election state of a node is durable."""
+        node = process.node
+        leader = -1 if after.leader_id is None else after.leader_id
+        self._trace.add(self._timeline.now_us, Step.PERSISTED, node.key.id, after.epoch, leader)
+        self.check(inv.i2_epoch_never_falls, node, 0 if before is None else before.epoch, after.epoch)
+        self.check(inv.i3_vote_is_not_forgotten, node, before, after)
+
+    def crashed(self, node: SimulatedNode) -> None:
+        """A node has lost whatever was not durable."""
+        tail = self.facts.committed.tail
+        voters = self._static_voters if tail is None or tail.voters is None else tail.voters
+        self.check(inv.i9_committed_is_durable, self.facts, voters, self._nodes)
+
+    def failed(self, node: SimulatedNode, error: BaseException) -> None:
+        """A replica has stopped itself."""
+        self.check(inv.i22_nothing_unexpected, node, error)
+
+    # --- the network -------------------------------------------------------------------------------------------------
+
+    def request_sent(self, port: Port, request: Message) -> None:
+        """A request is about to leave."""
+        node = self._nodes.get(port.node_id)
+        if node is None:
+            return  # a client's
+        durable = node.elections.read()
+        partition: Any
+        match request:
+            case FetchRequest():
+                partition = request.topics[0].partitions[0]
+                epoch = partition.current_leader_epoch
+                self.check(inv.i12_fetch_only_beyond_what_is_durable, node, partition.fetch_offset)
+                if node.process is not None:
+                    known = node.process.replica.state.log.flushed_offset
+                    self.check(inv.i12_core_vouches_for_what_it_knows, node, known, partition.fetch_offset)
+            case VoteRequest():
+                partition = request.topics[0].partitions[0]
+                epoch = partition.replica_epoch
+                self.check(inv.i16_only_voters_stand, node, self.voters_of(node), "asking for votes")
+                if not partition.pre_vote:
+                    self.check(inv.i3_one_vote_per_epoch, self.facts, node.key, epoch, node.key)
+                    self.check(inv.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, node.key)
+            case BeginQuorumEpochRequest() | EndQuorumEpochRequest():
+                partition = request.topics[0].partitions[0]
+                epoch = partition.leader_epoch
+                self.check(inv.i1_known_leader, self.facts, epoch, partition.leader_id, node)
+            case FetchSnapshotRequest():
+                epoch = request.topics[0].partitions[0].current_leader_epoch
+            case _:
+                return
+        self.check(inv.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
+
+    def response_sent(self, port: Port, request: Message, response: Message) -> None:
+        """The answer to `request` is about to leave."""
+        node = self._nodes[port.node_id]
+        durable = node.elections.read()
+        partition: Any
+        match response:
+            case FetchResponse():
+                if not response.responses:
+                    return
+                partition = response.responses[0].partitions[0]
+                epoch = partition.current_leader.leader_epoch
+                if partition.records:
+                    self.check(inv.i1_known_leader, self.facts, epoch, node.key.id, node)
+            case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
+                if not response.topics:
+                    return
+                partition = response.topics[0].partitions[0]
+                epoch = partition.leader_epoch
+                if isinstance(response, VoteResponse) and partition.vote_granted:
+                    self._vote_granted(node, request, epoch, durable)
+            case _:
+                return
+        self.check(inv.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
+
+    def _vote_granted(
+        self, node: SimulatedNode, request: VoteRequest, epoch: int, durable: ElectionState | None
+    ) -> None:
+        asked = request.topics[0].partitions[0]
+        if asked.pre_vote:
+            return
+        directory_id = asked.replica_directory_id
+        candidate = ReplicaKey(asked.replica_id, None if directory_id == ZERO_UUID else directory_id)
+        self.check(inv.i3_one_vote_per_epoch, self.facts, node.key, epoch, candidate)
+        self.check(inv.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, candidate)
+
+
+def _no_divergence(event: ev.Event | None) -> str | None:
+    """Return what else than a diverging answer of the leader has led to a truncation."""
+    if isinstance(event, ev.ResponseReceived) and isinstance(event.response, FetchResponse):
+        if event.response.responses and event.response.responses[0].partitions[0].diverging_epoch.epoch >= 0:
+            return None
+        return "a Fetch answer that names no divergence"
+    return type(event).__name__

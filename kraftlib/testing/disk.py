@@ -1,0 +1,248 @@
+"""The disk of one simulated node: it takes time, can hang and fail, and a crash loses what was not flushed.
+
+The stores of `kraftlib.storage.memory` say what survives; here is when. A flush and the write of an election come in
+two halves, so that a crash between them has its honest outcomes.
+"""
+
+from __future__ import annotations
+
+import random as chance
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from kraftlib.errors import StorageError
+from kraftlib.records.batch import Batch
+from kraftlib.runtime.disk import Done
+from kraftlib.storage.interface import ReplicatedLog, SnapshotSink, SnapshotSource
+from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.testing.clock import MILLISECOND, Timeline
+from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
+
+SLOW_US = 20 * MILLISECOND
+"""A disk that may take longer than this holds up its replica."""
+
+
+class InjectedStorageError(StorageError):
+    """The simulated disk failed because it was told to."""
+
+
+class SimulatedDisk:
+    """Does one thing at a time, in the order in which it was asked, as `kraftlib.runtime.disk.ThreadDisk` does.
+
+    The faults are plain attributes. `hung` jobs end when it is set back, or never; `failing` makes the next job that
+    writes fail.
+    """
+
+    def __init__(self, timeline: Timeline, random: chance.Random) -> None:
+        self.shortest_us = 60
+        self.spread_us = 400
+        self.inline = False
+        """Everything takes no time at all, and is done when the call returns."""
+        self.hung = False
+        self.failing = False
+        self.jobs_done = 0
+        self._timeline = timeline
+        self._random = random
+        self._jobs: deque[tuple[Callable[[], Any], Done]] = deque()
+        self._second_half: Callable[[], Any] | None = None
+        self._life = 0
+        self._busy = False
+        self._stuck: tuple[Any, BaseException | None] | None = None
+
+    def run(self, function: Callable[[], Any], done: Done) -> None:
+        """Do `function` behind everything that was asked for before; then call `done` with what came of it."""
+        self._jobs.append((function, done))
+        if not self._busy:
+            self._begin()
+
+    def flush(self, log: ReplicatedLog, done: Done) -> None:
+        """As `run`: the log of a simulated node brings its own second half."""
+        self.run(log.flush, done)
+
+    def finish_later(self, second_half: Callable[[], Any]) -> None:
+        """Called by a function that `run` is running: it is complete with `second_half`, when its time is over."""
+        self._second_half = second_half
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is doing something."""
+        return self._busy
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it is hung, or busy with something that takes very long."""
+        return self.hung or self.spread_us > SLOW_US
+
+    def unhang(self) -> None:
+        """Let everything go on that `hung` held back."""
+        self.hung = False
+        if self._stuck is not None:
+            result, error = self._stuck
+            self._stuck = None
+            self._end(self._life, result, error)
+
+    def lose_power(self) -> None:
+        """Forget what was being done. What it left behind, the stores know."""
+        self._life += 1
+        self._busy = False
+        self._jobs.clear()
+        self._second_half = self._stuck = None
+
+    def close(self) -> None:
+        """Finish nothing: a simulated process ends by a crash or by its executor's stop."""
+        self.lose_power()
+
+    def _begin(self) -> None:
+        self._busy = True
+        function, _ = self._jobs[0]
+        self._second_half = None
+        try:
+            result, error = function(), None
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the executor must hear of it
+            result, error = None, raised
+        if self.inline and not self.hung:
+            self._end(self._life, result, error)
+        else:
+            delay_us = self.shortest_us + int(self._random.random() * self.spread_us)
+            self._timeline.after(delay_us, self._end, self._life, result, error)
+
+    def _end(self, life: int, result: Any, error: BaseException | None) -> None:
+        if life != self._life:
+            return
+        if self.hung:
+            self._stuck = (result, error)
+            return
+        second_half, self._second_half = self._second_half, None
+        if second_half is not None and error is None:
+            if self.failing:
+                self.failing = False
+                error = InjectedStorageError("fsync failed: Input/output error (injected)")
+            else:
+                result = second_half()
+        self.jobs_done += 1
+        self._busy = False
+        _, done = self._jobs.popleft()
+        done(result, error)
+        if self._jobs and not self._busy:
+            self._begin()
+
+
+class LogObserver(Protocol):
+    """Who is told what the log of a node goes through."""
+
+    def appended(self, batches: Sequence[Batch]) -> None:
+        """These batches stand in the log."""
+        ...
+
+    def flushed(self, end_offset: Offset) -> None:
+        """Everything below is durable."""
+        ...
+
+    def truncated(self, end_offset: Offset) -> None:
+        """The log ends here now."""
+        ...
+
+    def installed(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The log begins anew behind this snapshot."""
+        ...
+
+    def persisted(self, election: ElectionState) -> None:
+        """The election state is durable."""
+        ...
+
+
+class SimulatedLog:
+    """A `MemoryReplicatedLog` whose flushes take their time on a simulated disk, and that is watched."""
+
+    def __init__(
+        self, log: MemoryReplicatedLog, disk: SimulatedDisk, observer: LogObserver, random: chance.Random
+    ) -> None:
+        self.inner = log
+        self._disk = disk
+        self._observer = observer
+        self._random = random
+        # These change nothing: no need to stand in between.
+        self.epoch_starts: Callable[[], Sequence[EpochStart]] = log.epoch_starts
+        self.begin_epoch: Callable[[Epoch, Offset], None] = log.begin_epoch
+        self.read: Callable[[Offset, int], Sequence[Batch]] = log.read
+        self.snapshots: Callable[[], Sequence[OffsetAndEpoch]] = log.snapshots
+        self.create_snapshot: Callable[[OffsetAndEpoch], SnapshotSink] = log.create_snapshot
+        self.open_snapshot: Callable[[OffsetAndEpoch], SnapshotSource] = log.open_snapshot
+        self.delete_before: Callable[[OffsetAndEpoch], None] = log.delete_before
+        self.close: Callable[[], None] = log.close
+
+    @property
+    def start_offset(self) -> Offset:
+        """As `ReplicatedLog.start_offset`."""
+        return self.inner.start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """As `ReplicatedLog.end_offset`."""
+        return self.inner.end_offset
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """As `ReplicatedLog.flushed_offset`."""
+        return self.inner.flushed_offset
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """As `ReplicatedLog.append`."""
+        self.inner.append(batches)
+        self._observer.appended(batches)
+
+    def flush(self) -> Offset:
+        """As `ReplicatedLog.flush`, on the disk: the result comes with the second half."""
+        flush = self.inner.begin_flush()
+        self._disk.finish_later(partial(self._finish_flush, flush))
+        return self.inner.flushed_offset
+
+    def _finish_flush(self, flush: Any) -> Offset:
+        end_offset = self.inner.finish_flush(flush)
+        self._observer.flushed(end_offset)
+        return end_offset
+
+    def truncate(self, end_offset: Offset) -> Offset:
+        """As `ReplicatedLog.truncate`, on the disk: it happens early or late in its time."""
+        if self._random.random() < 0.5:
+            return self._truncate(end_offset)
+        self._disk.finish_later(partial(self._truncate, end_offset))
+        return end_offset
+
+    def _truncate(self, end_offset: Offset) -> Offset:
+        end_offset = self.inner.truncate(end_offset)
+        self._observer.truncated(end_offset)
+        return end_offset
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """As `ReplicatedLog.install_snapshot`."""
+        self.inner.install_snapshot(snapshot_id)
+        self._observer.installed(snapshot_id)
+
+
+class SimulatedElections:
+    """A `MemoryQuorumStateStore` whose writes take their time on a simulated disk, and that is watched."""
+
+    def __init__(self, store: MemoryQuorumStateStore, disk: SimulatedDisk, observer: LogObserver) -> None:
+        self.inner = store
+        self._disk = disk
+        self._observer = observer
+
+    def read(self) -> ElectionState | None:
+        """As `QuorumStateStore.read`."""
+        return self.inner.read()
+
+    def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
+        """As `QuorumStateStore.write`, on the disk: until its time is over, a crash leaves the old state or the new."""
+        self.inner.begin_write(election)
+        self._disk.finish_later(partial(self._finish_write, election))
+
+    def _finish_write(self, election: ElectionState) -> None:
+        self.inner.finish_write()
+        self._observer.persisted(election)
+
+    def close(self) -> None:
+        """As `QuorumStateStore.close`."""
+        self.inner.close()

@@ -1,0 +1,386 @@
+"""What must be true of a quorum at every moment: one function per invariant, named by its id.
+
+Each is told what has just happened and returns a complaint, or None if all is well. They know more than any replica
+could: `Facts` is true of the whole world, and a node's `chain` is what really stands in its log. None of them asks the
+core what it believes about anything but itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from kraftlib.records.batch import Batch
+from kraftlib.testing.facts import Chain, Facts, LogEntry
+from kraftlib.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+
+Complaint = str | None
+
+
+class DiskImage(Protocol):
+    """What can be seen of a node from outside: its identity and its disk."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Who it is."""
+        ...
+
+    @property
+    def chain(self) -> Chain:
+        """What stands in its log."""
+        ...
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """One past the last record that survives a crash."""
+        ...
+
+
+def i1_one_leader_per_epoch(facts: Facts, epoch: Epoch, leader: ReplicaKey) -> Complaint:
+    """I1, election safety: an epoch has one leader, ever."""
+    known = facts.leaders.setdefault(epoch, leader)
+    return None if known == leader else f"epoch {epoch} is led by {leader}, and was by {known}"
+
+
+def i1_known_leader(facts: Facts, epoch: Epoch, leader_id: ReplicaId, node: DiskImage) -> Complaint:
+    """I1, seen from a follower: nobody is taken for the leader of an epoch that he did not win."""
+    known = facts.leaders.get(epoch)
+    if known is None:
+        return f"{node.key} takes {leader_id} for the leader of epoch {epoch}, which nobody has won"
+    return (
+        None if known.id == leader_id else f"{node.key} takes {leader_id} for leader of epoch {epoch}, it was {known}"
+    )
+
+
+def i2_epoch_never_falls(node: DiskImage, before: Epoch, after: Epoch) -> Complaint:
+    """I2: the epoch of a node never decreases, in memory or on disk."""
+    return None if after >= before else f"{node.key} goes from epoch {before} back to {after}"
+
+
+def i2_epoch_is_durable_before_it_is_spoken(
+    facts: Facts, node: DiskImage, durable: ElectionState | None, epoch: Epoch
+) -> Complaint:
+    """I2: whatever epoch a node speaks of stands on its disk, so that no restart takes it back."""
+    facts.spoken_epochs[node.key] = max(epoch, facts.spoken_epochs.get(node.key, 0))
+    kept = 0 if durable is None else durable.epoch
+    return None if epoch <= kept else f"{node.key} speaks of epoch {epoch}, on its disk is {kept}"
+
+
+def i3_one_vote_per_epoch(facts: Facts, voter: ReplicaKey, epoch: Epoch, candidate: ReplicaKey) -> Complaint:
+    """I3: a voter votes for one candidate in an epoch, in its whole history."""
+    known = facts.votes.setdefault((voter, epoch), candidate)
+    return None if known == candidate else f"{voter} votes for {candidate} in epoch {epoch}, and did for {known}"
+
+
+def i3_vote_is_not_forgotten(node: DiskImage, before: ElectionState | None, after: ElectionState) -> Complaint:
+    """I3, on disk: within an epoch a recorded vote stays, unless it was the winner's own."""
+    if before is None or before.epoch != after.epoch or before.voted_key is None:
+        return None
+    if after.voted_key == before.voted_key or (before.voted_key.id == node.key.id == after.leader_id):
+        return None
+    return f"{node.key} replaces the vote of {before} by {after}"
+
+
+def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | None) -> Complaint:
+    """I4, log matching: offset and epoch name one record, and everything before it."""
+    if entry.batch.data is not batch.data and entry.batch.data != batch.data:
+        return f"batch {entry} has other bytes than node {entry.first_writer} wrote there"
+    if entry.parent is not parent:
+        return f"batch {entry} follows {parent}, where node {entry.first_writer} wrote it behind {entry.parent}"
+    return None
+
+
+def i5_leader_has_everything_committed(facts: Facts, node: DiskImage) -> Complaint:
+    """I5, leader completeness: who is elected has every committed record."""
+    tail = facts.committed.tail
+    if tail is None or node.chain.covering(tail.base_offset) is tail:
+        return None
+    return f"{node.key} is elected with a log up to {node.chain.tail}, committed is {tail}"
+
+
+def i6_no_divergence_below_the_high_watermark(facts: Facts, node: DiskImage, high_watermark: Offset) -> Complaint:
+    """I6: what a node takes for committed is the same for all.
+
+    `high_watermark` was raised just now; because entries are linked, looking at its last one is enough.
+    """
+    if high_watermark == 0:
+        return None
+    entry = node.chain.covering(high_watermark - 1)
+    known = facts.committed.covering(high_watermark - 1)
+    if entry is None or entry.end_offset != high_watermark:
+        return f"the high watermark {high_watermark} of {node.key} lies inside or beyond a batch: {entry}"
+    return None if entry is known else f"{node.key} takes {entry} for committed, which is {known}"
+
+
+def i7_high_watermark_never_falls(node: DiskImage, before: Offset, after: Offset, log_end: Offset) -> Complaint:
+    """I7: the high watermark of a node rises, as long as it lives, and stays within its log."""
+    if after < before:
+        return f"the high watermark of {node.key} falls from {before} to {after}"
+    return None if after <= log_end else f"the high watermark {after} of {node.key} is beyond its log end {log_end}"
+
+
+def i7_newest_leader_never_behind(facts: Facts, node: DiskImage, epoch: Epoch, high_watermark: Offset) -> Complaint:
+    """I7, of the quorum: the newest leader's high watermark is never below one that was known before."""
+    if epoch < facts.latest_epoch or high_watermark >= facts.committed_end:
+        return None
+    return f"leader {node.key} of epoch {epoch} has high watermark {high_watermark}, known was {facts.committed_end}"
+
+
+def i8_majority_before_commit(
+    node: DiskImage,
+    high_watermark: Offset,
+    epoch_start: Offset,
+    voters: Sequence[ReplicaKey],
+    nodes: Mapping[ReplicaId, DiskImage],
+) -> Complaint:
+    """I8, the commit rule: only beyond the start of the own epoch, and with a majority of the latest voter set.
+
+    What counts is what is on the disks of the voters at this moment, not what they said (I9).
+    """
+    if high_watermark <= epoch_start:
+        return f"leader {node.key} commits up to {high_watermark}, its epoch starts at {epoch_start}"
+    entry = node.chain.covering(high_watermark - 1)
+    if entry is None:
+        return f"leader {node.key} commits up to {high_watermark}, its log ends at {node.chain.end_offset}"
+    holding = durable_at(entry, voters, nodes)
+    if 2 * len(holding) > len(voters):
+        return None
+    return f"leader {node.key} commits {entry}, durable at {ids(holding)} of {ids(voters)}: no majority"
+
+
+def i9_committed_is_durable(
+    facts: Facts, voters: Sequence[ReplicaKey], nodes: Mapping[ReplicaId, DiskImage]
+) -> Complaint:
+    """I9, durability: what was committed stands on the disks of a majority, whatever crashed."""
+    tail = facts.committed.tail
+    if tail is None:
+        return None
+    holding = durable_at(tail, voters, nodes)
+    if 2 * len(holding) > len(voters):
+        return None
+    return f"committed is {tail}, durable at {ids(holding)} of {ids(voters)} only"
+
+
+def i10_acknowledged_is_committed(
+    facts: Facts, base_offset: Offset, last_offset: Offset, epoch: Epoch, values: Sequence[bytes]
+) -> Complaint:
+    """I10: an acknowledged append stands among the committed records, where its caller was told, as one piece."""
+    entry = facts.committed.covering(base_offset)
+    if entry is None or entry.end_offset <= last_offset:
+        return f"records [{base_offset}, {last_offset + 1}) were acknowledged, committed is {facts.committed_end}"
+    if entry.epoch != epoch:
+        return f"records from {base_offset} on were acknowledged in epoch {epoch}, they are of {entry.epoch}"
+    first = base_offset - entry.base_offset
+    if entry.batch.values()[first : first + len(values)] != list(values):
+        return f"other records stand at [{base_offset}, {last_offset + 1}) than those that were acknowledged"
+    return None
+
+
+def i11_nothing_committed_is_truncated(
+    facts: Facts, node: DiskImage, dropped: Sequence[LogEntry], high_watermark: Offset
+) -> Complaint:
+    """I11: no log drops what is committed, or what it took for committed itself."""
+    if not dropped:
+        return None
+    first = dropped[0]
+    if facts.committed.covering(first.base_offset) is first:
+        return f"{node.key} truncates {first}, which is committed"
+    if first.base_offset < high_watermark:
+        return f"{node.key} truncates {first}, its high watermark is {high_watermark}"
+    return None
+
+
+def i11_truncation_has_a_reason(node: DiskImage, reason: str | None) -> Complaint:
+    """I11: a running replica truncates only because its leader said where their logs part."""
+    return None if reason is None else f"{node.key} truncates its log because of {reason}"
+
+
+def i12_fetch_only_beyond_what_is_durable(node: DiskImage, fetch_offset: Offset) -> Complaint:
+    """I12, flush before speaking: a fetch offset vouches for everything below."""
+    if fetch_offset <= node.flushed_offset:
+        return None
+    return f"{node.key} fetches from {fetch_offset}, durable is {node.flushed_offset}"
+
+
+def i12_vote_is_durable_before_it_is_spoken(
+    node: DiskImage, durable: ElectionState | None, epoch: Epoch, candidate: ReplicaKey
+) -> Complaint:
+    """I12: a vote, for another or for oneself, is on disk before anybody hears of it."""
+    voted = durable.voted_key if durable is not None and durable.epoch == epoch else None
+    if voted is not None and voted.matches(candidate):
+        return None
+    return f"{node.key} gives {candidate} its vote in epoch {epoch}, on its disk is {durable}"
+
+
+def i12_core_knows_what_is_durable(node: DiskImage, believed: Offset) -> Complaint:
+    """I12, from inside: the core never believes more durable than is."""
+    if believed <= node.flushed_offset:
+        return None
+    return f"{node.key} believes that {believed} is durable, it is {node.flushed_offset}"
+
+
+def i12_core_vouches_for_what_it_knows(node: DiskImage, known: Offset, fetch_offset: Offset) -> Complaint:
+    """I12, from inside: it is no luck that what a Fetch vouches for is durable; the core was told so."""
+    return None if fetch_offset <= known else f"{node.key} fetches from {fetch_offset}, and only knows {known} durable"
+
+
+def i13_only_the_leader_writes(
+    facts: Facts, node: DiskImage, entry: LogEntry, *, is_new: bool, leads: Epoch | None
+) -> Complaint:
+    """I13: new records of an epoch come from its leader, who never writes the same place twice.
+
+    `leads` is the epoch that the node leads, None if it does not.
+    """
+    if is_new and facts.leaders.get(entry.epoch) != node.key:
+        return f"{node.key} writes {entry} first; the leader of that epoch is {facts.leaders.get(entry.epoch)}"
+    if not is_new and leads == entry.epoch:
+        return f"leader {node.key} writes {entry} once more"
+    return None
+
+
+def i13_leader_never_truncates(node: DiskImage, leads: Epoch | None, end_offset: Offset) -> Complaint:
+    """I13, append-only: a leader drops nothing from its log."""
+    return None if leads is None else f"{node.key} leads epoch {leads} and truncates its log to {end_offset}"
+
+
+def i14_snapshot_covers_committed_records_only(facts: Facts, node: DiskImage, snapshot: OffsetAndEpoch) -> Complaint:
+    """I14: a snapshot ends at or below what is committed, and names the epoch of its last record."""
+    if snapshot.offset == 0:
+        return None
+    entry = facts.committed.covering(snapshot.offset - 1)
+    if entry is None:
+        return f"{node.key} has snapshot {snapshot}, committed is {facts.committed_end}"
+    return None if entry.epoch == snapshot.epoch else f"{node.key} has snapshot {snapshot}, its last record is {entry}"
+
+
+def i15_listener_in_order(node: DiskImage, expected: Offset, base_offset: Offset) -> Complaint:
+    """I15, the listener's contract: every committed record once, in order, without a gap."""
+    return None if base_offset == expected else f"a listener of {node.key} is given {base_offset}, due was {expected}"
+
+
+def i15_listener_hears_committed_only(facts: Facts, node: DiskImage, last_offset: Offset, epoch: Epoch) -> Complaint:
+    """I15: what a listener is given is committed."""
+    entry = facts.committed.covering(last_offset)
+    if entry is not None and entry.epoch == epoch:
+        return None
+    return f"a listener of {node.key} is given {last_offset} of epoch {epoch}, committed there is {entry}"
+
+
+def i15_listener_never_goes_back(node: DiskImage, before: Offset, snapshot_offset: Offset) -> Complaint:
+    """I15: a snapshot is loaded to get ahead, never back."""
+    if snapshot_offset >= before:
+        return None
+    return f"a listener of {node.key} is given a snapshot up to {snapshot_offset}, it stands at {before}"
+
+
+def i15_leader_has_caught_up(
+    node: DiskImage, leader_id: ReplicaId | None, applied: Offset, epoch_start: Offset | None
+) -> Complaint:
+    """I15: a leader hears of itself when it was given everything from before its epoch; it never loads a snapshot."""
+    if leader_id != node.key.id or epoch_start is None or applied >= epoch_start:
+        return None
+    return f"a listener of {node.key} hears that it leads at {applied}, the epoch starts at {epoch_start}"
+
+
+def i16_only_voters_stand(node: DiskImage, voters: Sequence[ReplicaKey], doing: str) -> Complaint:
+    """I16: only a voter of its own latest voter set becomes prospective, candidate or leader."""
+    if any(voter.matches(node.key) for voter in voters):
+        return None
+    return f"{node.key} is {doing}, and not one of the voters {ids(voters)}"
+
+
+def i16_voter_sets_differ_by_one(entry: LogEntry) -> Complaint:
+    """I16: neighbouring voter sets differ by one voter, so that their majorities meet."""
+    before = entry.parent.voters if entry.parent is not None else None
+    if entry.voters is None or before is None or len(set(entry.voters) ^ set(before)) <= 1:
+        return None
+    return f"{entry} names voters {ids(entry.voters)}, before were {ids(before)}"
+
+
+def i16_change_only_in_a_committed_epoch(facts: Facts, entry: LogEntry, epoch_start: Offset) -> Complaint:
+    """I16: voters change after the leader's own epoch and the last change are committed (Ongaro, 2015)."""
+    parent = entry.parent
+    if entry.base_offset == epoch_start or parent is None or entry.voters == parent.voters:
+        return None
+    if facts.committed_end <= epoch_start:
+        return f"{entry} changes the voters before its epoch, from {epoch_start} on, has committed anything"
+    named = parent
+    while named.parent is not None and named.parent.voters == named.voters:
+        named = named.parent
+    if named.end_offset > facts.committed_end:
+        return f"{entry} changes the voters while {named}, the last change, is not committed"
+    return None
+
+
+def i17_strangers_change_nothing(node: DiskImage, before: object, after: object) -> Complaint:
+    """I17, identity: a message of another cluster changes no state."""
+    return None if before == after else f"{node.key} was {before} and is {after} after a message of another cluster"
+
+
+def i18_same_bytes(nodes: Iterable[DiskImage], start: Offset, end: Offset) -> Complaint:
+    """I18: nodes that have the same range of the log have the same bytes."""
+    images = {node.key: b"".join(bytes(entry.batch.data) for entry in node.chain.between(start, end)) for node in nodes}
+    first = next(iter(images.values()), b"")
+    different = [key for key, image in images.items() if image != first]
+    return f"the logs of {ids(different)} differ from the others in [{start}, {end})" if different else None
+
+
+def i19_bounds(node: DiskImage, sizes: Mapping[str, tuple[int, int]]) -> Complaint:
+    """I19: what a replica keeps stays within bounds. `sizes` gives each what there is, and its limit."""
+    beyond = {name: size for name, (size, limit) in sizes.items() if size > limit}
+    return f"{node.key} has too many: {beyond}" if beyond else None
+
+
+def i20_no_spin(node: DiskImage, turns: int, limit: int) -> Complaint:
+    """I20: an idle replica sleeps. `turns` is how often its core was called within a simulated second."""
+    return None if turns <= limit else f"the core of {node.key} was called {turns} times in a second, limit {limit}"
+
+
+def e7_leader_without_listeners_resigns(node: DiskImage, silent_ms: int, limit_ms: int) -> Complaint:
+    """E7, check quorum: a leader from whom no majority fetches gives up (KAFKA-15489)."""
+    if silent_ms <= limit_ms:
+        return None
+    return f"{node.key} still leads, {silent_ms} ms after a majority asked for anything, limit {limit_ms}"
+
+
+def i19_every_request_is_answered(node: DiskImage, forgotten: Sequence[int]) -> Complaint:
+    """I19: a request is answered, or its core knows that it waits."""
+    return None if not forgotten else f"{node.key} has forgotten the requests {list(forgotten)}"
+
+
+def i22_nothing_unexpected(node: DiskImage, error: BaseException) -> Complaint:
+    """I22: no replica stops itself unless its disk failed."""
+    cause = error.__cause__ or error
+    return f"{node.key} stopped itself: {type(cause).__name__}: {cause}"
+
+
+def durable_at(entry: LogEntry, voters: Sequence[ReplicaKey], nodes: Mapping[ReplicaId, DiskImage]) -> list[ReplicaKey]:
+    """Return the voters on whose disks `entry`, and so everything before it, would survive a crash of all."""
+    holding = []
+    for voter in voters:
+        node = nodes.get(voter.id)
+        if (
+            node is not None
+            and voter.matches(node.key)
+            and node.flushed_offset >= entry.end_offset
+            and node.chain.covering(entry.base_offset) is entry
+        ):
+            holding.append(node.key)
+    return holding
+
+
+def ids(keys: Iterable[ReplicaKey]) -> list[ReplicaId]:
+    """Return the ids of keys, for messages."""
+    return [key.id for key in keys]
+
+
+def invariant_of(function: Callable[..., Any]) -> str:
+    """Return the id of the invariant that a function of this module checks: `i12_…` is I12."""
+    return function.__name__.partition("_")[0].upper()
+
+
+INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
+    number: [value for name, value in list(globals().items()) if name.startswith(f"{number.lower()}_")]
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7")
+}
+"""Every check of this module by its id."""

@@ -1,0 +1,247 @@
+"""What must come true once the trouble is over, and what must be found in the end.
+
+Each function lets time pass until it holds or its bound is reached, and reports a violation under its id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kraftlib.consensus.roles import Leader
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.workload import ClientAppend, Outcome
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.world import World
+
+PER_BATCH_MS: Final = 50
+"""How long a replica may take to catch up by one batch, beyond what timeouts cost."""
+
+BURST: Final = 12
+
+
+def patience_ms(world: World) -> int:
+    """Return the longest time in which a healthy quorum of this configuration finds a leader.
+
+    Ten times what an election timer and a lost request can take (V1): a follower must first notice that its leader is
+    gone, and a few elections may be split.
+    """
+    config = next(iter(world.nodes.values())).config
+    slow_ms = 2 * sum(world.link_us) // 1_000 + world.disk_spread_us // 1_000 + 5
+    return 10 * (2 * config.election_timeout_ms + config.fetch_timeout_ms + config.request_timeout_ms + 4 * slow_ms)
+
+
+def v1_leader_soon(world: World, when: str) -> int:
+    """V1: a leader that has committed something, within ten maximal election timeouts; return after how many ms."""
+    began_ms, limit_ms = world.now_ms, patience_ms(world)
+    if not world.run_until(lambda: world.leader() is not None, limit_ms):
+        _violated(world, "V1", f"{when} there was no leader for {limit_ms} ms: {_roles(world)}")
+    return world.now_ms - began_ms
+
+
+def v3_everybody_catches_up(world: World) -> None:
+    """V3 and V8: every node, observers too, learns of all that is committed now, in time linear in what it lacks."""
+    goal = world.committed_end
+    nodes = [node for node in world.nodes.values() if node.process is not None]
+    lacking = max(_batches_lacking(world, node) for node in nodes)
+    limit_ms = patience_ms(world) + PER_BATCH_MS * lacking
+
+    def reached() -> bool:
+        return all(node.process is not None and (node.process.replica.high_watermark or 0) >= goal for node in nodes)
+
+    if not world.run_until(reached, limit_ms):
+        late = {str(node): _high_watermark(node) for node in nodes}
+        _violated(world, "V3", f"after {limit_ms} ms not everybody knows that {goal} is committed: {late}")
+
+
+def v7_service_resumes(world: World) -> None:
+    """V7: a new append is acknowledged, without anybody's help."""
+    limit_ms = patience_ms(world)
+    first = len(world.workload.appends)
+    was_running = world.workload.running
+    world.workload.start()
+
+    def acknowledged() -> bool:
+        return any(call.outcome is Outcome.ACKNOWLEDGED for call in world.workload.appends[first:])
+
+    if not world.run_until(acknowledged, limit_ms):
+        made = Counter(call.outcome.name for call in world.workload.appends[first:])
+        _violated(world, "V7", f"no append was acknowledged within {limit_ms} ms: {dict(made)}, {_roles(world)}")
+    if not was_running:
+        world.workload.stop()
+
+
+def last_burst(world: World) -> None:
+    """Append faster than a disk can flush, and then no more: what came during a flush must be flushed all the same."""
+    leader = world.leader()
+    if leader is None:
+        return
+    for number in range(BURST):
+        world.timeline.after(number * (world.disk_spread_us // 3 + 1), world.workload.append_to, leader)
+    world.run_for(BURST * world.disk_spread_us // 3 // 1_000 + 1)
+
+
+def e9_returning_voter_disturbs_nobody(world: World) -> None:
+    """E9: a voter that was cut off for several election timeouts comes back, and nobody loses its leader."""
+    leader = world.leader()
+    others = [node for node in world.nodes.values() if node is not leader and node.key in world.voter_keys]
+    if leader is None or len(others) < 2:
+        return
+    lonely = others[world.committed_end % len(others)]
+    links = [
+        world.network.link(*pair)
+        for other in world.nodes
+        if other != lonely.key.id
+        for pair in ((other, lonely.key.id), (lonely.key.id, other))
+    ]
+    elections = world.checker.elections
+    for link in links:
+        link.cut, link.holds = True, False
+    world.run_for(3 * leader.config.fetch_timeout_ms)
+    world.network.heal(links)
+    world.run_for(leader.config.fetch_timeout_ms + leader.config.request_timeout_ms)
+    if world.checker.elections != elections:
+        _violated(world, "E9", f"{lonely} was cut off, and when it came back leader {leader.key.id} was deposed")
+    v1_leader_soon(world, "after a voter came back")
+
+
+def settle(world: World) -> None:
+    """Wait until nobody waits any more and everybody has everything; it was said how long that may take."""
+    longest = max((node.chain for node in world.nodes.values()), key=lambda chain: chain.end_offset)
+    shortest = min(node.chain.end_offset for node in world.nodes.values())
+    limit_ms = patience_ms(world) + PER_BATCH_MS * len(longest.between(shortest, longest.end_offset))
+
+    def settled() -> bool:
+        ends = {node.chain.end_offset for node in world.nodes.values()}
+        return (
+            len(ends) == 1
+            and ends == {world.committed_end}
+            and all(_high_watermark(node) == world.committed_end for node in world.nodes.values())
+            and all(node.flushed_offset == world.committed_end for node in world.nodes.values())
+            and all(node.process is None or not len(node.process.waiters) for node in world.nodes.values())
+        )
+
+    if not world.run_until(settled, limit_ms):
+        ends = {
+            str(node): (node.chain.end_offset, node.flushed_offset, _high_watermark(node))
+            for node in world.nodes.values()
+        }
+        _violated(world, "V3", f"end, flushed end, high watermark are {ends}, committed is {world.committed_end}")
+
+
+def i10_log_holds_what_callers_were_told(world: World) -> None:
+    """I10, at the end: an acknowledged value stands in the log once, an unknown one at most once, a refused one never.
+
+    What was appended together stands together and in order, or not at all.
+    """
+    places: dict[bytes, list[int]] = {}
+    for entry in world.checker.facts.committed.entries:
+        for offset, value in enumerate(entry.batch.values(), entry.base_offset):
+            places.setdefault(value, []).append(offset)
+    for call in world.workload.appends:
+        found = [places.get(value, []) for value in call.values]
+        complaint = _complaint(call, found)
+        if complaint is not None:
+            _violated(world, "I10", f"append {call.number} of {len(call.values)} values {complaint}")
+
+
+def _complaint(call: ClientAppend, found: Sequence[Sequence[int]]) -> str | None:
+    counts = {len(offsets) for offsets in found}
+    if counts == {0}:
+        if call.outcome is Outcome.ACKNOWLEDGED:
+            return "was acknowledged, and is not in the log"
+        return None
+    if counts != {1}:
+        return f"is {call.outcome.name} and stands at {found}: not all of it, or more than once"
+    if call.outcome is Outcome.REFUSED:
+        return f"was refused, and stands at {found}"
+    first = found[0][0]
+    if [offsets[0] for offsets in found] != list(range(first, first + len(found))):
+        return f"stands at {found}: not in one piece"
+    return None
+
+
+def i18_logs_are_equal(world: World) -> None:
+    """I18, at the end: the logs of all nodes hold the same bytes, and what is flushed is all of it."""
+    checker, nodes = world.checker, list(world.nodes.values())
+    start = max(node.log.start_offset for node in nodes)
+    checker.check(inv.i18_same_bytes, nodes, start, world.committed_end)
+    images = set()
+    for node in nodes:
+        offset, parts = start, []
+        while offset < node.log.end_offset:
+            for batch in node.log.read(offset, 1 << 20):
+                parts.append(bytes(batch.data))
+                offset = batch.end_offset
+        images.add(b"".join(parts))
+    if len(images) > 1:
+        _violated(world, "I18", f"the logs of {len(nodes)} nodes have {len(images)} different contents")
+    _raise(world)
+
+
+def i19_nothing_is_left_over(world: World) -> None:
+    """I19, at the end: whoever was asked has answered, and nothing piles up."""
+    for node in world.nodes.values():
+        process = node.process
+        if process is None:
+            continue
+        role = process.replica.state.role_state
+        parked = role.parked if isinstance(role, Leader) else {}
+        sizes = {"parked fetches": (len(parked), 4 * len(world.nodes)), "waiting callers": (len(process.waiters), 0)}
+        world.checker.check(inv.i19_bounds, node, sizes)
+        if not node.disk.is_busy:
+            forgotten = [number for number in process.port.requests if number not in parked]
+            world.checker.check(inv.i19_every_request_is_answered, node, forgotten)
+    _raise(world)
+
+
+def i20_idle_quorum_is_quiet(world: World) -> None:
+    """I20 and V2: when nobody appends, replicas sleep between their Fetches, and nobody stands for election."""
+    config = next(iter(world.nodes.values())).config
+    seconds = 2
+    before = {number: node.process.turns for number, node in world.nodes.items() if node.process is not None}
+    elections = world.checker.elections
+    world.run_for(1_000 * seconds)
+    wait_ms = max(config.fetch_max_wait_ms, 1)
+    limit = 100 + 8 * len(world.nodes) * 1_000 // wait_ms
+    for number, node in world.nodes.items():
+        if node.process is not None and number in before:
+            turns = (node.process.turns - before[number]) // seconds
+            world.checker.check(inv.i20_no_spin, node, turns, limit)
+    if world.checker.elections != elections:
+        _violated(world, "V2", f"{world.checker.elections - elections} elections in an idle, healthy quorum")
+    _raise(world)
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _violated(world: World, invariant: str, what: str) -> None:
+    world.violated(invariant, what)
+    _raise(world)
+
+
+def _raise(world: World) -> None:
+    if world.violation is not None:
+        raise world.violation
+
+
+def _high_watermark(node: SimulatedNode) -> int | None:
+    return None if node.process is None else node.process.replica.high_watermark
+
+
+def _roles(world: World) -> str:
+    def role(node: SimulatedNode) -> str:
+        if node.process is None:
+            return f"{node.key.id} down"
+        replica = node.process.replica
+        return f"{node.key.id} {replica.role} in {replica.epoch}, log end {node.chain.end_offset}"
+
+    return "; ".join(role(node) for node in world.nodes.values())
+
+
+def _batches_lacking(world: World, node: SimulatedNode) -> int:
+    return len(world.checker.facts.committed.between(node.chain.end_offset, world.committed_end))

@@ -1,0 +1,82 @@
+"""Looks at every replica now and then: for what shows only over time.
+
+A leader whom no majority has asked for anything for too long must have given up (E7), and nobody may spin (I20).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kraftlib.consensus.roles import Leader
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.clock import MILLISECOND
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.process import Process
+    from kraftlib.testing.world import World
+
+LOOKS_PER_ELECTION_TIMEOUT = 2
+BURST = 3_000
+"""How often a core may be called between two looks, whatever is going on. A spinning one comes to far more."""
+
+LATE_MS = 50
+
+
+@attrs.define
+class _Seen:
+    process: Process
+    turns: int
+    running_since_us: int
+    """Since when it has been looked at without a break."""
+
+
+class Monitor:
+    """Looks at the nodes of one world until it ends."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.looking = False
+        self._seen: dict[int, _Seen] = {}
+        config = next(iter(world.nodes.values())).config
+        self._pause_us = max(config.election_timeout_ms * MILLISECOND // LOOKS_PER_ELECTION_TIMEOUT, 10 * MILLISECOND)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.looking = True
+        self._world.timeline.after(self._pause_us, self._look)
+
+    def _look(self) -> None:
+        for node in self._world.nodes.values():
+            self._look_at(node)
+        self._world.timeline.after(self._pause_us, self._look)
+
+    def _look_at(self, node: SimulatedNode) -> None:
+        process, now_us = node.process, self._world.timeline.now_us
+        seen = self._seen.get(node.key.id)
+        if process is None or not process.running or node.disk.is_stuck:
+            self._seen.pop(node.key.id, None)
+            return
+        if seen is None or seen.process is not process:
+            self._seen[node.key.id] = _Seen(process, process.turns, now_us)
+            return
+        check = self._world.checker.check
+        check(inv.i20_no_spin, node, process.turns - seen.turns, BURST)
+        seen.turns = process.turns
+        self._check_quorum(node, process, seen)
+
+    def _check_quorum(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
+        """See that a leader who is not listened to has given up."""
+        role = process.replica.state.role_state
+        voters = self._world.checker.voters_of(node)
+        if not isinstance(role, Leader) or len(voters) < 2:
+            return
+        heard = sorted((process.heard_us.get(voter.id, 0) for voter in voters if voter.id != node.key.id), reverse=True)
+        needed = len(voters) // 2 + 1 - (1 if any(voter.id == node.key.id for voter in voters) else 0)
+        latest_us = max(heard[needed - 1] if needed else seen.running_since_us, process.leads_since_us)
+        silent_ms = (self._world.timeline.now_us - max(latest_us, seen.running_since_us)) // MILLISECOND
+        # One and a half fetch timeouts, on a clock that may be a fifth too slow.
+        limit_ms = node.config.fetch_timeout_ms * 15 // 8 + LATE_MS
+        self._world.checker.check(inv.e7_leader_without_listeners_resigns, node, silent_ms, limit_ms)

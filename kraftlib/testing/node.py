@@ -1,0 +1,99 @@
+"""One simulated machine: a clock, a disk, a log and an election file on it, and the lives that a replica has there."""
+
+from __future__ import annotations
+
+import random as chance
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.roles import Role
+from kraftlib.runtime.waiters import Promise
+from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.testing.clock import NodeClock
+from kraftlib.testing.disk import SimulatedDisk
+from kraftlib.testing.facts import Chain
+from kraftlib.testing.process import Ending, Process
+from kraftlib.testing.trace import Step
+from kraftlib.types import Endpoint, Epoch, Offset, ReplicaKey
+
+if TYPE_CHECKING:
+    from kraftlib.testing.world import World
+
+
+class SimulatedNode:
+    """A machine. `config` may be replaced between lives, as an operator edits a file."""
+
+    def __init__(self, world: World, key: ReplicaKey, config: RaftConfig, clock: NodeClock) -> None:
+        self.key = key
+        self.config = config
+        self.clock = clock
+        self.endpoint: Endpoint = config.listen
+        self.chain = Chain()
+        self.process: Process | None = None
+        self.lives = 0
+        self.ended: Ending | None = None
+        self._world = world
+        self.random = chance.Random(world.random.getrandbits(64))
+        self.disk = SimulatedDisk(world.timeline, self.random)
+        self.log = MemoryReplicatedLog()
+        self.elections = MemoryQuorumStateStore()
+
+    def __str__(self) -> str:
+        return f"node {self.key.id}"
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """One past the last record that survives a crash."""
+        return self.log.flushed_offset
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process lives, paused or not."""
+        return self.process is not None
+
+    @property
+    def leads(self) -> Epoch | None:
+        """The epoch that this node believes to lead, if it does."""
+        process = self.process
+        return process.replica.epoch if process is not None and process.replica.role is Role.LEADER else None
+
+    def start(self) -> None:
+        """Begin a new life on what the disk holds."""
+        if self.process is not None:
+            return
+        self.lives += 1
+        self.ended = None
+        self._world.network.unreachable.discard(self.key.id)
+        self._world.trace.add(self._world.timeline.now_us, Step.STARTED, self.key.id, self.lives)
+        process = self.process = Process(self._world, self)
+        process.begin()
+
+    def end(self, ending: Ending, *, silently: bool = False) -> None:
+        """End the life that runs; what survives it is up to its `ending`."""
+        process = self.process
+        if process is None:
+            return
+        world = self._world
+        self.process, self.ended = None, ending
+        process.die(silently=silently)
+        if silently:
+            world.network.unreachable.add(self.key.id)
+        trusted = ending in (Ending.KILLED, Ending.SHUT_DOWN) and not (self.disk.hung or self.disk.failing)
+        self.disk.lose_power()
+        if trusted:
+            self.log.close()
+            self.log = self.log.reopen()
+        else:
+            self.log = self.log.crash(self.random, torn_tail=True)
+        self.elections = self.elections.crash(self.random)
+        self.chain.truncate(self.log.end_offset)
+        world.trace.add(world.timeline.now_us, Step.STOPPED, self.key.id, int(ending), self.log.end_offset)
+        world.checker.crashed(self)
+
+    def append(self, values: Sequence[bytes], *, level: int, promise: Promise, epoch: Epoch | None = None) -> None:
+        """Append as an application on this node does. Raises as `Appends.append`; ConnectionError if it is down."""
+        process = self.process
+        if process is None or process.paused:
+            raise ConnectionError(f"{self} is down")
+        process.executor.appends.append(values, epoch=epoch, level=level, promise=promise)

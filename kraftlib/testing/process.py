@@ -1,0 +1,319 @@
+"""One life of a replica on a simulated machine.
+
+What runs is the real thing: the core, the executor, the waiters, the applier, the opening of a log. Only what they
+stand on is simulated.
+"""
+
+from __future__ import annotations
+
+import enum
+import random as chance
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.errors import ReplicaFailedError
+from kraftlib.records.batch import Batch
+from kraftlib.records.serde import BytesSerde
+from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.disk import Done
+from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.opening import view_of
+from kraftlib.runtime.snapshots import LogSnapshots
+from kraftlib.runtime.transport import Peer
+from kraftlib.runtime.waiters import Waiters
+from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.testing.clock import MILLISECOND
+from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
+from kraftlib.testing.network import Port
+from kraftlib.testing.trace import Step
+from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.wire.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.world import World
+
+TIMER_LATE_US = 200
+"""Timers fire up to this late."""
+
+
+class Ending(enum.IntEnum):
+    """How a life ended."""
+
+    KILLED = 1
+    """The process was killed: what it had written is in the kernel's hands, and stays."""
+    POWER_LOST = 2
+    """What was not flushed may be lost; others hear that the connection is gone once the machine is back."""
+    FAILED = 3
+    """It stopped itself because its disk failed."""
+    SHUT_DOWN = 4
+    """It ended as it was asked to."""
+
+
+class Process:
+    """One life of a replica. It is the receiver of its port, the observer of its log, and the watch over its core."""
+
+    def __init__(self, world: World, node: SimulatedNode) -> None:
+        self.node = node
+        self.node_id = node.key.id
+        self.running = False
+        self.paused = False
+        self.turns = 0
+        """How often the core was called."""
+        self.heard_us: dict[int, int] = {}
+        """When each node last fetched from here."""
+        self.leads_since_us = 0
+        self.doom: int | None = None
+        """If set: so many more actions, and this process is killed between two of them."""
+        self.last_event: ev.Event | None = None
+        self._world = world
+        self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self._timer = 0
+
+        config, clock = node.config, node.clock
+        self._disk = node.disk
+        log = SimulatedLog(node.log, node.disk, self, node.random)
+        elections = SimulatedElections(node.elections, node.disk, self)
+        self.replica = Replica(
+            config,
+            key=node.key,
+            cluster_id=world.cluster_id,
+            log=view_of(log, config),
+            election=elections.read(),
+            random=chance.Random(node.random.getrandbits(64)),
+            endpoints={config.listener_name: node.endpoint},
+            wall_offset_ms=clock.wall_offset_ms,
+        )
+        # What the checker has seen of it.
+        self.seen_role_state: Any = None
+        self.seen_epoch: Epoch = self.replica.epoch
+        self.seen_high_watermark: Offset | None = None
+        self.highest_high_watermark: Offset = log.start_offset
+        self.appended_end = log.end_offset
+        self._election = elections.read()
+
+        self.port = Port(world.network, self)
+        self.waiters = Waiters()
+        self.metrics = RaftMetrics(clock.now_ns)
+        self.applier = Applier(
+            node_id=self.node_id,
+            log=log,
+            serde=BytesSerde(),
+            waiters=self.waiters,
+            call_soon=self.call_soon,
+            call_soon_threadsafe=self.call_soon,
+            on_failure=self._fail,
+            clock_ns=clock.now_ns,
+        )
+        self.executor = Executor(
+            WatchedCore(self),
+            config=config,
+            log=log,
+            elections=elections,
+            disk=self,
+            network=self.port,
+            snapshots=LogSnapshots(log),
+            waiters=self.waiters,
+            listeners=self.applier,
+            metrics=self.metrics,
+            clock=clock.now_ms,
+            wall_clock=clock.wall_ms,
+            call_soon=self.call_soon,
+            set_timer=self._set_timer,
+            on_failure=self._failed,
+            on_shutdown_complete=self._handed_over,
+        )
+        for listener in world.listeners(self):
+            self.applier.register(listener)
+
+    # --- life and death ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Listen and let the replica begin."""
+        self.running = True
+        self._world.network.join(self.port)
+        self.executor.start()
+
+    def die(self, *, silently: bool) -> None:
+        """Stop at once. Nobody who waited here hears of it."""
+        self.running = self.paused = False
+        self._backlog.clear()
+        self._world.network.leave(self.port, silently=silently)
+        self.executor.stop()
+        self.applier.close()
+
+    def pause(self) -> None:
+        """Do nothing until `resume`, and do not notice."""
+        if self.running:
+            self.running, self.paused = False, True
+
+    def resume(self) -> None:
+        """Go on with everything that has come meanwhile; timers among it, somewhere."""
+        if not self.paused:
+            return
+        self.running, self.paused = True, False
+        backlog, self._backlog = self._backlog, []
+        timers = [call for call in backlog if call[0] == self._fire]
+        others = [call for call in backlog if call[0] != self._fire]
+        place = self.node.random.randint(0, len(others))
+        for function, arguments in [*others[:place], *timers, *others[place:]]:
+            self._world.timeline.after(0, self.deliver, function, *arguments)
+
+    def deliver(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call `function` now, or when this process goes on, or never."""
+        if self.running:
+            function(*arguments)
+        elif self.paused:
+            self._backlog.append((function, arguments))
+
+    def _fail(self, error: BaseException) -> None:
+        self.executor.fail(error)
+
+    def _failed(self, failure: ReplicaFailedError) -> None:
+        if not isinstance(failure.__cause__, InjectedStorageError):
+            self._world.checker.failed(self.node, failure)
+        self._world.timeline.after(0, self._end, Ending.FAILED)
+
+    def _handed_over(self) -> None:
+        self._world.timeline.after(0, self._end, Ending.SHUT_DOWN)
+
+    def _end(self, ending: Ending) -> None:
+        if self.node.process is self:
+            self.node.end(ending)
+            if self._world.keeps_up:
+                self._world.timeline.after(MILLISECOND, self.node.start)
+
+    def until_doom(self, actions: Sequence[act.Action]) -> Iterator[act.Action]:
+        """Yield actions until the moment has come."""
+        for action in actions:
+            if self.doom is not None:
+                self.doom -= 1
+                if self.doom < 0:
+                    self.doom = None
+                    self.node.end(Ending.POWER_LOST if self.node.random.random() < 0.5 else Ending.KILLED)
+                    return
+            yield action
+
+    # --- the loop that the executor thinks it runs on ---------------------------------------------------------------
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Have `function` called in a later turn."""
+        self._world.timeline.after(0, self.deliver, function)
+
+    def _set_timer(self, deadline_ms: int) -> None:
+        self._timer += 1
+        timeline = self._world.timeline
+        at_us = max(self.node.clock.world_us(deadline_ms), timeline.now_us)
+        timeline.at(at_us + int(self.node.random.random() * TIMER_LATE_US), self.deliver, self._fire, self._timer)
+
+    def _fire(self, number: int) -> None:
+        if number == self._timer:
+            self.replica.wall_offset_ms = self.node.clock.wall_offset_ms
+            self.executor.timer_fired()
+
+    # --- Disk -------------------------------------------------------------------------------------------------------
+
+    def run(self, function: Callable[[], Any], done: Done) -> None:
+        """Have the disk do it. The machine goes on with that while the process is paused."""
+        self._disk.run(function, partial(self.deliver, done))
+
+    def flush(self, log: ReplicatedLog, done: Done) -> None:
+        """Have the disk flush the log."""
+        self._disk.flush(log, partial(self.deliver, done))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    # --- Receiver: what the network delivers ------------------------------------------------------------------------
+
+    def request_received(self, request_id: int, message: Any, version: int, peer: Peer) -> None:
+        """A request is here."""
+        if isinstance(message, FetchRequest):
+            self.heard_us[message.replica_state.replica_id] = self._world.timeline.now_us
+        self.deliver(self.executor.request_received, request_id, message, version, peer)
+
+    def response_received(self, correlation_id: int, message: Any) -> None:
+        """An answer is here."""
+        self.deliver(self.executor.response_received, correlation_id, message)
+
+    def request_failed(self, correlation_id: int, failure: ev.Failure) -> None:
+        """No answer will come."""
+        self.deliver(self.executor.request_failed, correlation_id, failure)
+
+    def connection_lost(self, destination: int, refused: bool) -> None:
+        """A connection is gone, or could not be made."""
+        self.deliver(self.executor.connection_lost, destination, refused)
+
+    # --- LogObserver: what has become of the log --------------------------------------------------------------------
+
+    def appended(self, batches: Sequence[Batch]) -> None:
+        """These batches stand in the log."""
+        self._world.checker.appended(self, batches)
+
+    def flushed(self, end_offset: Offset) -> None:
+        """Everything below is durable."""
+        self._world.trace.add(self._world.timeline.now_us, Step.FLUSHED, self.node_id, end_offset)
+
+    def truncated(self, end_offset: Offset) -> None:
+        """The log ends here now."""
+        self._world.checker.truncated(self, end_offset)
+
+    def installed(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The log begins anew behind this snapshot."""
+        self._world.checker.installed(self, snapshot_id)
+
+    def persisted(self, election: ElectionState) -> None:
+        """The election state is durable."""
+        before, self._election = self._election, election
+        self._world.checker.persisted(self, before, election)
+
+
+class WatchedCore:
+    """The core as its executor sees it, with somebody looking over its shoulder."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._replica = process.replica
+        self._checker = process._world.checker
+        self.deadline_ms: Callable[[], int | None] = self._replica.deadline_ms
+
+    def start(self, now_ms: int) -> Any:
+        """As `Core.start`."""
+        actions = self._replica.start(now_ms)
+        self._checker.handled(self._process)
+        return actions
+
+    def handle(self, event: ev.Event, now_ms: int) -> Any:
+        """As `Core.handle`."""
+        process = self._process
+        process.turns += 1
+        process.last_event = event
+        actions = self._replica.handle(event, now_ms)
+        self._checker.handled(process)
+        return actions if process.doom is None else process.until_doom(actions)
+
+    @property
+    def wants_records(self) -> bool:
+        """As `Core.wants_records`."""
+        return self._replica.wants_records
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """As `Core.leader_and_epoch`."""
+        return self._replica.leader_and_epoch
+
+    @property
+    def role(self) -> Role:
+        """As `Core.role`."""
+        return self._replica.role
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the core."""
+        return self._replica.epoch

@@ -1,0 +1,77 @@
+"""What kinds of runs there are: how large the quorum is, what goes wrong, how much is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import ConfigError
+from kraftlib.testing.faults import FAULTS
+
+NETWORK: Final = (
+    "cut-pair", "cut-one-way", "isolate", "split", "random-cuts", "loss", "packet-loss", "duplication", "reordering",
+    "delay", "reset-connections", "corruption", "strangers-message",
+)  # fmt: skip
+CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
+DISKS: Final = ("slow-disk", "hung-disk", "failing-disk")
+TIMES: Final = ("pause", "clock-drift", "wall-clock-jump", "delay")
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """A kind of run. Each seed draws its own values from these."""
+
+    name: str
+    what: str
+    """One line for people."""
+
+    voters: tuple[int, ...] = (3, 3, 3, 5, 5, 1, 2, 4, 7)
+    observers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    faults: tuple[str, ...] = tuple(FAULTS)
+    """What may go wrong."""
+
+    share: tuple[float, float] = (0.15, 0.6)
+    """How many of the kinds a seed uses."""
+
+    paces: tuple[float, ...] = (0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
+    """How fast everything is, compared with the default timeouts: 0.1 means an election timeout of 100 ms."""
+
+    trouble_ms: tuple[int, int] = (8_000, 24_000)
+    """How long there is trouble, at pace 1."""
+
+    rate: tuple[float, float] = (2.0, 60.0)
+    """Appends a second, at pace 1."""
+
+    odd_configurations: bool = True
+    """Whether limits may be so small that they matter."""
+
+
+PROFILES: Final[Mapping[str, Profile]] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="swarm", what="everything that can go wrong, some of it in each seed"),
+        Profile(name="network", what="messages are lost, late, twice or damaged; links are cut", faults=NETWORK),
+        Profile(name="crashes", what="processes and machines die and come back", faults=CRASHES, share=(0.4, 1.0)),
+        Profile(name="disks", what="disks are slow, hang or fail, machines lose power", faults=(*DISKS, *CRASHES)),
+        Profile(name="clocks", what="clocks run wrong, processes stand still", faults=(*TIMES, "kill", "isolate")),
+        Profile(
+            name="calm",
+            what="nothing goes wrong at all",
+            faults=(),
+            voters=(3,),
+            observers=(0,),
+            paces=(1.0,),
+            rate=(100.0, 100.0),
+            odd_configurations=False,
+        ),
+    )
+}
+
+
+def profile_of(name: str) -> Profile:
+    """Return the profile of this name. Raises: ConfigError, which says what there is."""
+    if name not in PROFILES:
+        raise ConfigError(f"there is no profile {name!r}; there are {', '.join(PROFILES)}")
+    return PROFILES[name]

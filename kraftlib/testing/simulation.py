@@ -1,0 +1,271 @@
+"""One run from a seed: begin, make trouble, mend everything, and see that the quorum gets well and nothing is missing.
+
+    simulate(seed) -> Report         raises InvariantViolation
+
+Safety is checked all the time (`checker`). Here is the order of a run, and what must be true after the trouble: there
+is a leader soon (V1), everybody catches up (V3, V8), whatever could not go on goes on by itself (V7), an idle quorum is
+quiet (I20, V2), and the log holds exactly what callers were told (I10).
+"""
+
+from __future__ import annotations
+
+import random as chance
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.testing import liveness
+from kraftlib.testing.nemesis import Nemesis
+from kraftlib.testing.node import SimulatedNode
+from kraftlib.testing.process import Ending
+from kraftlib.testing.profiles import PROFILES, Profile
+from kraftlib.testing.trace import Entry, Step
+from kraftlib.testing.world import ListenerFactory, World
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a run was."""
+
+    seed: int
+    profile: str
+    voters: int
+    observers: int
+    simulated_ms: int
+    events: int
+    elections: int
+    appends: int
+    acknowledged: int
+    committed: int
+    """Records, those of the protocol included."""
+    faults: dict[str, int]
+    messages_lost: int
+    leader_after_ms: int
+    """How long it took, once all was mended, until a leader had committed something."""
+    trace_hash: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return attrs.asdict(self)
+
+
+class Simulation:
+    """One run. `world` and `nemesis` may be looked at, and played with, between its phases."""
+
+    def __init__(
+        self,
+        seed: int,
+        profile: Profile,
+        *,
+        trouble_ms: int | None = None,
+        listener: ListenerFactory | None = None,
+        on_entry: Callable[[Entry], None] | None = None,
+        replay: str | None = None,
+    ) -> None:
+        draw = chance.Random(f"{profile.name}/{seed}")
+        self.seed = seed
+        self.profile = profile
+        self.pace = draw.choice(profile.paces)
+        drawn_ms = int(draw.uniform(*profile.trouble_ms) * self.pace)
+        self.trouble_ms = drawn_ms if trouble_ms is None else trouble_ms
+        if replay is None:
+            replay = f"kraftlib simulate --seed {seed}"
+            replay += "" if profile.name == "swarm" else f" --profile {profile.name}"
+            replay += "" if trouble_ms is None else f" --until-ms {trouble_ms}"
+        voters = draw.choice(profile.voters)
+        self.world = World(
+            draw.getrandbits(64),
+            voters=voters,
+            observers=draw.choice(profile.observers),
+            config=draw_config(draw, self.pace, odd=profile.odd_configurations),
+            listener=listener,
+            replay=replay,
+            on_entry=on_entry,
+        )
+        self.world.seed = seed
+        kinds = draw_kinds(draw, profile)
+        self.nemesis = Nemesis(self.world, chance.Random(draw.getrandbits(64)), kinds=kinds, pace=self.pace)
+        workload = self.world.workload
+        workload.rate = draw.uniform(*profile.rate) / self.pace
+        if profile.odd_configurations:
+            workload.values_max = draw.choice((1, 3, 3, 10))
+            workload.value_bytes = draw.choice((8, 16, 100, 1_000))
+            draw_environment(draw, self.world)
+            if next(iter(self.world.nodes.values())).config.fetch_max_bytes < 10_000:
+                # One batch a round trip is all that goes through then.
+                delay_us, jitter_us = self.world.link_us
+                round_trip_us = 2 * delay_us + jitter_us + self.world.disk_spread_us
+                workload.rate = min(workload.rate, 300_000 / round_trip_us)
+        self.calm_start = draw.random() < 0.5
+        self.stay_down: Sequence[SimulatedNode] = ()
+        """A minority that is still down when the others must get well already."""
+        if self.nemesis.kinds and draw.random() < 0.5:
+            self.stay_down = draw.sample(list(self.world.nodes.values())[:voters], (voters - 1) // 2)
+
+    def run(self) -> Report:
+        """Do all of it. Raises: InvariantViolation."""
+        world = self.world
+        self._phase(1)
+        world.start()
+        if self.calm_start or not self.nemesis.kinds:
+            liveness.v1_leader_soon(world, "at the start")
+        world.workload.start()
+        if self.nemesis.kinds:
+            self.nemesis.start()
+        self._phase(2)
+        world.run_for(self.trouble_ms)
+        self.mend()
+        self._phase(3)
+        leader_after_ms = self.get_well()
+        if self.stay_down:
+            self._phase(4)
+            world.start()
+            self.stay_down = ()
+            self.get_well()
+        self._phase(5)
+        world.workload.stop()
+        liveness.last_burst(world)
+        liveness.settle(world)
+        liveness.e9_returning_voter_disturbs_nobody(world)
+        liveness.settle(world)
+        liveness.i10_log_holds_what_callers_were_told(world)
+        liveness.i18_logs_are_equal(world)
+        liveness.i19_nothing_is_left_over(world)
+        liveness.i20_idle_quorum_is_quiet(world)
+        return self.report(leader_after_ms)
+
+    def get_well(self) -> int:
+        """See that whoever runs finds a leader, catches up and serves; return after how many ms there was a leader."""
+        leader_after_ms = liveness.v1_leader_soon(self.world, "after the trouble")
+        liveness.v3_everybody_catches_up(self.world)
+        liveness.v7_service_resumes(self.world)
+        return leader_after_ms
+
+    def mend(self) -> None:
+        """End all trouble: every link works, every clock is right, and everything runs but for `stay_down`."""
+        self.nemesis.stop()
+        world = self.world
+        world.keeps_up = True
+        world.network.heal(world.network.links.values())
+        for node in world.nodes.values():
+            node.disk.failing = False
+            if node.process is not None:
+                node.process.doom = None
+                node.process.resume()
+        for node in self.stay_down:
+            node.end(Ending.POWER_LOST, silently=True)
+        for node in world.nodes.values():
+            if node not in self.stay_down:
+                node.start()
+
+    def report(self, leader_after_ms: int) -> Report:
+        """Say what this run was."""
+        world = self.world
+        return Report(
+            seed=self.seed,
+            profile=self.profile.name,
+            voters=len(world.voter_keys),
+            observers=len(world.nodes) - len(world.voter_keys),
+            simulated_ms=world.now_ms,
+            events=world.timeline.events,
+            elections=world.checker.elections,
+            appends=len(world.workload.appends),
+            acknowledged=world.workload.acknowledged,
+            committed=world.committed_end,
+            faults=dict(self.nemesis.counts + message_faults(world)),
+            messages_lost=world.network.lost,
+            leader_after_ms=leader_after_ms,
+            trace_hash=world.trace.hash,
+        )
+
+    def _phase(self, number: int) -> None:
+        self.world.trace.add(self.world.timeline.now_us, Step.PHASE, -1, number)
+
+
+def message_faults(world: World) -> Counter[str]:
+    """Return how many messages met with trouble, by its kind."""
+    network = world.network
+    return Counter(
+        {
+            "message lost": network.lost,
+            "message repeated": network.repeated,
+            "message overtaken": network.reordered,
+            "message damaged": network.damaged,
+        }
+    )
+
+
+def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any]:
+    """Draw the configuration that all nodes share: the defaults at this pace, now and then with odd limits."""
+
+    def paced(default_ms: int, least: int = 1) -> int:
+        return max(least, round(default_ms * pace))
+
+    config: dict[str, Any] = {
+        "election_timeout_ms": paced(1_000),
+        "election_backoff_max_ms": paced(1_000),
+        "fetch_timeout_ms": paced(2_000),
+        "fetch_max_wait_ms": paced(500),
+        "request_timeout_ms": paced(2_000),
+        "retry_backoff_ms": paced(20, 2),
+        "leader_loss_stagger_ms": paced(30, 2),
+    }
+    if odd:
+        if draw.random() < 0.3:
+            config["fetch_max_bytes"] = draw.choice((1, 100, 1_000, 10_000))
+        if draw.random() < 0.2:
+            config["append_linger_ms"] = draw.choice((1, 5, 25))
+        if draw.random() < 0.1:
+            config["batch_max_bytes"] = 1_024
+        if draw.random() < 0.1:
+            config["backlog_max_bytes"] = 4_096
+        if draw.random() < 0.2:
+            config["fetch_max_wait_ms"] = paced(draw.choice((50, 200, 1_000)))
+        if draw.random() < 0.1:
+            # Not below twice the wait, else an idle Fetch is given up right before its answer.
+            config["request_timeout_ms"] = max(paced(draw.choice((1_000, 4_000))), 2 * config["fetch_max_wait_ms"])
+    return config
+
+
+def draw_environment(draw: chance.Random, world: World) -> None:
+    """Draw how far apart the nodes are, and how fast their disks."""
+    delay_us = int(10 ** draw.uniform(1.7, 3.3))
+    world.link_us = (delay_us, delay_us * draw.choice((0, 1, 4)) + 10)
+    world.disk_spread_us = draw.choice((50, 400, 400, 5_000))
+    inline = draw.random() < 0.1
+    for source in world.nodes:
+        for target in world.nodes:
+            if source != target:
+                world.make_ordinary(world.network.link(source, target))
+    for node in world.nodes.values():
+        node.disk.spread_us = world.disk_spread_us
+        node.disk.inline = inline
+
+
+def draw_kinds(draw: chance.Random, profile: Profile) -> list[str]:
+    """Draw what may go wrong in this run."""
+    if not profile.faults:
+        return []
+    share = draw.uniform(*profile.share)
+    kinds = [name for name in profile.faults if draw.random() < share]
+    return kinds or [draw.choice(profile.faults)]
+
+
+def simulate(
+    seed: int,
+    profile: str = "swarm",
+    *,
+    trouble_ms: int | None = None,
+    listener: ListenerFactory | None = None,
+    on_entry: Callable[[Entry], None] | None = None,
+) -> Report:
+    """Run one seed. Raises: InvariantViolation; ConfigError for a profile that does not exist."""
+    from kraftlib.testing.profiles import profile_of
+
+    simulation = Simulation(seed, profile_of(profile), trouble_ms=trouble_ms, listener=listener, on_entry=on_entry)
+    return simulation.run()
+
+
+__all__ = ["PROFILES", "Report", "Simulation", "simulate"]

@@ -1,0 +1,29 @@
+"""What the simulator finds: a promise of the protocol that was broken, and how to see it again."""
+
+from __future__ import annotations
+
+
+class InvariantViolation(AssertionError):
+    """An invariant does not hold. The message names it, what was seen, and the one command that shows it again."""
+
+    def __init__(
+        self,
+        invariant: str,
+        what: str,
+        *,
+        seed: int,
+        time_ms: int,
+        replay: str,
+        profile: str = "",
+        trace_hash: str = "",
+    ) -> None:
+        super().__init__(f"{invariant} is violated at {time_ms} ms: {what}\nreplay with: {replay}")
+        self.invariant = invariant
+        """Its id, as in the documentation: `I1`, `V3`."""
+        self.what = what
+        self.seed = seed
+        self.time_ms = time_ms
+        """Simulated time."""
+        self.replay = replay
+        self.profile = profile
+        self.trace_hash = trace_hash

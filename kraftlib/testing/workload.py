@@ -1,0 +1,190 @@
+"""Applications that append to a simulated quorum, and what they were told became of each append.
+
+Every value is unique, so the log alone says what really happened to it. Callers mostly find the leader, sometimes one
+that is not any more, sometimes anybody.
+"""
+
+from __future__ import annotations
+
+import enum
+import random as chance
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kraftlib.errors import (
+    BacklogFullError,
+    ClosedError,
+    KraftError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    RecordTooLargeError,
+    ReplicaFailedError,
+)
+from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.clock import MILLISECOND
+from kraftlib.testing.trace import Step
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.process import Process
+    from kraftlib.testing.world import World
+
+
+class Outcome(enum.IntEnum):
+    """What the caller of an append knows."""
+
+    PENDING = 0
+    """Nothing yet, or nothing ever: the caller may have died with its replica."""
+    ACKNOWLEDGED = 1
+    """It is committed."""
+    WRITTEN = 2
+    """It was appended, or flushed on the leader, and more was not waited for."""
+    REFUSED = 3
+    """Nothing was appended."""
+    UNKNOWN = 4
+    """Only the log can tell."""
+
+
+@attrs.define(eq=False)
+class ClientAppend:
+    """One append: a `Promise` that remembers what it was told."""
+
+    number: int
+    values: list[bytes]
+    level: int
+    process: Process
+    workload: Workload
+    asked_us: int
+    outcome: Outcome = Outcome.PENDING
+
+    def done(self) -> bool:
+        """As `Promise.done`. A caller that died with its replica hears nothing any more."""
+        return self.outcome is not Outcome.PENDING or self.process.node.process is not self.process
+
+    def set_result(self, result: Any, /) -> None:
+        """It has come as far as was asked for."""
+        self.workload.fulfilled(self, result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It has not."""
+        nothing = isinstance(exception, NotLeaderError | ClosedError | BacklogFullError | RecordTooLargeError)
+        if not nothing and not isinstance(exception, OutcomeUnknownError | ReplicaFailedError):
+            self.workload.unexpected(self, exception)
+        self.workload.settle(self, Outcome.REFUSED if nothing else Outcome.UNKNOWN)
+
+
+class Workload:
+    """Appends at `rate` calls per second on average, while `running`."""
+
+    def __init__(
+        self,
+        world: World,
+        random: chance.Random,
+        *,
+        rate: float = 20.0,
+        values_max: int = 3,
+        value_bytes: int = 16,
+        astray: float = 0.1,
+    ) -> None:
+        self.rate = rate
+        self.values_max = values_max
+        self.value_bytes = value_bytes
+        self.astray = astray
+        """How many of the calls go to whoever, instead of to the leader."""
+        self.running = False
+        self.appends: list[ClientAppend] = []
+        self.acknowledged = 0
+        self.latest_acknowledged_us = 0
+        self._world = world
+        self._random = random
+        self._scheduled = False
+
+    def start(self) -> None:
+        """Begin to append."""
+        self.running = True
+        if not self._scheduled:
+            self._scheduled = True
+            self._next()
+
+    def stop(self) -> None:
+        """Append nothing more."""
+        self.running = False
+
+    def append_to(self, node: SimulatedNode, *, count: int = 1, level: int = COMMITTED) -> ClientAppend | None:
+        """Append `count` new values as one; return None if nobody took them."""
+        process = node.process
+        if process is None or process.paused:
+            return None
+        number = len(self.appends)
+        values = [b"%d.%d" % (number, index) for index in range(count)]
+        pad = self._random.choice((8, self.value_bytes))
+        values = [value.ljust(pad, b".") for value in values]
+        now_us = self._world.timeline.now_us
+        call = ClientAppend(number, values, level, process, self, now_us)
+        self.appends.append(call)
+        try:
+            node.append(values, level=level, promise=call)
+        except KraftError as error:
+            call.set_exception(error)
+            return None
+        return call
+
+    # --- what callers are told ---------------------------------------------------------------------------------------
+
+    def fulfilled(self, call: ClientAppend, result: Appended) -> None:
+        """An append has come as far as was asked for."""
+        if call.level < COMMITTED:
+            self.settle(call, Outcome.WRITTEN)
+            return
+        checker = self._world.checker
+        checker.check(
+            inv.i10_acknowledged_is_committed,
+            checker.facts,
+            result.base_offset,
+            result.last_offset,
+            result.epoch,
+            call.values,
+        )
+        self.acknowledged += 1
+        self.latest_acknowledged_us = self._world.timeline.now_us
+        self.settle(call, Outcome.ACKNOWLEDGED)
+
+    def unexpected(self, call: ClientAppend, error: BaseException) -> None:
+        """An append ended in an error that says neither."""
+        self._world.violated("I22", f"append {call.number} on {call.process.node} failed with {error!r}")
+
+    def settle(self, call: ClientAppend, outcome: Outcome) -> None:
+        """Remember what became of an append."""
+        call.outcome = outcome
+        world = self._world
+        world.trace.add(world.timeline.now_us, Step.CLIENT, call.process.node_id, call.number, int(outcome))
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        if not self.running:
+            self._scheduled = False
+            return
+        random = self._random
+        node = self._choose()
+        if node is not None:
+            count = 1 if self.values_max == 1 or random.random() < 0.6 else random.randint(1, self.values_max)
+            level = COMMITTED
+            if random.random() < 0.2:
+                level = random.choice((APPENDED, FLUSHED, APPLIED))
+            self.append_to(node, count=count, level=level)
+        pause_us = int(random.expovariate(self.rate) * 1_000 * MILLISECOND) if random.random() < 0.8 else 0
+        self._world.timeline.after(pause_us, self._next)
+
+    def _choose(self) -> SimulatedNode | None:
+        nodes = self._world.running_nodes()
+        if not nodes:
+            return None
+        if self._random.random() < self.astray:
+            return self._random.choice(nodes)
+        leaders = [node for node in nodes if node.leads is not None]
+        if len(leaders) > 1 and self._random.random() < 0.5:
+            return self._random.choice(leaders)
+        return max(leaders, key=lambda node: node.leads or 0, default=None)

@@ -1,0 +1,200 @@
+"""A whole quorum in one process, on simulated time: every choice follows from one seed.
+
+    world = World(seed=7, voters=3)
+    world.start()
+    leader = world.run_until_leader()
+    world.nodes[leader].end(Ending.POWER_LOST)
+    world.run_until_leader()
+
+The replicas run the real core, executor, applier and opening of a log; time, network and disks are simulated. What they
+promise is checked at everything that happens (`kraftlib.testing.invariants`): the first broken promise is raised as
+`InvariantViolation`, with the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import random as chance
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import ensure
+from kraftlib.runtime.listener import Listener
+from kraftlib.testing.checker import Checker
+from kraftlib.testing.clock import MILLION, MILLISECOND, NodeClock, Timeline
+from kraftlib.testing.listener_watch import ListenerWatch
+from kraftlib.testing.monitor import Monitor
+from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
+from kraftlib.testing.node import SimulatedNode
+from kraftlib.testing.process import Process
+from kraftlib.testing.recode import Recoder
+from kraftlib.testing.trace import Entry, Trace
+from kraftlib.testing.violation import InvariantViolation
+from kraftlib.testing.workload import Workload
+from kraftlib.types import Endpoint, ReplicaId, ReplicaKey
+
+WALL_CLOCK_MS: Final = 1_700_000_000_000
+"""When simulated worlds begin."""
+
+RECODE_ONE_IN: Final = 50
+
+ListenerFactory = Callable[[Process], Listener]
+
+
+class World:
+    """A simulated quorum: nodes 1 to `voters`, and observers behind them.
+
+    `config` holds fields of `RaftConfig` that differ from their defaults. `listener` makes one more listener for each
+    life of each replica. `replay` is the command that a violation shows; `on_entry` is told every step.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        voters: int = 3,
+        observers: int = 0,
+        config: Mapping[str, Any] | None = None,
+        listener: ListenerFactory | None = None,
+        recode_one_in: int = RECODE_ONE_IN,
+        replay: str = "",
+        on_entry: Callable[[Entry], None] | None = None,
+    ) -> None:
+        ensure(voters > 0, "a quorum has at least one voter")
+        self.seed = seed
+        self.random = chance.Random(seed)
+        self.timeline = Timeline()
+        self.trace = Trace(listener=on_entry)
+        self.violation: InvariantViolation | None = None
+        self.replay = replay or f"kraftlib simulate --seed {seed}"
+        self.cluster_id = "simulated-cluster-id-0"
+        self.nodes: dict[ReplicaId, SimulatedNode] = {}
+        self.link_us = (300, 400)
+        """Delay of an ordinary link, and what may come on top of it."""
+        self.keeps_up = False
+        """Whether a replica that has stopped, on demand or because of its disk, is started again at once."""
+        self.disk_spread_us = 400
+        """What an ordinary disk may take beyond its shortest time."""
+        self._listener = listener
+        keys = [
+            ReplicaKey(number, uuid.UUID(int=self.random.getrandbits(128)))
+            for number in range(1, voters + observers + 1)
+        ]
+        self.voter_keys = keys[:voters]
+        static = tuple(StaticVoter(key.id, endpoint_of(key.id)) for key in self.voter_keys)
+        self.checker = Checker(
+            self.timeline, self.trace, self.nodes, [ReplicaKey(voter.id) for voter in static], self.violated
+        )
+        recoder = Recoder(
+            chance.Random(self.random.getrandbits(64)),
+            one_in=recode_one_in,
+            complain=lambda text: self.violated("I22", text),
+        )
+        self.network = SimulatedNetwork(
+            self.timeline, chance.Random(self.random.getrandbits(64)), self.trace, self.checker, recoder
+        )
+        for key in keys:
+            self.nodes[key.id] = self._make_node(key, static, dict(config or {}))
+        self.monitor = Monitor(self)
+        self.workload = Workload(self, chance.Random(self.random.getrandbits(64)))
+
+    def _make_node(self, key: ReplicaKey, static: tuple[StaticVoter, ...], fields: dict[str, Any]) -> SimulatedNode:
+        clock = NodeClock(self.timeline, offset_ms=self.random.randrange(10_000_000), rate_ppm=MILLION)
+        clock.wall_offset_ms = WALL_CLOCK_MS - clock.now_ms()
+        is_voter = key in self.voter_keys
+        raft_config = RaftConfig(
+            **{
+                "node_id": key.id,
+                "cluster_id": self.cluster_id,
+                "listen": endpoint_of(key.id),
+                "voters": static,
+                "bootstrap_servers": () if is_voter else tuple(voter.endpoint for voter in static),
+                **fields,
+            }
+        )
+        return SimulatedNode(self, key, raft_config, clock)
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """Simulated time since the beginning."""
+        return self.timeline.now_ms
+
+    def start(self) -> None:
+        """Start every node that is down, within a few milliseconds."""
+        if not self.monitor.looking:
+            self.monitor.start()
+        for node in self.nodes.values():
+            if not node.is_up:
+                self.timeline.after(self.random.randrange(5 * MILLISECOND), node.start)
+
+    def run_for(self, duration_ms: int) -> None:
+        """Let time pass. Raises: InvariantViolation."""
+        self.run_until(lambda: False, duration_ms)
+
+    def run_until(self, reached: Callable[[], bool], limit_ms: int) -> bool:
+        """Let time pass until `reached()` holds after an event, at most for `limit_ms`; return whether it came to that.
+
+        Raises: InvariantViolation.
+        """
+        if not reached():
+            until_us = self.timeline.now_us + limit_ms * MILLISECOND
+            self.timeline.run(until_us, lambda: self.violation is not None or reached())
+        if self.violation is not None:
+            raise self.violation
+        return reached()
+
+    def run_until_leader(self, limit_ms: int = 60_000) -> ReplicaId:
+        """Let time pass until a leader knows its high watermark; return its id."""
+        ensure(self.run_until(lambda: self.leader() is not None, limit_ms), f"no leader within {limit_ms} ms")
+        leader = self.leader()
+        return leader.key.id if leader is not None else -1
+
+    def make_ordinary(self, link: Link) -> None:
+        """Let a link be as it was at the beginning."""
+        link.delay_us, link.jitter_us = self.link_us
+        link.loss = link.duplication = link.reordering = 0.0
+        link.retransmission_us = 0
+
+    def violated(self, invariant: str, what: str) -> None:
+        """Take note of a broken promise. The first one counts: it is raised when the event that broke it is over."""
+        if self.violation is None:
+            self.violation = InvariantViolation(
+                invariant,
+                what,
+                seed=self.seed,
+                time_ms=self.now_ms,
+                replay=self.replay,
+                trace_hash=self.trace.hash,
+            )
+
+    # --- who is there ------------------------------------------------------------------------------------------------
+
+    def listeners(self, process: Process) -> Iterable[Listener]:
+        """Return the listeners of a new life."""
+        own = [] if self._listener is None else [self._listener(process)]
+        return [ListenerWatch(self.checker, process), *own]
+
+    def running_nodes(self) -> list[SimulatedNode]:
+        """Return the nodes whose process is alive and not paused."""
+        return [node for node in self.nodes.values() if node.process is not None and not node.process.paused]
+
+    def leader(self) -> SimulatedNode | None:
+        """Return the node that leads the newest epoch and has committed something in it."""
+        leaders = [node for node in self.running_nodes() if node.leads is not None]
+        newest = max(leaders, key=lambda node: node.leads or 0, default=None)
+        if newest is None or newest.process is None or newest.process.replica.high_watermark is None:
+            return None
+        return newest if newest.leads == self.checker.facts.latest_epoch else None
+
+    @property
+    def committed_end(self) -> int:
+        """One past the last committed record."""
+        return self.checker.facts.committed_end
+
+
+def endpoint_of(number: ReplicaId) -> Endpoint:
+    """Return where node `number` listens."""
+    return Endpoint(f"node-{number}", FIRST_PORT + number)

@@ -1,0 +1,70 @@
+"""`kraftlib simulate`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kraftlib.cli import main
+from kraftlib.testing.simulation import Simulation
+from kraftlib.testing.violation import InvariantViolation
+
+
+def test_a_range_of_seeds_ends_in_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "3:5", "--profile", "calm", "--until-ms", "200"]) == 0
+    shown = capsys.readouterr().out
+
+    assert "2 seeds, 0 violations" in shown
+    assert "2 elections" in shown
+
+
+def test_json_has_one_object_a_seed_and_a_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["simulate", "--seeds", "3:5", "--profile", "crashes", "--until-ms", "200", "--output", "json"]
+    assert main(arguments) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert [line.get("seed") for line in lines] == [3, 4, None]
+    assert lines[-1]["summary"]["seeds"] == 2
+    assert all(line["ok"] for line in lines[:-1])
+
+
+def test_one_seed_tells_its_steps_if_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3", "--profile", "calm", "--until-ms", "100", "--trace"]) == 0
+    shown = capsys.readouterr().out
+
+    assert "leader" in shown
+    assert "every promise was kept" in shown
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_violation_is_exit_status_1_and_names_its_command(
+    output: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Simulation) -> None:
+        self.world.violated("I5", "planted")
+        raise self.world.violation or InvariantViolation("", "", seed=0, time_ms=0, replay="")
+
+    monkeypatch.setattr(Simulation, "run", broken)
+    for selected in (["--seed", "3"], ["--seeds", "3:4"]):
+        assert main(["simulate", *selected, "--profile", "calm", "--output", output]) == 1
+        shown = capsys.readouterr()
+        assert "kraftlib simulate --seed 3 --profile calm" in (shown.out if output == "json" else shown.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "what"),
+    [
+        (["--seeds", "5:5"], 2, "no range of seeds"),
+        (["--seeds", "x"], 2, "no range of seeds"),
+        (["--seed", "1", "--seeds", "1:2"], 2, "not allowed with"),
+        (["--profile", "nonsense"], 1, "there is no profile 'nonsense'"),
+        (["--jobs", "0"], 1, "--jobs 0"),
+        (["--seed", "1", "--until-ms", "-1"], 1, "--until-ms -1"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    arguments: list[str], status: int, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments]) == status
+    assert what in capsys.readouterr().err

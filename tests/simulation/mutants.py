@@ -1,0 +1,613 @@
+"""Bugs that somebody could have written, each as a small edit. The simulator must find every one of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+VOTES: Final = (
+    Mutant(
+        "vote-is-not-written",
+        "a vote is granted and never made durable (E1)",
+        (Edit("consensus.election._cast_vote", "return persist(state)", "return []"),),
+    ),
+    Mutant(
+        "vote-is-spoken-first",
+        "the answer leaves before the vote is durable (E1)",
+        (
+            Edit(
+                "consensus.election.handle_vote",
+                "    return [*actions, SendResponse(event.request_id, response)]\n",
+                "    return [SendResponse(event.request_id, response), *actions]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "second-vote-in-an-epoch",
+        "a voter that has voted votes again for whoever asks",
+        (Edit("consensus.election.grants_vote", "return role.voted_key.matches(asker)", "return True"),),
+    ),
+    Mutant(
+        "vote-is-forgotten-at-start",
+        "a restart forgets the vote (E1)",
+        (Edit("consensus.start.first_role", "voted = election.voted_key", "voted = None"),),
+    ),
+    Mutant(
+        "vote-is-forgotten-when-following",
+        "whoever follows a leader forgets whom he voted for in that epoch",
+        (
+            Edit(
+                "consensus.transitions.become_follower",
+                "state.election.voted_key if epoch == state.epoch else None",
+                "None",
+            ),
+        ),
+    ),
+    Mutant(
+        "candidacy-is-not-written",
+        "a candidate does not write its own vote",
+        (
+            Edit(
+                "consensus.transitions.enter",
+                "actions = persist(state)",
+                "actions = [] if isinstance(role_state, Candidate) else persist(state)",
+            ),
+        ),
+    ),
+    Mutant(
+        "leadership-is-not-written",
+        "who becomes leader does not write it, and knows nothing of it after a restart (E4)",
+        (
+            Edit(
+                "consensus.transitions.enter",
+                "actions = persist(state)",
+                "actions = [] if isinstance(role_state, Leader) else persist(state)",
+            ),
+        ),
+    ),
+    Mutant(
+        "epoch-is-not-written",
+        "a newer epoch is taken over in memory only",
+        (
+            Edit(
+                "consensus.transitions.enter",
+                "actions = persist(state)",
+                "actions = [] if isinstance(role_state, Unattached) else persist(state)",
+            ),
+        ),
+    ),
+    Mutant(
+        "stale-log-wins",
+        "nobody compares the candidate's log with the own one (E5)",
+        (
+            Edit("consensus.election.grants_vote", " and asker_end >= state.log.end", ""),
+            Edit("consensus.election.grants_pre_vote", "return asker_end >= state.log.end", "return True"),
+        ),
+    ),
+    Mutant(
+        "stale-log-wins-in-earnest",
+        "the log is compared in the pre-vote, and not when it counts (E5)",
+        (Edit("consensus.election.grants_vote", " and asker_end >= state.log.end", ""),),
+        slow=True,
+    ),
+    Mutant(
+        "longer-log-wins",
+        "logs are compared by length only (E5)",
+        (
+            Edit(
+                "consensus.election.grants_vote",
+                "asker_end >= state.log.end",
+                "asker_end.offset >= state.log.end.offset",
+            ),
+            Edit(
+                "consensus.election.grants_pre_vote",
+                "asker_end >= state.log.end",
+                "asker_end.offset >= state.log.end.offset",
+            ),
+        ),
+        slow=True,
+    ),
+    Mutant(
+        "newer-epoch-wins",
+        "logs are compared by their last epoch only (E5)",
+        (
+            Edit(
+                "consensus.election.grants_vote", "asker_end >= state.log.end", "asker_end.epoch >= state.log.end.epoch"
+            ),
+            Edit(
+                "consensus.election.grants_pre_vote",
+                "asker_end >= state.log.end",
+                "asker_end.epoch >= state.log.end.epoch",
+            ),
+        ),
+    ),
+    Mutant(
+        "half-of-the-votes",
+        "half of the voters elect a leader",
+        (Edit("consensus.voters.VoterSet.majority", "len(self.voters) // 2 + 1", "(len(self.voters) + 1) // 2"),),
+    ),
+    Mutant(
+        "less-than-half-of-the-votes",
+        "the majority is one voter too small",
+        (Edit("consensus.voters.VoterSet.majority", "len(self.voters) // 2 + 1", "max(1, len(self.voters) // 2)"),),
+    ),
+    Mutant(
+        "answers-are-counted-not-voters",
+        "a vote that arrives twice counts twice (E6)",
+        (
+            Edit(
+                "consensus.connections.Connections.take",
+                "self._outstanding.pop(correlation_id, None)",
+                "self._outstanding.get(correlation_id)",
+            ),
+            Edit("consensus.quorum.Tally.record", ".add(voter_id)", ".add(voter_id + 1000 * len(self.granted))"),
+        ),
+    ),
+    Mutant(
+        "answer-of-an-earlier-election",
+        "answers to an earlier election count in this one (E6)",
+        (
+            Edit("consensus.connections.Connections.forget", "self._outstanding.clear()", "pass"),
+            Edit(
+                "consensus.checks.common_part",
+                "answer.epoch < state.epoch or ",
+                "(answer.epoch < state.epoch and name != 'VoteRequest') or ",
+            ),
+        ),
+    ),
+    Mutant(
+        "pre-votes-elect",
+        "who is granted pre-votes leads at once",
+        (
+            Edit(
+                "consensus.election.handle_vote_response",
+                "become_candidate(state, won) if isinstance(role, Prospective) else become_leader(state)",
+                "become_candidate(state, won) + become_leader(state)"
+                " if isinstance(role, Prospective) else become_leader(state)",
+            ),
+            Edit(
+                "consensus.transitions.become_leader",
+                'before.tally.won, f"',
+                'True, f"',
+            ),
+        ),
+    ),
+    Mutant(
+        "leader-resumes",
+        "a leader that restarts stands for its own epoch again (E4)",
+        (
+            Edit("consensus.start.first_role", "if election.leader_id == state.key.id:", "if False:"),
+            Edit(
+                "consensus.start.first_role",
+                "voted = election.voted_key",
+                "voted = state.key if election.leader_id == state.key.id else election.voted_key",
+            ),
+        ),
+    ),
+    Mutant(
+        "leader-resumes-at-once",
+        "a leader that restarts goes on to lead its epoch (E4)",
+        (
+            Edit(
+                "consensus.start.start",
+                "if state.is_voter and len(state.voters) == 1:",
+                "if election.leader_id == state.key.id:\n"
+                "        tally = Tally(state.voters)\n"
+                "        tally.granted.update(state.voters.ids)\n"
+                "        state.role_state = Candidate(election_deadline_ms=state.now_ms, tally=tally)\n"
+                "        actions += become_leader(state)\n"
+                "    elif state.is_voter and len(state.voters) == 1:",
+            ),
+        ),
+    ),
+    Mutant(
+        "observers-stand",
+        "an observer becomes a candidate (E13)",
+        (
+            Edit("consensus.obligations.poll_unattached", "if not state.is_voter:", "if False:"),
+            Edit("consensus.obligations.poll_prospective", "if not state.is_voter:", "if False:"),
+            Edit("consensus.obligations.poll_candidate", "if not state.is_voter:", "if False:"),
+            Edit("consensus.transitions.become_prospective", 'ensure(state.is_voter, "only a voter stands")', "pass"),
+            Edit("consensus.transitions.become_candidate", 'ensure(state.is_voter, "only a voter stands")', "pass"),
+        ),
+    ),
+    Mutant(
+        "strangers-are-believed",
+        "nobody looks at the cluster id (I17)",
+        (Edit("consensus.checks.cluster_error", "if cluster_id in (None, state.cluster_id)", "if True"),),
+    ),
+)
+
+REPLICATION: Final = (
+    Mutant(
+        "acknowledged-before-flushed",
+        "a follower fetches on before its disk has what it fetched (L8)",
+        (
+            Edit(
+                "consensus.replication.fetch_from_leader",
+                "if state.log.flushed_offset != state.log.end_offset:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "looks-for-a-leader-before-flushed",
+        "a replica without a leader vouches for what is not flushed (KAFKA-17332)",
+        (Edit("consensus.replication.find_leader", " or state.log.flushed_offset != state.log.end_offset", ""),),
+    ),
+    Mutant(
+        "old-flush-vouches",
+        "a flush from before a truncation vouches for what came after",
+        (
+            Edit(
+                "consensus.log_view.LogView.flushed",
+                "if log_version == self.log_version and end_offset > self.flushed_offset:",
+                "if end_offset > self.flushed_offset:",
+            ),
+        ),
+        equivalent="a follower asks for what could make it truncate only once all that it has is flushed",
+    ),
+    Mutant(
+        "flushed-beyond-truncation",
+        "a truncation leaves the flushed end where it was",
+        (Edit("consensus.log_view.LogView.truncate", "min(self.flushed_offset, end_offset)", "self.flushed_offset"),),
+    ),
+    Mutant(
+        "leader-counts-what-is-not-flushed",
+        "the leader's own copy counts before it is flushed (L9)",
+        (
+            Edit(
+                "consensus.replication.update_high_watermark",
+                "offsets.append(state.log.flushed_offset)",
+                "offsets.append(state.log.end_offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        "old-epoch-commit",
+        "records of an older epoch are committed by counting (L4)",
+        (
+            Edit(
+                "consensus.replication.update_high_watermark",
+                "offset <= role.epoch_start_offset or ",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "epoch-start-off-by-one",
+        "the epoch counts as begun one record too early (KAFKA-12619)",
+        (
+            Edit(
+                "consensus.replication.update_high_watermark",
+                "offset <= role.epoch_start_offset",
+                "offset < role.epoch_start_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        "half-is-enough-to-commit",
+        "half of an even number of voters commits",
+        (Edit("consensus.quorum.majority_offset", "len(ordered) // 2", "(len(ordered) - 1) // 2"),),
+    ),
+    Mutant(
+        "one-less-is-enough-to-commit",
+        "one voter less than a majority commits",
+        (Edit("consensus.quorum.majority_offset", "len(ordered) // 2", "max(0, len(ordered) // 2 - 1)"),),
+    ),
+    Mutant(
+        "high-watermark-of-a-leader-falls",
+        "a leader takes its high watermark back when a voter fetches from further down",
+        (
+            Edit(
+                "consensus.replication.update_high_watermark",
+                " or (known is not None and offset <= known)",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "high-watermark-of-a-follower-falls",
+        "a follower believes whatever high watermark comes, be it none (L6)",
+        (
+            Edit(
+                "consensus.replication._append",
+                "if high_watermark >= state.committed_offset and (known is None or high_watermark > known):",
+                "if high_watermark != known:",
+            ),
+        ),
+    ),
+    Mutant(
+        "high-watermark-beyond-the-log",
+        "a follower takes over a high watermark beyond its own log",
+        (
+            Edit(
+                "consensus.replication._append",
+                "min(partition.high_watermark, state.log.end_offset)",
+                "partition.high_watermark",
+            ),
+            Edit("consensus.replication.advance_high_watermark", "offset <= state.log.end_offset", "True"),
+        ),
+    ),
+    Mutant(
+        "truncates-to-the-leaders-word",
+        "a follower truncates to the leader's end of an epoch that it does not even have (L2)",
+        (
+            Edit(
+                "consensus.replication._truncate",
+                "min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset",
+                "min(state.log.end_offset, leader_end.offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        "truncates-to-its-own-end",
+        "a follower keeps all it has of the epoch that the leader names (L2)",
+        (
+            Edit(
+                "consensus.replication._truncate",
+                "min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset",
+                "own_end.offset",
+            ),
+        ),
+    ),
+    Mutant(
+        "wrong-end-of-an-epoch",
+        "the leader names the start of an epoch as its end",
+        (Edit("consensus.log_view.LogView.end_for", "starts[place].start_offset", "starts[place - 1].start_offset"),),
+    ),
+    Mutant(
+        "epochs-survive-truncation",
+        "a truncated log still claims the epochs that it lost (L16)",
+        (
+            Edit(
+                "consensus.log_view.LogView.truncate",
+                "while self.epoch_starts and self.epoch_starts[-1].start_offset >= end_offset:",
+                "while False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "longer-logs-are-valid",
+        "a follower with a longer log of the same epoch counts as being in line",
+        (Edit("consensus.log_view.LogView.validate", " or end.offset < offset", ""),),
+    ),
+    Mutant(
+        "every-log-is-valid",
+        "the leader does not compare logs at all",
+        (
+            Edit(
+                "consensus.log_view.LogView.validate",
+                "return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()",
+                "return Valid() if offset <= self.end_offset else Diverging(end)",
+            ),
+        ),
+    ),
+    Mutant(
+        "answer-used-twice",
+        "a Fetch answer that arrives twice is used twice (L1)",
+        (
+            Edit(
+                "consensus.connections.Connections.take",
+                "self._outstanding.pop(correlation_id, None)",
+                "self._outstanding.get(correlation_id)",
+            ),
+            Edit(
+                "consensus.replication.handle_fetch_response",
+                " or request.topics[0].partitions[0].fetch_offset != state.log.end_offset",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "unmatched-answer-used",
+        "an answer is taken for one to whatever is outstanding (L1)",
+        (
+            Edit(
+                "consensus.connections.Connections.take",
+                "outstanding = self._outstanding.pop(correlation_id, None)",
+                "outstanding = self._outstanding.pop(correlation_id, None) or next(\n"
+                "        iter(self._outstanding.values()), None)",
+            ),
+        ),
+    ),
+    Mutant(
+        "checksum-is-not-looked-at",
+        "a follower appends whatever bytes come (L10)",
+        (Edit("records.batch.read_batch", "if actual != crc:", "if False:"),),
+    ),
+    Mutant(
+        "observers-commit",
+        "the Fetch of an observer counts for the voter whose place it takes in the table",
+        (
+            Edit("consensus.replication.record_progress", "if key in state.voters:", "if True:"),
+            Edit(
+                "consensus.replication.record_progress",
+                "progress = role.progress.get(key.id)",
+                "progress = role.progress.get(key.id) or next(iter(role.progress.values()))",
+            ),
+        ),
+    ),
+    Mutant(
+        "answer-of-an-older-epoch-counts",
+        "a follower believes an answer from an epoch before its own",
+        (Edit("consensus.checks.common_part", "answer.epoch < state.epoch or ", ""),),
+        equivalent="only an answer to a Fetch can be from an older epoch, and it says UNKNOWN_LEADER_EPOCH",
+    ),
+    Mutant(
+        "flush-comes-before-the-append",
+        "a follower asks for the flush before the append",
+        (
+            Edit(
+                "consensus.replication._append",
+                "[AppendToLog(batches), FlushLog(state.log.log_version)]",
+                "[FlushLog(state.log.log_version), AppendToLog(batches)]",
+            ),
+        ),
+    ),
+    Mutant(
+        "follower-never-flushes",
+        "a follower appends and does not flush",
+        (
+            Edit(
+                "consensus.replication._append",
+                "[AppendToLog(batches), FlushLog(state.log.log_version)]",
+                "[AppendToLog(batches)]",
+            ),
+        ),
+    ),
+    Mutant(
+        "parked-fetches-are-forgotten",
+        "who ceases to lead leaves waiting Fetches without an answer (L14)",
+        (Edit("consensus.transitions.close_leadership", "for parked in leader.parked.values()", "for parked in ()"),),
+    ),
+    Mutant(
+        "log-is-read-at-start-without-its-epoch",
+        "a replica does not notice at its start that its log is of a newer epoch than its election file",
+        (Edit("consensus.start.start", "if election.epoch < log_epoch:", "if False:"),),
+        equivalent="a log never holds a batch of an epoch that its replica has not written down before",
+    ),
+)
+
+LIVENESS: Final = (
+    Mutant(
+        "leader-never-gives-up",
+        "a leader that nobody fetches from stays leader (E7)",
+        (
+            Edit("consensus.transitions.become_leader", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+            Edit("consensus.contact.note_contact", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+        ),
+    ),
+    Mutant(
+        "nobody-is-told-who-leads",
+        "BeginQuorumEpoch is never sent (E20)",
+        (Edit("consensus.transitions.become_leader", "begin_epoch_due_ms=state.now_ms", "begin_epoch_due_ms=10**18"),),
+        equivalent="a voter without a leader asks the others for one, so it learns all the same, a little later",
+    ),
+    Mutant(
+        "healthy-leader-is-deposed",
+        "a follower that hears its leader grants pre-votes all the same (E9)",
+        (Edit("consensus.election.grants_pre_vote", " or (isinstance(role, Follower) and role.has_fetched)", ""),),
+    ),
+    Mutant(
+        "candidate-never-tries-again",
+        "a candidate whose election was split waits for ever",
+        (
+            Edit(
+                "consensus.obligations.poll_candidate",
+                "state.now_ms >= role.election_deadline_ms and not state.shutting_down",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "followers-wait-for-ever",
+        "a follower does not notice that its leader is gone",
+        (
+            Edit(
+                "consensus.obligations.poll_follower",
+                "state.is_voter and state.now_ms >= role.fetch_deadline_ms",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "requests-never-expire",
+        "a request without an answer is waited for for ever",
+        (Edit("consensus.connections.Connections.expire", "<= now_ms", "<= -1"),),
+    ),
+    Mutant(
+        "parked-fetches-never-expire",
+        "a Fetch that nothing answers is kept for ever",
+        (Edit("consensus.replication.expire_parked", "state.now_ms < role.parked_deadline_ms", "True"),),
+    ),
+    Mutant(
+        "no-pause-after-failures",
+        "what has failed is tried again at once, over and over (I20)",
+        (
+            Edit(
+                "consensus.connections.Connections.is_ready",
+                "if self._backing_off.get(destination, now_ms) > now_ms:",
+                "if False:",
+            ),
+        ),
+    ),
+)
+
+RUNTIME: Final = (
+    Mutant(
+        "acknowledged-when-flushed",
+        "callers are told that their records are committed when the leader has flushed them (I10)",
+        (
+            Edit(
+                "runtime.appends.Appends.flushed",
+                "self.waiters.flushed(end_offset)",
+                "self.waiters.committed(end_offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        "written-is-refused",
+        "when leadership is lost, callers hear that nothing was appended, though it was (I10)",
+        (
+            Edit(
+                "runtime.waiters.Waiters.leadership_lost",
+                "refusal() if waiter[1] >= written_end else unknown_outcome(waiter, reason)",
+                "refusal()",
+            ),
+        ),
+    ),
+    Mutant(
+        "nothing-waits-for-the-disk",
+        "what follows the write of a vote does not wait for it",
+        (Edit("runtime.executor.Executor._suspend_for", "self._suspended = True", "pass"),),
+    ),
+    Mutant(
+        "flush-is-forgotten",
+        "a flush that is asked for while one runs never comes",
+        (
+            Edit(
+                "runtime.executor.Executor._flush_log",
+                "self._next_flush_version = action.log_version",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "flush-vouches-for-what-came-later",
+        "when a flush ends, everything appended meanwhile is taken for flushed",
+        (
+            Edit(
+                "runtime.executor.Executor._flush_done",
+                "ev.Flushed(end_offset, ",
+                "ev.Flushed(self._log.end_offset, ",
+            ),
+        ),
+    ),
+    Mutant(
+        "flush-has-the-wrong-version",
+        "a flush comes back with the log version of its end",
+        (
+            Edit(
+                "runtime.executor.Executor._flush_done",
+                "ev.Flushed(end_offset, self._flush_version)",
+                "ev.Flushed(end_offset, self.core._replica.state.log.log_version)",
+            ),
+        ),
+        equivalent="the disk does one thing at a time, so a flush ends before the truncation that would void it begins",
+    ),
+    Mutant(
+        "listener-misses-a-slice",
+        "a listener is not given what was committed while it was behind",
+        (
+            Edit(
+                "runtime.applier.Applier._give",
+                "feed.next_offset = batches[-1].last_offset + 1",
+                "feed.next_offset = high_watermark",
+            ),
+        ),
+    ),
+)
+
+MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME)

@@ -1,0 +1,60 @@
+"""The simulator must bite: every planted bug is found within a bounded number of seeds.
+
+A few of them in every run, other ones each day; all of them with `python3 -m tests.simulation.hunt`.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from kraftlib.testing.campaign import Finding, run_seed
+from tests.simulation.hunt import SEEDS_MAX, hunt
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation import Edit, Mutant, OutdatedMutantError, planted, resolve
+
+PER_RUN = 6
+QUICK_MAX = 40
+"""Bugs that take more seeds than this are left to the long form."""
+
+BITING = [mutant for mutant in MUTANTS if not mutant.equivalent and not mutant.slow]
+
+
+def todays() -> list[Mutant]:
+    """Some of the bugs; the whole list within a fortnight."""
+    first = datetime.datetime.now(datetime.UTC).date().toordinal() * PER_RUN % len(BITING)
+    return [BITING[(first + number) % len(BITING)] for number in range(PER_RUN)]
+
+
+@pytest.mark.parametrize("mutant", todays(), ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_found(mutant: Mutant) -> None:
+    found = hunt(mutant, seeds_max=QUICK_MAX)
+
+    assert found is not None, f"{mutant.what}: not found within {QUICK_MAX} seeds"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_fits_the_code_and_leaves_it_as_it_was(mutant: Mutant) -> None:
+    before = [getattr(resolve(edit.where)[1], resolve(edit.where)[2]) for edit in mutant.edits]
+    with planted(mutant):
+        pass
+
+    assert [getattr(resolve(edit.where)[1], resolve(edit.where)[2]) for edit in mutant.edits] == before
+
+
+def test_names_are_unique_and_there_are_enough() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len([mutant for mutant in MUTANTS if not mutant.equivalent]) >= 40
+    assert SEEDS_MAX <= 2_000
+
+
+def test_an_edit_that_does_not_fit_fails_loudly() -> None:
+    mutant = Mutant("outdated", "nothing", (Edit("consensus.quorum.majority_offset", "no such text", ""),))
+    with pytest.raises(OutdatedMutantError, match="does not contain"), planted(mutant):
+        pass
+
+
+def test_without_a_bug_nothing_is_found() -> None:
+    with planted(Mutant("none", "nothing", ())):
+        assert not isinstance(run_seed(1, profile="swarm"), Finding)

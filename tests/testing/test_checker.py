@@ -1,0 +1,72 @@
+"""The checker asks the right invariant when something happens. Planted bugs: tests/simulation/test_mutants.py."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from kraftlib.testing.violation import InvariantViolation
+from kraftlib.types import ElectionState
+from tests.testing.logs import batch
+from tests.testing.worlds import world
+
+
+def test_a_healthy_quorum_breaks_nothing() -> None:
+    with world() as made:
+        made.workload.start()
+        made.run_for(3_000)
+
+        assert made.violation is None
+        assert made.checker.facts.committed_end > 20
+        assert made.checker.elections == 1
+
+
+def test_what_nobody_led_is_not_written() -> None:
+    with world() as made:
+        process = made.nodes[1].process
+        assert process is not None
+        made.checker.appended(process, [batch(process.node.chain.end_offset, 99)])
+
+        assert made.violation is not None
+        assert made.violation.invariant == "I13"
+
+
+def test_a_truncation_without_a_reason_is_seen() -> None:
+    with world() as made:
+        process = made.nodes[1].process
+        assert process is not None
+        made.checker.truncated(process, 0)
+
+        assert made.violation is not None
+        assert made.violation.invariant in ("I11", "I13")
+
+
+def test_a_vote_that_vanishes_from_the_disk_is_seen() -> None:
+    with world() as made:
+        process = made.nodes[1].process
+        assert process is not None
+        before = ElectionState(epoch=5, voted_key=made.nodes[2].key)
+        made.checker.persisted(process, before, attrs.evolve(before, voted_key=None))
+
+        assert made.violation is not None
+        assert made.violation.invariant == "I3"
+
+
+def test_committed_records_that_vanish_from_the_disks_are_seen() -> None:
+    with world() as made:
+        made.workload.start()
+        made.run_for(500)
+        for node in list(made.nodes.values())[:2]:
+            node.chain.truncate(1)
+        made.checker.crashed(made.nodes[1])
+
+        assert made.violation is not None
+        assert made.violation.invariant == "I9"
+
+
+def test_the_first_complaint_counts_and_is_raised_when_its_event_is_over() -> None:
+    with world() as made:
+        made.violated("I1", "first")
+        made.violated("I2", "second")
+        with pytest.raises(InvariantViolation, match=r"I1 is violated at .* ms: first"):
+            made.run_for(1)

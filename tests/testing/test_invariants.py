@@ -1,0 +1,138 @@
+"""Each invariant keeps silent where all is well, and complains where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.facts import Facts
+from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
+from tests.testing.logs import batch, image, key
+
+facts = Facts()
+NODE = image(facts, 1, 1, 1, 2, 2)
+LAGGING = image(facts, 2, 1, 1, 2)
+ASTRAY = image(facts, 3, 1, 1, 3)
+UNFLUSHED = image(facts, 4, 1, 1, 2, 2, flushed=1)
+facts.commit(NODE.chain.entries[2])
+facts.leaders.update({1: key(1), 2: key(1), 3: key(3)})
+facts.votes[key(2), 4] = key(1)
+VOTERS = [ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)]
+NODES = {1: NODE, 2: LAGGING, 3: ASTRAY}
+ENTRIES = NODE.chain.entries
+
+
+def voted(candidate: int | None, epoch: int = 4, leader_id: int | None = None) -> ElectionState:
+    return ElectionState(epoch=epoch, leader_id=leader_id, voted_key=None if candidate is None else key(candidate))
+
+
+CASES: list[tuple[Callable[..., inv.Complaint], tuple[Any, ...], tuple[Any, ...]]] = [
+    # function, arguments of a good case, arguments of a bad one
+    (inv.i1_one_leader_per_epoch, (facts, 2, key(1)), (facts, 2, key(2))),
+    (inv.i1_known_leader, (facts, 2, 1, NODE), (facts, 2, 3, NODE)),
+    (inv.i1_known_leader, (facts, 3, 3, NODE), (facts, 9, 3, NODE)),
+    (inv.i2_epoch_never_falls, (NODE, 3, 3), (NODE, 3, 2)),
+    (inv.i2_epoch_is_durable_before_it_is_spoken, (facts, NODE, voted(None), 4), (facts, NODE, voted(None), 5)),
+    (inv.i2_epoch_is_durable_before_it_is_spoken, (facts, NODE, None, 0), (facts, NODE, None, 1)),
+    (inv.i3_one_vote_per_epoch, (facts, key(2), 4, key(1)), (facts, key(2), 4, key(3))),
+    (inv.i3_vote_is_not_forgotten, (NODE, voted(2), voted(2)), (NODE, voted(2), voted(3))),
+    (inv.i3_vote_is_not_forgotten, (NODE, voted(2), voted(None, 5)), (NODE, voted(2), voted(None))),
+    (inv.i3_vote_is_not_forgotten, (NODE, voted(1), voted(None, leader_id=1)), (NODE, voted(1), voted(None))),
+    (inv.i4_same_place_same_record, (ENTRIES[2], batch(2, 2), ENTRIES[1]), (ENTRIES[2], batch(2, 2, b"x"), ENTRIES[1])),
+    (inv.i4_same_place_same_record, (ENTRIES[0], batch(0, 1), None), (ENTRIES[2], batch(2, 2), ENTRIES[0])),
+    (inv.i5_leader_has_everything_committed, (facts, LAGGING), (facts, ASTRAY)),
+    (inv.i6_no_divergence_below_the_high_watermark, (facts, LAGGING, 3), (facts, ASTRAY, 3)),
+    (inv.i6_no_divergence_below_the_high_watermark, (facts, LAGGING, 0), (facts, LAGGING, 4)),
+    (inv.i7_high_watermark_never_falls, (NODE, 2, 2, 4), (NODE, 3, 2, 4)),
+    (inv.i7_high_watermark_never_falls, (NODE, 2, 4, 4), (NODE, 2, 5, 4)),
+    (inv.i7_newest_leader_never_behind, (facts, NODE, 3, 3), (facts, NODE, 3, 2)),
+    (inv.i7_newest_leader_never_behind, (facts, NODE, 2, 1), (facts, NODE, 4, 1)),
+    (inv.i8_majority_before_commit, (NODE, 3, 2, VOTERS, NODES), (NODE, 4, 2, VOTERS, NODES)),
+    (inv.i8_majority_before_commit, (NODE, 3, 2, VOTERS, NODES), (NODE, 2, 2, VOTERS, NODES)),
+    (inv.i8_majority_before_commit, (NODE, 4, 2, VOTERS[:1], NODES), (NODE, 9, 2, VOTERS[:1], NODES)),
+    (inv.i9_committed_is_durable, (facts, VOTERS, NODES), (facts, VOTERS, {1: NODE, 2: UNFLUSHED, 3: ASTRAY})),
+    (inv.i10_acknowledged_is_committed, (facts, 2, 2, 2, [b"2@2"]), (facts, 2, 2, 2, [b"x"])),
+    (inv.i10_acknowledged_is_committed, (facts, 1, 1, 1, [b"1@1"]), (facts, 3, 3, 2, [b"3@2"])),
+    (inv.i10_acknowledged_is_committed, (facts, 1, 1, 1, [b"1@1"]), (facts, 1, 1, 2, [b"1@1"])),
+    (inv.i11_nothing_committed_is_truncated, (facts, NODE, ENTRIES[3:], 3), (facts, NODE, ENTRIES[2:], 0)),
+    (inv.i11_nothing_committed_is_truncated, (facts, NODE, [], 9), (facts, ASTRAY, ASTRAY.chain.entries[2:], 3)),
+    (inv.i11_truncation_has_a_reason, (NODE, None), (NODE, "TimeoutReached")),
+    (inv.i12_fetch_only_beyond_what_is_durable, (UNFLUSHED, 1), (UNFLUSHED, 2)),
+    (inv.i12_vote_is_durable_before_it_is_spoken, (NODE, voted(2), 4, key(2)), (NODE, voted(2), 4, key(3))),
+    (inv.i12_vote_is_durable_before_it_is_spoken, (NODE, voted(2), 4, key(2)), (NODE, voted(2), 5, key(2))),
+    (inv.i12_core_knows_what_is_durable, (UNFLUSHED, 1), (UNFLUSHED, 2)),
+    (inv.i12_core_vouches_for_what_it_knows, (NODE, 3, 3), (NODE, 3, 4)),
+    (inv.i14_snapshot_covers_committed_records_only, (facts, NODE, OffsetAndEpoch(offset=3, epoch=2)),
+     (facts, NODE, OffsetAndEpoch(offset=4, epoch=2))),
+    (inv.i14_snapshot_covers_committed_records_only, (facts, NODE, OffsetAndEpoch(offset=0, epoch=0)),
+     (facts, NODE, OffsetAndEpoch(offset=2, epoch=2))),
+    (inv.i15_listener_in_order, (NODE, 3, 3), (NODE, 3, 4)),
+    (inv.i15_listener_hears_committed_only, (facts, NODE, 2, 2), (facts, NODE, 3, 2)),
+    (inv.i15_listener_hears_committed_only, (facts, NODE, 1, 1), (facts, NODE, 2, 3)),
+    (inv.i15_listener_never_goes_back, (NODE, 3, 3), (NODE, 3, 2)),
+    (inv.i15_leader_has_caught_up, (NODE, 1, 3, 3), (NODE, 1, 2, 3)),
+    (inv.i16_only_voters_stand, (NODE, VOTERS, "a candidate"), (UNFLUSHED, VOTERS, "a candidate")),
+    (inv.i17_strangers_change_nothing, (NODE, (1, 2), (1, 2)), (NODE, (1, 2), (1, 3))),
+    (inv.i18_same_bytes, ([NODE, LAGGING], 0, 3), ([NODE, ASTRAY], 0, 3)),
+    (inv.i19_bounds, (NODE, {"parked": (3, 3)}), (NODE, {"parked": (4, 3)})),
+    (inv.i19_every_request_is_answered, (NODE, []), (NODE, [4])),
+    (inv.i20_no_spin, (NODE, 5, 5), (NODE, 6, 5)),
+    (inv.e7_leader_without_listeners_resigns, (NODE, 5, 5), (NODE, 6, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "good", "bad"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_an_invariant_complains_where_it_should_and_nowhere_else(
+    function: Callable[..., inv.Complaint], good: tuple[Any, ...], bad: tuple[Any, ...]
+) -> None:
+    assert function(*good) is None
+    complaint = function(*bad)
+    assert complaint is not None
+    assert len(complaint) < 600
+
+
+def test_only_the_leader_of_an_epoch_writes_it_and_writes_once() -> None:
+    entry = ENTRIES[3]
+    assert inv.i13_only_the_leader_writes(facts, NODE, entry, is_new=True, leads=2) is None
+    assert inv.i13_only_the_leader_writes(facts, LAGGING, entry, is_new=False, leads=None) is None
+    assert inv.i13_only_the_leader_writes(facts, LAGGING, entry, is_new=True, leads=None) is not None
+    assert inv.i13_only_the_leader_writes(facts, NODE, entry, is_new=False, leads=2) is not None
+
+
+def test_a_leader_never_truncates() -> None:
+    assert inv.i13_leader_never_truncates(NODE, None, 2) is None
+    assert inv.i13_leader_never_truncates(NODE, 2, 2) is not None
+
+
+def test_any_unexpected_error_is_a_violation() -> None:
+    error = RuntimeError("oops")
+    error.__cause__ = ValueError("at the bottom")
+
+    assert "ValueError: at the bottom" in (inv.i22_nothing_unexpected(NODE, error) or "")
+
+
+def test_voter_sets_change_by_one_and_only_when_the_epoch_has_committed() -> None:
+    own = Facts()
+    node = image(own, 1, 1, 1, 1)
+    first, second, third = node.chain.entries
+    first.voters = second.voters = (key(1), key(2), key(3))
+    third.voters = (key(1), key(2))
+    assert inv.i16_voter_sets_differ_by_one(third) is None
+    assert inv.i16_change_only_in_a_committed_epoch(own, third, 0) is not None
+    own.commit(second)
+    assert inv.i16_change_only_in_a_committed_epoch(own, third, 0) is None
+    third.voters = (key(1), key(4))
+    assert inv.i16_voter_sets_differ_by_one(third) is not None
+
+
+def test_every_invariant_that_is_documented_has_a_check_with_a_docstring() -> None:
+    assert list(inv.INVARIANTS) == [*(f"I{n}" for n in range(1, 21)), "I22", "E7"]
+    for number, functions in inv.INVARIANTS.items():
+        assert functions, number
+        for function in functions:
+            assert function.__doc__ is not None
+            assert function.__doc__.startswith(number), function
+            assert inv.invariant_of(function) == number

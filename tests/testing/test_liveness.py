@@ -1,0 +1,111 @@
+"""What must come true once the trouble is over, and that it is seen if it does not."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from kraftlib.testing import liveness
+from kraftlib.testing.process import Ending
+from kraftlib.testing.violation import InvariantViolation
+from kraftlib.testing.workload import Outcome
+from kraftlib.testing.world import World
+from tests.testing.worlds import world
+
+
+def test_a_healthy_quorum_passes_all_of_it() -> None:
+    with world(observers=1) as made:
+        made.workload.start()
+        made.run_for(500)
+        assert liveness.v1_leader_soon(made, "now") == 0
+        liveness.v3_everybody_catches_up(made)
+        liveness.v7_service_resumes(made)
+        made.workload.stop()
+        liveness.settle(made)
+        liveness.e9_returning_voter_disturbs_nobody(made)
+        liveness.settle(made)
+        liveness.i10_log_holds_what_callers_were_told(made)
+        liveness.i18_logs_are_equal(made)
+        liveness.i19_nothing_is_left_over(made)
+        liveness.i20_idle_quorum_is_quiet(made)
+
+        assert made.violation is None
+
+
+def test_no_leader_no_service_no_progress_are_violations() -> None:
+    with world() as made:
+        for number in (1, 2):
+            made.nodes[number].end(Ending.POWER_LOST)
+        made.run_for(10_000)
+        with pytest.raises(InvariantViolation, match=r"V1 .*there was no leader"):
+            liveness.v1_leader_soon(made, "now")
+    with world() as made:
+        made.network.link(1, 2).cut = True
+        for node in made.nodes.values():
+            node.disk.hung = True
+        made.workload.start()
+        with pytest.raises(InvariantViolation, match=r"V7 .*no append was acknowledged"):
+            liveness.v7_service_resumes(made)
+
+
+def test_a_replica_that_does_not_catch_up_is_a_violation() -> None:
+    with world(5) as made:
+        leader = made.leader()
+        follower = next(node for node in made.nodes.values() if node is not leader)
+        for other in made.nodes:
+            if other != follower.key.id:
+                made.network.link(other, follower.key.id).cut = True
+        made.workload.start()
+        made.run_for(1_000)
+        with pytest.raises(InvariantViolation, match=r"V3 .*not everybody knows"):
+            liveness.v3_everybody_catches_up(made)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "what"),
+    [(Outcome.REFUSED, "was refused, and stands"), (Outcome.ACKNOWLEDGED, "was acknowledged, and is not in the log")],
+)
+def test_a_log_that_holds_something_else_than_callers_were_told_is_a_violation(outcome: Outcome, what: str) -> None:
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        call = made.workload.append_to(leader)
+        made.run_for(100)
+        assert call is not None
+        call.outcome = outcome
+        if outcome is Outcome.ACKNOWLEDGED:
+            call.values = [b"something else"]
+        with pytest.raises(InvariantViolation, match=f"I10 .*{what}"):
+            liveness.i10_log_holds_what_callers_were_told(made)
+
+
+@pytest.mark.parametrize("values", [[b"0.0.....", b"1.0....."], [b"1.0.....", b"0.0....."]])
+def test_values_of_one_append_stand_together(values: list[bytes]) -> None:
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        made.workload.value_bytes = 8
+        for _ in range(2):
+            made.workload.append_to(leader)
+        made.run_for(100)
+        made.workload.appends[0].values = values
+        made.workload.appends.pop()
+        if values[0] < values[1]:
+            liveness.i10_log_holds_what_callers_were_told(made)
+        else:
+            with pytest.raises(InvariantViolation, match="not in one piece"):
+                liveness.i10_log_holds_what_callers_were_told(made)
+
+
+def test_elections_in_an_idle_quorum_are_a_violation() -> None:
+    with world() as made:
+        made.timeline.after(500_000, setattr, made.checker, "elections", 9)
+        with pytest.raises(InvariantViolation, match=r"V2 .*8 elections"):
+            liveness.i20_idle_quorum_is_quiet(made)
+
+
+def test_patience_grows_with_the_timeouts() -> None:
+    short, long = World(1, config={"election_timeout_ms": 100}), World(1, config={"election_timeout_ms": 200})
+
+    assert liveness.patience_ms(long) - liveness.patience_ms(short) == 10 * 2 * 100
+    assert attrs.has(type(short.network.link(1, 2)))

@@ -1,0 +1,50 @@
+"""What shows only over time: leaders without listeners, replicas that spin."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.events import TimeoutReached
+from kraftlib.testing.monitor import BURST
+from kraftlib.testing.violation import InvariantViolation
+from tests.testing.worlds import world
+
+
+def test_a_leader_whom_nobody_asks_must_give_up() -> None:
+    """Here it cannot, for its timer is put off; in test_mutants.py the core forgets to."""
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        assert leader.process is not None
+        role = leader.process.replica.state.role_state
+        for other in made.nodes:
+            if other != leader.key.id:
+                made.network.link(other, leader.key.id).cut = True
+        made.run_for(100)  # what is on its way still arrives
+        role.check_quorum_deadline_ms += 10**9  # type: ignore[union-attr]
+        with pytest.raises(InvariantViolation, match=r"E7 .*still leads") as caught:
+            made.run_for(10_000)
+
+        assert caught.value.invariant == "E7"
+
+
+def test_a_leader_that_is_cut_off_and_gives_up_is_fine() -> None:
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        for other in made.nodes:
+            if other != leader.key.id:
+                made.network.link(other, leader.key.id).cut = True
+        made.run_for(10_000)
+
+        assert leader.leads is None
+
+
+def test_a_core_that_is_called_without_end_is_seen() -> None:
+    with world() as made:
+        process = made.nodes[1].process
+        assert process is not None
+        for _ in range(BURST + 1):
+            process.executor.submit(TimeoutReached())
+        with pytest.raises(InvariantViolation, match="I20"):
+            made.run_for(2_000)
