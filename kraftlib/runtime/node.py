@@ -17,6 +17,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import attrs
@@ -91,13 +92,12 @@ class Node:
 
     async def start(self) -> None:
         """Listen, and let the replica begin. Raises: ConfigError, if the address cannot be listened on."""
-        try:
-            await self._start()
-        except BaseException:
-            self._opened.close()
-            raise
+        async with AsyncExitStack() as undo:
+            undo.callback(self._opened.close)
+            await self._start(undo)
+            undo.pop_all()
 
-    async def _start(self) -> None:
+    async def _start(self, undo: AsyncExitStack) -> None:
         loop = self._loop = asyncio.get_running_loop()
         config, opened = self._config, self._opened
         self._handed_over = asyncio.Event()
@@ -121,6 +121,7 @@ class Node:
             served={**SERVED, **REFUSED} if config.yield_to else SERVED,
         )
         self.endpoint = await self.network.start()
+        undo.push_async_callback(self.network.close)
         self.core = Replica(
             config,
             key=opened.key,
@@ -131,10 +132,9 @@ class Node:
             endpoints={config.listener_name: config.advertised or self.endpoint},
             wall_offset_ms=wall_clock_ms() - monotonic_ms(),
         )
-        self.disk: Disk = ThreadDisk(loop, name=f"kraftlib-disk-{config.node_id}")
-        if config.flush == "inline":
-            self.disk.close()
-            self.disk = InlineDisk()
+        name = f"kraftlib-disk-{config.node_id}"
+        self.disk: Disk = InlineDisk() if config.flush == "inline" else ThreadDisk(loop, name=name)
+        undo.callback(self.disk.close)
         self.executor = Executor(
             self.core,
             config=config,
@@ -162,6 +162,8 @@ class Node:
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
         inbox.open(self.executor)
         self.executor.start()
+        if self.executor.failure is not None:
+            raise again(self.executor.failure)
 
     def _feeding(self, machine: StateMachine) -> StateMachineListener:
         def deliver(end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:

@@ -436,6 +436,23 @@ async def test_a_failed_disk_stops_the_replica_and_everybody_is_told(
     assert "replica 1 stopped itself" in caplog.text
 
 
+@ENGINES
+async def test_a_replica_that_fails_at_once_does_not_start(engine: str) -> None:
+    class Broken(MemoryReplicatedLog):
+        def begin_epoch(self, epoch: int, start_offset: int) -> None:
+            raise StorageError("the disk is gone")
+
+    config = RaftConfig(
+        node_id=1, voters=(StaticVoter(1, Endpoint("replica", 1)),), engine=engine, flush="inline", **TIMING
+    )
+    hub = MemoryHub()
+    client: RaftClient[bytes] = RaftClient(config, log=Broken(), transport=MemoryTransport(hub, Endpoint("replica", 1)))
+    with pytest.raises(ReplicaFailedError, match="the disk is gone"):
+        await client.start()
+    async with RaftClient(config, transport=MemoryTransport(hub, Endpoint("replica", 1))) as again:
+        await again.wait_for_leader(timeout_ms=10_000)
+
+
 # Start ----------------------------------------------------------------------------------------------------------------
 
 
@@ -501,3 +518,31 @@ async def test_a_snapshot_of_the_state_machine_is_where_the_next_start_begins(en
         leader = await alone.leader()
         assert await leader.propose(0) == 10
     assert min(machines[-1].offsets) >= snapshot_id.offset
+
+
+@ENGINES
+async def test_an_empty_follower_is_given_the_snapshot_and_then_the_log(engine: str) -> None:
+    machines: dict[int, Counter] = {}
+
+    def make(node_id: int) -> dict[str, Any]:
+        machines[node_id] = Counter()
+        return {"state_machine": machines[node_id], "serde": JsonSerde()}
+
+    three = Quorum(engine=engine, make=make, snapshot_max_bytes=64)
+    three.probe = 0
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await three.start(1, 2)
+            leader = await three.leader()
+            for number in range(10):
+                await leader.propose(number)
+            snapshot_id = await leader.create_snapshot()
+            last = await leader.append_one(100)
+            await three.start(3)
+            await three.clients[3].wait_for_offset(last.last_offset)
+            assert machines[3].total == 145
+            assert min(machines[3].offsets) >= snapshot_id.offset, "what the snapshot covers was not sent"
+            assert three.clients[3].latest_snapshot_id() == snapshot_id
+            assert three.clients[3].status().log_start_offset == snapshot_id.offset
+    finally:
+        await three.close()
