@@ -14,6 +14,7 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
@@ -26,6 +27,7 @@ from kraftlib.wire.messages.raft_voters import (
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 FETCH_ENDPOINTS_FROM = 17
@@ -159,6 +161,25 @@ def update_voter(state: ReplicaState, *, error: ErrorCode) -> UpdateRaftVoterRes
     )
 
 
+def voter_change(
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateFeaturesRequest,
+    error: ErrorCode,
+    message: str | None = None,
+) -> AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateFeaturesResponse:
+    """Answer what changes the voter set."""
+    if isinstance(request, AddRaftVoterRequest):
+        return AddRaftVoterResponse(error_code=error, error_message=message)
+    if isinstance(request, RemoveRaftVoterRequest):
+        return RemoveRaftVoterResponse(error_code=error, error_message=message)
+    # Admin clients look for another controller at one of these two errors, and not at the other.
+    error = ErrorCode.NOT_CONTROLLER if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
+    row = UpdateFeaturesResponse.UpdatableFeatureResult
+    results = tuple(
+        row(feature=update.feature, error_code=error, error_message=message) for update in request.feature_updates
+    )
+    return UpdateFeaturesResponse(error_code=error, error_message=message, results=results)
+
+
 TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
     VoteRequest: lambda error: VoteResponse(error_code=error),
     BeginQuorumEpochRequest: lambda error: BeginQuorumEpochResponse(error_code=error),
@@ -169,6 +190,8 @@ TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
     AddRaftVoterRequest: lambda error: AddRaftVoterResponse(error_code=error),
     RemoveRaftVoterRequest: lambda error: RemoveRaftVoterResponse(error_code=error),
     UpdateRaftVoterRequest: lambda error: UpdateRaftVoterResponse(error_code=error),
+    UpdateFeaturesRequest: lambda error: UpdateFeaturesResponse(error_code=error, error_message=None),
+    DescribeClusterRequest: lambda error: DescribeClusterResponse(error_code=error),
 }
 
 

@@ -1,4 +1,8 @@
-"""DescribeQuorum: what the leader's tables say of everybody (rpcs.md section 9), for Kafka's tools and ours."""
+"""What tools ask: DescribeQuorum, what the leader's tables say (rpcs.md section 9), and DescribeCluster.
+
+An admin client that was given controllers asks any of them for all, and which of them is the active one: here the
+voters, and the leader.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,11 @@ from kraftlib.consensus.roles import Leader, Progress
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+BROKERS, CONTROLLERS = 1, 2
+"""Kinds of nodes that DescribeCluster may ask for."""
 
 OBSERVER_SESSION_MS = 300_000
 """An observer that has not fetched for this long is left out."""
@@ -88,3 +96,28 @@ def _row(state: ReplicaState, progress: Progress) -> DescribeQuorumResponse.Repl
         last_fetch_timestamp=wall(progress.last_fetch_ms),
         last_caught_up_timestamp=wall(progress.last_caught_up_ms),
     )
+
+
+def handle_describe_cluster(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    """Answer a DescribeCluster: anybody may, as far as it knows."""
+    request: DescribeClusterRequest = event.request
+    if request.endpoint_type != CONTROLLERS:
+        known = request.endpoint_type == BROKERS
+        error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        text = f"this is a controller; endpoint type {request.endpoint_type} is asked of others"
+        return [SendResponse(event.request_id, DescribeClusterResponse(error_code=error, error_message=text))]
+    name = state.config.listener_name.upper()
+    places = {voter.key.id: voter.endpoints.get(name) for voter in state.voters}
+    nodes = tuple(
+        DescribeClusterResponse.DescribeClusterBroker(broker_id=voter_id, host=place.host, port=place.port)
+        for voter_id, place in places.items()
+        if place is not None
+    )
+    leader_id = state.leader_and_epoch.leader_id
+    response = DescribeClusterResponse(
+        endpoint_type=CONTROLLERS,
+        cluster_id=state.cluster_id,
+        controller_id=leader_id if leader_id is not None and places.get(leader_id) is not None else -1,
+        brokers=nodes,
+    )
+    return [SendResponse(event.request_id, response)]

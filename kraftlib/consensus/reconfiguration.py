@@ -30,7 +30,6 @@ from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
     UpdateRaftVoterRequest,
 )
 
@@ -45,8 +44,7 @@ HOST_MAX = 255
 
 
 def _reply(event: RequestReceived, error: ErrorCode, message: str | None = None) -> list[Action]:
-    kind: Any = AddRaftVoterResponse if isinstance(event.request, AddRaftVoterRequest) else RemoveRaftVoterResponse
-    return [SendResponse(event.request_id, kind(error_code=error, error_message=message))]
+    return [SendResponse(event.request_id, answers.voter_change(event.request, error, message))]
 
 
 def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None]:
@@ -186,8 +184,7 @@ def _finish(role: Leader, error: ErrorCode, message: str | None = None) -> list[
     change, role.change = role.change, None
     if change is None or change.request_id is None:
         return []
-    kind: Any = AddRaftVoterResponse if isinstance(change.request, AddRaftVoterRequest) else RemoveRaftVoterResponse
-    return [SendResponse(change.request_id, kind(error_code=error, error_message=message))]
+    return [SendResponse(change.request_id, answers.voter_change(change.request, error, message))]
 
 
 def advance_change(state: ReplicaState, role: Leader) -> list[Action]:

@@ -18,7 +18,7 @@ from kraftlib.consensus import joining, obligations, reconfiguration, replicatio
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.checks import back_off, is_refused_strictly
 from kraftlib.consensus.connections import Connections, Outstanding
-from kraftlib.consensus.describe import handle_describe_quorum
+from kraftlib.consensus.describe import handle_describe_cluster, handle_describe_quorum
 from kraftlib.consensus.events import (
     ConnectionLost,
     Event,
@@ -42,11 +42,13 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.roles import Leader, Role, Transfer, Unattached
 from kraftlib.consensus.start import start
 from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.upgrading import handle_update_features
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, ensure
 from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -56,6 +58,7 @@ from kraftlib.wire.messages.raft_voters import (
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
 )
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 
@@ -350,6 +353,8 @@ REQUESTS: Final[Mapping[type, Callable[[ReplicaState, RequestReceived], list[Act
     AddRaftVoterRequest: reconfiguration.handle_add_voter,
     RemoveRaftVoterRequest: reconfiguration.handle_remove_voter,
     UpdateRaftVoterRequest: reconfiguration.handle_update_voter,
+    UpdateFeaturesRequest: handle_update_features,
+    DescribeClusterRequest: handle_describe_cluster,
 }
 
 RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[Action]]]] = {

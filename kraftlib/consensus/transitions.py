@@ -89,7 +89,7 @@ def close_leadership(state: ReplicaState, leader: Leader, epoch: Epoch) -> list[
         for parked in leader.parked.values()
     ]
     if leader.change is not None and leader.change.request_id is not None:
-        actions.append(SendResponse(leader.change.request_id, answers.top_level(leader.change.request, error)))
+        actions.append(SendResponse(leader.change.request_id, answers.voter_change(leader.change.request, error)))
     return actions
 
 

@@ -27,6 +27,9 @@ SERVED: Final[Mapping[int, Versions]] = {
     ApiKey.ADD_RAFT_VOTER: Versions(0, 1),
     ApiKey.REMOVE_RAFT_VOTER: Versions(0, 0),
     ApiKey.UPDATE_RAFT_VOTER: Versions(0, 0),
+    # Not of replicas but of admin clients, which reach the quorum by these.
+    ApiKey.UPDATE_FEATURES: Versions(0, 2),
+    ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
 }
 """What a replica serves and says it serves, as a controller of Kafka 4.3 does (rpcs.md section 1)."""
 

@@ -1,12 +1,15 @@
-"""DescribeQuorum: rpcs.md section 9."""
+"""DescribeQuorum: rpcs.md section 9; DescribeCluster."""
 
 from __future__ import annotations
+
+import pytest
 
 from kraftlib.consensus.describe import OBSERVER_SESSION_MS
 from kraftlib.types import METADATA_TOPIC
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
-from tests.consensus.build import ask, fetch_request, flush, follower, leader, partition_of, tell
+from tests.consensus.build import ask, fetch_request, flush, follower, leader, partition_of, replica, tell
 
 
 def describe_request(topic: str = METADATA_TOPIC) -> DescribeQuorumRequest:
@@ -60,3 +63,20 @@ def test_another_topic_is_unknown() -> None:
     partition = partition_of(ask(leader(1), describe_request("other"), version=2))
 
     assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_everybody_names_the_voters_as_controllers_and_the_leader_as_the_active_one() -> None:
+    """A client that was given any controller finds all of them."""
+    for core, leader_id in ((leader(1), 1), (follower(1, epoch=5, leader_id=2), 2), (replica(1), -1)):
+        response = ask(core, DescribeClusterRequest(endpoint_type=2), version=1)
+
+        assert (response.cluster_id, response.controller_id, response.error_code) == ("cluster", leader_id, 0)
+        assert [(node.broker_id, node.port) for node in response.brokers] == [(1, 9001), (2, 9002), (3, 9003)]
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "error"), [(1, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_brokers_are_not_to_be_had_here(endpoint_type: int, error: ErrorCode) -> None:
+    """Whoever asks for brokers has the wrong port."""
+    assert ask(leader(1), DescribeClusterRequest(endpoint_type=endpoint_type), version=1).error_code == error

@@ -1,0 +1,167 @@
+"""kraft.version 0 -> 1 on a running quorum: reconfiguration.md section 7."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraftlib.consensus.actions import SendResponse, SubmitControl
+from kraftlib.consensus.events import RecordsSubmitted, ResignRequested, TimeoutReached
+from kraftlib.consensus.replica import Replica
+from kraftlib.records.control import encode_control_batch
+from kraftlib.types import ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from tests.consensus.build import LISTENER, ask, fetch_request, flush, follower, leader, place, tell
+
+DISKS = {number: UUID(int=1_000 + number) for number in (1, 2, 3)}
+
+
+def upgrade(level: int = 1, feature: str = "kraft.version", **more: Any) -> UpdateFeaturesRequest:
+    """Ask for a level."""
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level)
+    return UpdateFeaturesRequest(feature_updates=(update,), **more)
+
+
+def fetch(core: Replica, replica_id: int) -> list[Any]:
+    """A Fetch of a voter that has everything."""
+    log = core.state.log
+    request = fetch_request(
+        epoch=core.epoch,
+        offset=log.end_offset,
+        last_epoch=log.last_epoch,
+        replica_id=replica_id,
+        replica_directory_id=DISKS[replica_id],
+    )
+    return tell(core, request, version=18, request_id=100 + replica_id)
+
+
+def introduce(core: Replica, replica_id: int, *, newest: int = 1) -> None:
+    """Let a voter say who it is."""
+    where = place(replica_id)
+    kind = UpdateRaftVoterRequest
+    request = kind(
+        cluster_id="cluster",
+        current_leader_epoch=core.epoch,
+        voter_id=replica_id,
+        voter_directory_id=DISKS[replica_id],
+        listeners=(kind.Listener(name=LISTENER, host=where.host, port=where.port),),
+        kraft_version_feature=kind.KRaftVersionFeature(min_supported_version=0, max_supported_version=newest),
+    )
+    assert ask(core, request, version=0).error_code == ErrorCode.NONE
+
+
+def static_leader(*introduced: int) -> Replica:
+    """A leader of a static quorum that has committed in its epoch."""
+    core = leader(1, directory_id=DISKS[1])
+    flush(core)
+    fetch(core, 2)
+    for replica_id in introduced:
+        introduce(core, replica_id)
+    return core
+
+
+def append_submitted(core: Replica, actions: list[Any]) -> None:
+    """Do what the executor does with SubmitControl."""
+    submitted = next(action for action in actions if isinstance(action, SubmitControl))
+    batch = encode_control_batch(
+        submitted.records, timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch
+    )
+    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    flush(core)
+
+
+def answers(actions: list[Any]) -> list[UpdateFeaturesResponse]:
+    """The answers to UpdateFeatures among actions."""
+    found = [action.response for action in actions if isinstance(action, SendResponse)]
+    return [response for response in found if isinstance(response, UpdateFeaturesResponse)]
+
+
+def test_one_batch_makes_the_quorum_dynamic_and_its_commit_is_the_answer() -> None:
+    """From its append on, voters are known by their disks."""
+    core = static_leader(2, 3)
+    actions = tell(core, upgrade(), version=2)
+    assert answers(actions) == []
+    append_submitted(core, actions)
+    assert (core.kraft_version, {voter.key for voter in core.voters}) == (
+        1,
+        {ReplicaKey(number, disk) for number, disk in DISKS.items()},
+    )
+
+    (answer,) = answers(fetch(core, 3))
+    assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+    assert core.high_watermark == core.state.log.end_offset
+
+
+def test_a_voter_of_whom_nothing_is_known_stands_in_the_way() -> None:
+    """It may be one that cannot follow (a 3.9 or 4.0 node, or one just started)."""
+    answer = ask(static_leader(2), upgrade(), version=2)
+
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "not all of the voters support it" in answer.error_message
+    assert "[3]" in answer.error_message
+
+
+def test_a_voter_that_cannot_follow_stands_in_the_way() -> None:
+    core = static_leader(2)
+    introduce(core, 3, newest=0)
+
+    assert ask(core, upgrade(), version=2).error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (upgrade(2), "newest"),
+        (upgrade(-1), "downgrade"),
+        (upgrade(1, "metadata.version"), "no feature but kraft.version"),
+    ],
+)
+def test_what_cannot_be_is_refused(request_: UpdateFeaturesRequest, said: str) -> None:
+    answer = ask(static_leader(2, 3), request_, version=2)
+
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert said in answer.error_message
+    assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_UPDATE_VERSION]
+
+
+def test_what_is_there_already_is_granted_and_nothing_written() -> None:
+    core = static_leader(2, 3)
+
+    assert ask(core, upgrade(0), version=2).error_code == ErrorCode.NONE
+    assert ask(core, UpdateFeaturesRequest(), version=2).error_code == ErrorCode.NONE
+    assert core.kraft_version == 0
+
+
+def test_a_mere_question_changes_nothing() -> None:
+    core = static_leader(2, 3)
+
+    assert ask(core, upgrade(validate_only=True), version=2).error_code == ErrorCode.NONE
+    assert core.state.role_state.change is None  # type: ignore[union-attr]
+
+
+def test_only_a_leader_that_has_committed_does_it_and_once_at_a_time() -> None:
+    """Another leader, or the same one a moment later, is asked again by the client."""
+    assert ask(follower(1, epoch=5), upgrade(), version=2).error_code == ErrorCode.NOT_CONTROLLER
+    new = leader(1, directory_id=DISKS[1])
+    assert ask(new, upgrade(), version=2).error_code == ErrorCode.REQUEST_TIMED_OUT
+    core = static_leader(2, 3)
+    tell(core, upgrade(), version=2)
+    assert ask(core, upgrade(), version=2, request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_lost_leadership_and_a_lost_majority_are_told() -> None:
+    """The record may still be committed by the next leader."""
+    core = static_leader(2, 3)
+    tell(core, upgrade(), version=2)
+    (answer,) = answers(core.handle(ResignRequested(core.epoch), core.state.now_ms))
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+    slow = static_leader(2, 3)
+    tell(slow, upgrade(), version=2)
+    later = slow.state.now_ms + slow.state.config.request_timeout_ms
+    (answer,) = answers(slow.handle(TimeoutReached(), later))
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
