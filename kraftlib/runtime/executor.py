@@ -29,6 +29,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import ReplicaFailedError
+from kraftlib.runtime.alarm import Alarm
 from kraftlib.runtime.appends import Appends
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.metrics import RaftMetrics
@@ -39,11 +40,6 @@ from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset
 
 logger = logging.getLogger("kraftlib.runtime.executor")
-
-ASK_EVERY_MS: Final = 10
-"""How often a busy replica looks at its deadlines: none of them is so near that this would matter."""
-
-NEVER_MS: Final = -1_000_000
 
 
 def _nothing(*_: object) -> None:
@@ -98,7 +94,7 @@ class Executor:
         self._metrics = metrics
         self._clock = clock
         self._call_soon = call_soon
-        self._set_timer = set_timer
+        self._alarm = Alarm(core.deadline_ms, clock=clock, set_timer=set_timer)
         self._on_failure = on_failure
         self._on_leader = on_leader
         self._on_shutdown_complete = on_shutdown_complete
@@ -110,11 +106,6 @@ class Executor:
         self._after_disk: Callable[[Any], None] = _nothing
         self._stopped = False
         self._woken = False
-        self._timer_ms: int | None = None
-        self._deadline_ms: int | None = None
-        """What the core said when it was asked last, at `_asked_ms`; no news unless `_deadline_known`."""
-        self._deadline_known = False
-        self._asked_ms = NEVER_MS
         self._role: Role | None = None
         self._flushing = False
         self._flush_version = 0
@@ -166,14 +157,13 @@ class Executor:
 
     def timer_fired(self) -> None:
         """The time given to `set_timer` has come."""
-        self._timer_ms = None
         if self._stopped:
             return
-        now_ms = self._clock()
-        self._deadline_ms, self._deadline_known = self.core.deadline_ms(), True
-        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
-            self._events.append(ev.TimeoutReached())
-            self._asked_ms = NEVER_MS
+        try:
+            if self._alarm.fired():
+                self._events.append(ev.TimeoutReached())
+        except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
+            self.fail(error)
         self._run()
 
     def stop(self) -> None:
@@ -237,7 +227,7 @@ class Executor:
         if self._running or self._suspended or self._stopped:
             return
         self._running = True
-        perform, events, appends = self._perform, self._events, self.appends
+        perform, events, appends, alarm = self._perform, self._events, self.appends, self._alarm
         handle, clock = self.core.handle, self._clock
         try:
             while True:
@@ -246,11 +236,12 @@ class Executor:
                     if self._suspended:
                         return
                 if events:
-                    self._deadline_known = False
+                    alarm.stale = True
                     self._actions = iter(handle(events.popleft(), clock()))
                 elif not appends.pending or not self._drain():
                     break
-            self._settle_down()
+            if self._alarm.settle(self._linger_ms() if self._lingers else None):
+                self._note_role()
         except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
             self.fail(error)
         except BaseException as error:
@@ -264,40 +255,19 @@ class Executor:
         if not self.core.wants_records:
             return False
         now_ms = self._clock()
-        if self._deadline_ms is not None and now_ms >= self._deadline_ms:
+        if self._alarm.is_over(now_ms):
             # After a pause of the process: is this still the leader? That comes before any new promise.
             self._events.append(ev.TimeoutReached())
-            self._deadline_ms = None
             return True
         batches = self.appends.drain(now_ms)
         if not batches:
             return False
-        self._deadline_known = False
+        self._alarm.stale = True
         self._actions = iter(self.core.handle(ev.RecordsSubmitted(batches, self.appends.epoch), now_ms))
         return True
 
-    def _settle_down(self) -> None:
-        """See that the timer comes no later than it is needed; one that comes too early finds nothing to do.
-
-        Asking the core costs more than most events do, so a busy replica asks once every few milliseconds.
-        """
-        linger_ms = self.appends.next_deadline_ms() if self._lingers else None
-        ask_ms = self._asked_ms + ASK_EVERY_MS
-        if self._timer_ms is not None and self._timer_ms <= ask_ms and linger_ms is None:
-            return  # it comes early enough to ask then
-        wake_ms = self._deadline_ms
-        if not self._deadline_known:
-            now_ms = self._clock()
-            wake_ms = ask_ms
-            if now_ms >= ask_ms:
-                self._asked_ms, self._deadline_known = now_ms, True
-                wake_ms = self._deadline_ms = self.core.deadline_ms()
-                self._note_role()
-        if linger_ms is not None and (wake_ms is None or linger_ms < wake_ms) and self.core.wants_records:
-            wake_ms = linger_ms
-        if wake_ms is not None and (self._timer_ms is None or wake_ms < self._timer_ms):
-            self._timer_ms = wake_ms
-            self._set_timer(wake_ms)
+    def _linger_ms(self) -> int | None:
+        return self.appends.next_deadline_ms() if self.core.wants_records else None
 
     def _note_role(self) -> None:
         role = self.core.role
@@ -421,6 +391,7 @@ class Executor:
 
     def _refuse_appends(self, action: act.RefuseAppends) -> None:
         self.appends.refuse(action.epoch, self.high_watermark or 0)
+        self._listeners.leadership_over()
         self._note_role()
 
     def _submit_control(self, action: act.SubmitControl) -> None:

@@ -16,8 +16,8 @@ from kraftlib.errors import (
     StorageError,
 )
 from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.runtime.alarm import ASK_EVERY_MS
 from kraftlib.runtime.disk import InlineDisk
-from kraftlib.runtime.executor import ASK_EVERY_MS
 from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, OffsetAndEpoch
 from tests.runtime.fakes import Rig
@@ -278,7 +278,7 @@ def test_a_timer_that_comes_too_early_is_asked_for_again(rig: Rig) -> None:
 
 def test_a_busy_replica_asks_for_its_deadline_once_every_few_milliseconds_and_never_forgets_to(rig: Rig) -> None:
     asked: list[int] = []
-    rig.core.deadline_ms = lambda: asked.append(rig.now_ms) or 9_000  # type: ignore[assignment,func-returns-value]
+    rig.executor._alarm._next_deadline_ms = lambda: asked.append(rig.now_ms) or 9_000  # type: ignore[func-returns-value]
     for _ in range(10):
         for _ in range(20):
             rig.executor.submit(ev.TimeoutReached())
