@@ -116,6 +116,13 @@ class Applier:
             feed.leader = leader
         self._schedule()
 
+    def leadership_over(self) -> None:
+        """This replica has led: who has not been told of it yet is told of the next leader only (Kafka's Resigned)."""
+        if self._leader is not None and self._leader.leader_id == self._node_id:
+            self._leader = None
+            for feed in self._feeds:
+                feed.leader = None
+
     def begin_shutdown(self) -> None:
         """Tell the listeners that the client is about to close."""
         for feed in list(self._feeds):
@@ -196,8 +203,11 @@ class Applier:
         return False
 
     def _must_catch_up(self, feed: Feed, leader: LeaderAndEpoch) -> bool:
-        """Whether this replica leads, and this listener has not been given all that came before."""
-        return leader.leader_id == self._node_id and (feed.next_offset or 0) < self._epoch_start
+        """Whether this replica leads, and this listener was not given all that came before, and the proof of it.
+
+        The proof is the first record of the epoch: until it is committed, this leadership is a claim.
+        """
+        return leader.leader_id == self._node_id and (feed.next_offset or 0) <= self._epoch_start
 
     def _give(self, feed: Feed, high_watermark: Offset) -> bool:
         if feed.next_offset is None or feed.next_offset < self._log.start_offset:

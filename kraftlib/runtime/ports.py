@@ -63,7 +63,7 @@ class Answers(Protocol):
 
 
 class Listeners(Protocol):
-    """Who wants to know of commits and leaders: `kraftlib.runtime.applier.Applier`. Neither call calls back."""
+    """Who wants to know of commits and leaders: `kraftlib.runtime.applier.Applier`. No call calls back."""
 
     def advance(self, high_watermark: Offset) -> None:
         """Everything below is committed."""
@@ -71,6 +71,10 @@ class Listeners(Protocol):
 
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
         """Who leads; `epoch_start` is where the epoch starts, if it is this replica."""
+        ...
+
+    def leadership_over(self) -> None:
+        """This replica leads no more: whoever has not been told that it does is not told any more."""
         ...
 
 

@@ -109,6 +109,9 @@ class TracingListeners:
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
         self._trace.append(f"leader {leader.leader_id} of epoch {leader.epoch} from {epoch_start}")
 
+    def leadership_over(self) -> None:
+        self._trace.append("leadership over")
+
 
 class TracingSnapshots:
     def __init__(self, trace: Trace) -> None:
