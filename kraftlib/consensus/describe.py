@@ -116,7 +116,7 @@ def handle_describe_cluster(state: ReplicaState, event: RequestReceived) -> list
     leader_id = state.leader_and_epoch.leader_id
     response = DescribeClusterResponse(
         endpoint_type=CONTROLLERS,
-        cluster_id=state.cluster_id,
+        cluster_id=state.cluster_id or "",
         controller_id=leader_id if leader_id is not None and places.get(leader_id) is not None else -1,
         brokers=nodes,
     )

@@ -77,7 +77,7 @@ class QuorumStatus:
     """What this replica knows of itself and its quorum, at one moment."""
 
     key: ReplicaKey
-    cluster_id: str
+    cluster_id: str | None
     role: Role
     is_voter: bool
     epoch: Epoch
@@ -110,7 +110,7 @@ class Replica:
         config: RaftConfig,
         *,
         key: ReplicaKey,
-        cluster_id: str,
+        cluster_id: str | None,
         log: LogView,
         election: ElectionState | None,
         random: random.Random,

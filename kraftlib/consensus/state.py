@@ -38,7 +38,8 @@ class ReplicaState:
 
     config: RaftConfig
     key: ReplicaKey
-    cluster_id: str
+    cluster_id: str | None
+    """None only for an observer that was not told: it names none, and follows whichever cluster it finds."""
     endpoints: Endpoints
     log: LogView
     random: random.Random

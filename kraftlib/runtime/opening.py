@@ -24,7 +24,7 @@ from kraftlib.types import ElectionState, Endpoint, ReplicaKey, new_uuid
 logger = logging.getLogger("kraftlib.runtime")
 
 MEMORY_CLUSTER_ID: Final = "memory"
-"""Cluster id of replicas without a directory and without a configured one."""
+"""Cluster id of voters without a directory and without a configured one."""
 
 SCAN_BYTES: Final = 8 * 1024 * 1024
 
@@ -34,7 +34,7 @@ class Opened:
     """What a replica starts with."""
 
     key: ReplicaKey
-    cluster_id: str
+    cluster_id: str | None
     log: ReplicatedLog
     elections: QuorumStateStore
     election: ElectionState | None
@@ -76,7 +76,8 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     try:
         return Opened(
             key=ReplicaKey(config.node_id, directory_id or new_uuid()),
-            cluster_id=cluster_id or MEMORY_CLUSTER_ID,
+            # An observer need not know it: it may be in no position to ask, and it can harm nobody.
+            cluster_id=cluster_id or (MEMORY_CLUSTER_ID if config.voters else None),
             log=log,
             elections=elections,
             election=elections.read(),

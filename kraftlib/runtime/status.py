@@ -35,7 +35,8 @@ class Status:
 
     node_id: ReplicaId
     directory_id: str | None
-    cluster_id: str
+    cluster_id: str | None
+    """None: an observer that was not told."""
     endpoint: str
     role: str
     is_voter: bool

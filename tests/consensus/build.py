@@ -69,6 +69,7 @@ def replica(
     log: LogView | None = None,
     directory_id: Any = None,
     now_ms: int = 0,
+    cluster_id: str | None = CLUSTER,
     **settings: Any,
 ) -> Replica:
     """A started replica of a quorum of three, with a log of these epochs; what it does at start is thrown away."""
@@ -76,7 +77,7 @@ def replica(
     core = Replica(
         RaftConfig(node_id=own_id, **settings),
         key=ReplicaKey(own_id, directory_id),
-        cluster_id=CLUSTER,
+        cluster_id=cluster_id,
         log=log if log is not None else log_view(*epochs, voters=members),
         election=election,
         random=random.Random(7),

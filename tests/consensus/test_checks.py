@@ -165,3 +165,14 @@ def test_strict_mode_refuses_before_it_believes_and_closes_the_connection(reques
     assert tell(strict, request_, version=2) == [SendResponse(77, None)]
     assert strict.epoch == 5
     assert sum(strict.state.refused.values()) == 1
+
+
+def test_an_observer_that_knows_no_cluster_serves_them_all() -> None:
+    """And names none itself, as Kafka's protocol allows."""
+    core = replica(1, own_id=9, cluster_id=None)
+
+    assert (
+        outstanding_to(core, next(iter(core.state.connections._outstanding.values())).destination).request.cluster_id
+        is None
+    )
+    assert cluster_error(core.state, "any") is ErrorCode.NONE

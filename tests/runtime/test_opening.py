@@ -171,3 +171,13 @@ def test_port_0_is_that_of_the_own_entry_among_the_voters() -> None:
     assert listen_endpoint(RaftConfig(node_id=2, voters=VOTERS)) == Endpoint("127.0.0.1", 9002)
     assert listen_endpoint(RaftConfig(node_id=2, voters=VOTERS, listen=Endpoint("::1", 7))) == Endpoint("::1", 7)
     assert listen_endpoint(RaftConfig(node_id=2)) == Endpoint("127.0.0.1", 0)
+
+
+def test_an_observer_need_not_know_the_cluster() -> None:
+    """It names none in its requests, which every replica serves; a voter names one in any case."""
+    config = RaftConfig(node_id=9, bootstrap_servers=(Endpoint("host", 9001),))
+
+    assert open_config(config).cluster_id is None
+    assert (
+        open_config(RaftConfig(node_id=9, bootstrap_servers=config.bootstrap_servers, cluster_id="c")).cluster_id == "c"
+    )
