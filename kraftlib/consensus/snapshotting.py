@@ -95,7 +95,7 @@ def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list
 
 def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: int) -> list[Action] | None:
     """The leader's log begins behind ours: its snapshot is wanted. None: what it names is impossible."""
-    if end_offset < 0 or epoch < 0:
+    if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0 and is nobody else's
         state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
         return None
     snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
