@@ -12,7 +12,8 @@ from typing import Final
 from kraftlib.errors import ConfigError
 from kraftlib.testing.campaign import Finding, Summary, quiet, run_seeds
 from kraftlib.testing.profiles import PROFILES, profile_of
-from kraftlib.testing.simulation import Report, Simulation
+from kraftlib.testing.simulation import Report, Simulation, replay_command
+from kraftlib.testing.subject import DEFAULT, load_subject
 from kraftlib.testing.trace import Entry
 from kraftlib.testing.violation import InvariantViolation
 
@@ -26,6 +27,7 @@ examples:
   kraftlib simulate --seeds 0:1000 --jobs 2     a thousand quorums
   kraftlib simulate --seed 362 --trace          one of them again, step by step
   kraftlib simulate --seeds 0:200 --profile crashes --output json
+  kraftlib simulate --seeds 0:200 --subject bank.py:subject    your own state machine
 
 profiles:
 """
@@ -46,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="swarm", metavar="NAME", help="what may go wrong (swarm)")
     parser.add_argument(
         "--until-ms", type=int, metavar="T", help="simulated ms of trouble, instead of what the seed draws"
+    )
+    parser.add_argument(
+        "--subject", metavar="FILE.py:NAME", help="simulate a state machine of your own: a kraftlib.testing Subject"
     )
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="json: one object a seed, then a sum"
@@ -71,7 +76,11 @@ def run(options: argparse.Namespace) -> int:
     if options.seed is not None:
         return run_one(options)
     results = run_seeds(
-        options.seeds or DEFAULT_SEEDS, profile=options.profile, jobs=options.jobs, trouble_ms=options.until_ms
+        options.seeds or DEFAULT_SEEDS,
+        profile=options.profile,
+        jobs=options.jobs,
+        trouble_ms=options.until_ms,
+        subject=options.subject,
     )
     summary = Summary()
     began = time.perf_counter()
@@ -120,6 +129,8 @@ def run_one(options: argparse.Namespace) -> int:
         options.seed,
         profile_of(options.profile),
         trouble_ms=options.until_ms,
+        subject=DEFAULT if options.subject is None else load_subject(options.subject),
+        replay=replay_command(options.seed, options.profile, options.until_ms, options.subject),
         on_entry=show if options.trace else None,
     )
     with quiet():

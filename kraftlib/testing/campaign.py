@@ -17,7 +17,8 @@ from typing import Any
 
 import attrs
 
-from kraftlib.testing.simulation import Report, simulate
+from kraftlib.testing.simulation import Report, replay_command, simulate
+from kraftlib.testing.subject import DEFAULT, load_subject
 from kraftlib.testing.violation import InvariantViolation
 
 
@@ -97,11 +98,13 @@ class Summary:
         }
 
 
-def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None) -> Report | Finding:
-    """Run one seed; what it breaks comes back as a value."""
+def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> Report | Finding:
+    """Run one seed; what it breaks comes back as a value. `subject` is `FILE.py:NAME`."""
+    simulated = DEFAULT if subject is None else load_subject(subject)
     with quiet():
         try:
-            return simulate(seed, profile, trouble_ms=trouble_ms)
+            replay = replay_command(seed, profile, trouble_ms, subject)
+            return simulate(seed, profile, trouble_ms=trouble_ms, subject=simulated, replay=replay)
         except InvariantViolation as violation:
             return Finding(
                 seed=seed,
@@ -115,10 +118,15 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None) -> Repor
 
 
 def run_seeds(
-    seeds: Iterable[int], *, profile: str, jobs: int = 1, trouble_ms: int | None = None
+    seeds: Iterable[int],
+    *,
+    profile: str,
+    jobs: int = 1,
+    trouble_ms: int | None = None,
+    subject: str | None = None,
 ) -> Iterator[Report | Finding]:
     """Run many seeds, `jobs` at a time, and yield what came of each as it comes."""
-    one = partial(run_seed, profile=profile, trouble_ms=trouble_ms)
+    one = partial(run_seed, profile=profile, trouble_ms=trouble_ms, subject=subject)
     if jobs <= 1:
         yield from map(one, seeds)
         return

@@ -186,8 +186,14 @@ class Checker:
         node, facts = process.node, self.facts
         self._trace.add(self._timeline.now_us, Step.INSTALLED, node.key.id, snapshot_id.offset)
         self.check(inv.i14_snapshot_covers_committed_records_only, facts, node, snapshot_id)
+        self.check(inv.i11_snapshot_takes_nothing_committed, facts, node, snapshot_id)
         node.chain.begin_at(facts.committed.covering(snapshot_id.offset - 1))
         process.appended_end = snapshot_id.offset
+
+    def snapshot_created(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
+        """A node has written a snapshot."""
+        self._trace.add(self._timeline.now_us, Step.SNAPSHOT, process.node_id, snapshot_id.offset, snapshot_id.epoch)
+        self.check(inv.i14_snapshot_covers_committed_records_only, self.facts, process.node, snapshot_id)
 
     def persisted(self, process: Process, before: ElectionState | None, after: ElectionState) -> None:
         """The election state of a node is durable."""

@@ -28,6 +28,8 @@ class Timeline:
         self.now_us = 0
         self.events = 0
         """How many events have happened."""
+        self.halted = False
+        """Set to end `run` when the event that is happening is over."""
         self._heap: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._sequence = 0
 
@@ -46,14 +48,14 @@ class Timeline:
         """Let `function` be called `delay_us` from now."""
         self.at(self.now_us + delay_us, function, *arguments)
 
-    def run(self, until_us: int, stop: Callable[[], bool]) -> None:
+    def run(self, until_us: int, stop: Callable[[], bool] | None = None) -> None:
         """Let everything happen up to and including `until_us`, or until `stop()` holds after an event."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until_us:
             self.now_us, _, function, arguments = pop(heap)
             self.events += 1
             function(*arguments)
-            if stop():
+            if self.halted or (stop is not None and stop()):
                 return
         self.now_us = max(self.now_us, until_us)
 
@@ -87,6 +89,8 @@ class NodeClock:
 
     def now_ms(self) -> int:
         """Milliseconds on this clock."""
+        if self._rate_ppm == MILLION:  # most are right, and all are asked all the time
+            return (self._local_us + self._timeline.now_us - self._base_us) // MILLISECOND
         return self._now_us() // MILLISECOND
 
     def now_ns(self) -> int:

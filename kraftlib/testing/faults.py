@@ -105,6 +105,28 @@ def strangers_message(world: World, random: chance.Random) -> Undo | None:
     return None
 
 
+def take_snapshot(world: World, random: chance.Random) -> Undo | None:
+    """Let a node write a snapshot of its state machine, which takes a while."""
+    node = _any(world, random)
+    if node is not None and node.process is not None:
+        node.process.take_snapshot(int(node.config.election_timeout_ms * MILLISECOND * random.random()))
+    return None
+
+
+def wipe_observer(world: World, random: chance.Random) -> Undo | None:
+    """Take the disk of an observer away: it comes back empty, as somebody else (reliability M7)."""
+    observers = [node for node in world.nodes.values() if node.key not in world.voter_keys]
+    if not observers:
+        return None
+    leader = world.leader()
+    if leader is not None and leader.process is not None and random.random() < 0.5:
+        leader.process.take_snapshot(0)  # so that the observer finds one
+    node = random.choice(observers)
+    node.end(Ending.POWER_LOST)
+    node.wipe()
+    return node.start
+
+
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +172,18 @@ def isolate(world: World, random: chance.Random) -> Undo | None:
     sends = [(own, other) for other in others]
     hears = [(other, own) for other in others]
     return _cut(world, random, random.choice((sends + hears, sends + hears, sends, hears)))
+
+
+def lonely_leader(world: World, random: chance.Random) -> Undo | None:
+    """Cut the leader off and let it take records that nobody else will have: its log has to be cut back later (L2)."""
+    leader = world.leader()
+    if leader is None or len(world.nodes) == 1:
+        return None
+    own = leader.key.id
+    undo = _cut(world, random, [pair for pair in _pairs(world) if own in pair], holds=False)
+    for _ in range(random.randint(1, 6)):
+        world.timeline.after(random.randrange(100 * MILLISECOND), world.workload.append_to, leader)
+    return undo
 
 
 def split(world: World, random: chance.Random) -> Undo | None:
@@ -299,9 +333,9 @@ def _pair(world: World, random: chance.Random) -> tuple[int, int] | None:
     return random.choice(pairs) if pairs else None
 
 
-def _cut(world: World, random: chance.Random, pairs: Sequence[tuple[int, int]]) -> Undo | None:
+def _cut(world: World, random: chance.Random, pairs: Sequence[tuple[int, int]], *, holds: bool | None = None) -> Undo:
     links = [world.network.link(*pair) for pair in pairs]
-    holds = random.random() < 0.5
+    holds = random.random() < 0.5 if holds is None else holds
     for link in links:
         link.cut, link.holds = True, holds
     return lambda: world.network.heal(links)
@@ -338,11 +372,14 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("resign", resign, 0),
         Fault("restart-gracefully", restart_gracefully, 4_000),
         Fault("strangers-message", strangers_message, 0),
+        Fault("take-snapshot", take_snapshot, 0),
+        Fault("wipe-observer", wipe_observer, 2_000),
         Fault("clock-drift", clock_drift, 10_000),
         Fault("wall-clock-jump", wall_clock_jump, 0),
         Fault("cut-pair", cut_pair, 8_000),
         Fault("cut-one-way", cut_one_way, 8_000),
         Fault("isolate", isolate, 8_000),
+        Fault("lonely-leader", lonely_leader, 8_000),
         Fault("split", split, 8_000),
         Fault("random-cuts", random_cuts, 8_000),
         Fault("loss", loss, 6_000),

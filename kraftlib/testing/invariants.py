@@ -195,6 +195,14 @@ def i11_truncation_has_a_reason(node: DiskImage, reason: str | None) -> Complain
     return None if reason is None else f"{node.key} truncates its log because of {reason}"
 
 
+def i11_snapshot_takes_nothing_committed(facts: Facts, node: DiskImage, snapshot: OffsetAndEpoch) -> Complaint:
+    """I11: a snapshot that takes the place of a log covers everything committed that stood there."""
+    entry = node.chain.covering(snapshot.offset)
+    if entry is None or facts.committed.covering(entry.base_offset) is not entry:
+        return None
+    return f"{node.key} drops {entry}, which is committed, for snapshot {snapshot}"
+
+
 def i12_fetch_only_beyond_what_is_durable(node: DiskImage, fetch_offset: Offset) -> Complaint:
     """I12, flush before speaking: a fetch offset vouches for everything below."""
     if fetch_offset <= node.flushed_offset:

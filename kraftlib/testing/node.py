@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random as chance
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,11 @@ class SimulatedNode:
         self.chain.truncate(self.log.end_offset)
         world.trace.add(world.timeline.now_us, Step.STOPPED, self.key.id, int(ending), self.log.end_offset)
         world.checker.crashed(self)
+
+    def wipe(self) -> None:
+        """Take the disk away and put an empty one in its place: whoever starts here next is another replica."""
+        self.key = ReplicaKey(self.key.id, uuid.UUID(int=self.random.getrandbits(128)))
+        self.log, self.elections, self.chain = MemoryReplicatedLog(), MemoryQuorumStateStore(), Chain()
 
     def append(self, values: Sequence[bytes], *, level: int, promise: Promise, epoch: Epoch | None = None) -> None:
         """Append as an application on this node does. Raises as `Appends.append`; ConnectionError if it is down."""

@@ -16,21 +16,22 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
-from kraftlib.errors import ReplicaFailedError
+from kraftlib.errors import ConfigError, ReplicaFailedError
 from kraftlib.records.batch import Batch
-from kraftlib.records.serde import BytesSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import Done
 from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.listener import StateMachineListener
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.opening import view_of
-from kraftlib.runtime.snapshots import LogSnapshots
+from kraftlib.runtime.snapshots import LogSnapshots, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Waiters
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
 from kraftlib.testing.network import Port
+from kraftlib.testing.subject import WatchedMachine
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -78,7 +79,7 @@ class Process:
 
         config, clock = node.config, node.clock
         self._disk = node.disk
-        log = SimulatedLog(node.log, node.disk, self, node.random)
+        log = self._log = SimulatedLog(node.log, node.disk, self, node.random)
         elections = SimulatedElections(node.elections, node.disk, self)
         self.replica = Replica(
             config,
@@ -104,7 +105,7 @@ class Process:
         self.applier = Applier(
             node_id=self.node_id,
             log=log,
-            serde=BytesSerde(),
+            serde=world.subject.serde,
             waiters=self.waiters,
             call_soon=self.call_soon,
             call_soon_threadsafe=self.call_soon,
@@ -129,6 +130,11 @@ class Process:
             on_failure=self._failed,
             on_shutdown_complete=self._handed_over,
         )
+        self.machine = WatchedMachine(world, self)
+        feeding = StateMachineListener(
+            self.machine, deliver=self._deliver_results, wants_results=lambda: self.waiters.wants_results
+        )
+        self.applier.register(feeding, state_machine=True)
         for listener in world.listeners(self):
             self.applier.register(listener)
 
@@ -171,6 +177,27 @@ class Process:
             function(*arguments)
         elif self.paused:
             self._backlog.append((function, arguments))
+
+    def take_snapshot(self, delay_us: int) -> bool:
+        """Write a snapshot of the state machine as it stands, in so much time; return whether there is one to write."""
+        high_watermark, log = self.executor.high_watermark or 0, self._log
+        offset = self.applier.applied_offset
+        values = [self._world.subject.serde.to_bytes(value) for value in self.machine.snapshot()]
+        try:
+            plan = plan_snapshot(log, values, offset=offset, high_watermark=high_watermark, view=self.replica.state.log)
+        except ConfigError:
+            return False  # nothing new, or in the midst of a batch
+        self._world.timeline.after(delay_us, self.deliver, self._write_snapshot, plan)
+        return True
+
+    def _write_snapshot(self, plan: SnapshotPlan) -> None:
+        if plan.snapshot_id not in self._log.snapshots():
+            plan.write(self._log)
+            self._world.checker.snapshot_created(self, plan.snapshot_id)
+            self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
+
+    def _deliver_results(self, end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
+        self.waiters.applied(end_offset, base_offset=base_offset, results=results)
 
     def _fail(self, error: BaseException) -> None:
         self.executor.fail(error)

@@ -11,8 +11,8 @@ from kraftlib.errors import ConfigError
 from kraftlib.testing.faults import FAULTS
 
 NETWORK: Final = (
-    "cut-pair", "cut-one-way", "isolate", "split", "random-cuts", "loss", "packet-loss", "duplication", "reordering",
-    "delay", "reset-connections", "corruption", "strangers-message",
+    "cut-pair", "cut-one-way", "isolate", "lonely-leader", "split", "random-cuts", "loss", "packet-loss",
+    "duplication", "reordering", "delay", "reset-connections", "corruption", "strangers-message",
 )  # fmt: skip
 CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
 DISKS: Final = ("slow-disk", "hung-disk", "failing-disk")

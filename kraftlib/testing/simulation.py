@@ -20,7 +20,8 @@ from kraftlib.testing import liveness
 from kraftlib.testing.nemesis import Nemesis
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Ending
-from kraftlib.testing.profiles import PROFILES, Profile
+from kraftlib.testing.profiles import Profile, profile_of
+from kraftlib.testing.subject import DEFAULT, Subject
 from kraftlib.testing.trace import Entry, Step
 from kraftlib.testing.world import ListenerFactory, World
 
@@ -60,6 +61,7 @@ class Simulation:
         profile: Profile,
         *,
         trouble_ms: int | None = None,
+        subject: Subject = DEFAULT,
         listener: ListenerFactory | None = None,
         on_entry: Callable[[Entry], None] | None = None,
         replay: str | None = None,
@@ -71,15 +73,14 @@ class Simulation:
         drawn_ms = int(draw.uniform(*profile.trouble_ms) * self.pace)
         self.trouble_ms = drawn_ms if trouble_ms is None else trouble_ms
         if replay is None:
-            replay = f"kraftlib simulate --seed {seed}"
-            replay += "" if profile.name == "swarm" else f" --profile {profile.name}"
-            replay += "" if trouble_ms is None else f" --until-ms {trouble_ms}"
+            replay = replay_command(seed, profile.name, trouble_ms)
         voters = draw.choice(profile.voters)
         self.world = World(
             draw.getrandbits(64),
             voters=voters,
             observers=draw.choice(profile.observers),
             config=draw_config(draw, self.pace, odd=profile.odd_configurations),
+            subject=subject,
             listener=listener,
             replay=replay,
             on_entry=on_entry,
@@ -132,6 +133,7 @@ class Simulation:
         liveness.settle(world)
         liveness.i10_log_holds_what_callers_were_told(world)
         liveness.i18_logs_are_equal(world)
+        liveness.u3_states_are_equal(world)
         liveness.i19_nothing_is_left_over(world)
         liveness.i20_idle_quorum_is_quiet(world)
         return self.report(leader_after_ms)
@@ -182,6 +184,15 @@ class Simulation:
 
     def _phase(self, number: int) -> None:
         self.world.trace.add(self.world.timeline.now_us, Step.PHASE, -1, number)
+
+
+def replay_command(seed: int, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> str:
+    """Return the one command that runs a seed again."""
+    parts = ["kraftlib simulate", f"--seed {seed}"]
+    parts += [] if profile == "swarm" else [f"--profile {profile}"]
+    parts += [] if trouble_ms is None else [f"--until-ms {trouble_ms}"]
+    parts += [] if subject is None else [f"--subject {subject}"]
+    return " ".join(parts)
 
 
 def message_faults(world: World) -> Counter[str]:
@@ -258,14 +269,19 @@ def simulate(
     profile: str = "swarm",
     *,
     trouble_ms: int | None = None,
+    subject: Subject = DEFAULT,
     listener: ListenerFactory | None = None,
     on_entry: Callable[[Entry], None] | None = None,
+    replay: str | None = None,
 ) -> Report:
     """Run one seed. Raises: InvariantViolation; ConfigError for a profile that does not exist."""
-    from kraftlib.testing.profiles import profile_of
-
-    simulation = Simulation(seed, profile_of(profile), trouble_ms=trouble_ms, listener=listener, on_entry=on_entry)
+    simulation = Simulation(
+        seed,
+        profile_of(profile),
+        trouble_ms=trouble_ms,
+        subject=subject,
+        listener=listener,
+        on_entry=on_entry,
+        replay=replay,
+    )
     return simulation.run()
-
-
-__all__ = ["PROFILES", "Report", "Simulation", "simulate"]

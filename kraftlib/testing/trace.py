@@ -54,6 +54,8 @@ class Step(enum.IntEnum):
     """a: offset of the snapshot."""
     PHASE = 19
     """a: number of the phase."""
+    SNAPSHOT = 20
+    """Written. a: offset, b: epoch."""
 
 
 class Entry(NamedTuple):

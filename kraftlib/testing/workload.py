@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from kraftlib.testing.world import World
 
 
+def _offsets(appended: Appended) -> range:
+    return range(appended.base_offset, appended.last_offset + 1)
+
+
 class Outcome(enum.IntEnum):
     """What the caller of an append knows."""
 
@@ -118,9 +122,7 @@ class Workload:
         if process is None or process.paused:
             return None
         number = len(self.appends)
-        values = [b"%d.%d" % (number, index) for index in range(count)]
-        pad = self._random.choice((8, self.value_bytes))
-        values = [value.ljust(pad, b".") for value in values]
+        values = self._values(number, count)
         now_us = self._world.timeline.now_us
         call = ClientAppend(number, values, level, process, self, now_us)
         self.appends.append(call)
@@ -130,6 +132,12 @@ class Workload:
             call.set_exception(error)
             return None
         return call
+
+    def _values(self, number: int, count: int) -> list[bytes]:
+        subject, pad = self._world.subject, self._random.choice((8, self.value_bytes))
+        if subject.value is not None:
+            return [subject.serde.to_bytes(subject.value(self._random, number + index)) for index in range(count)]
+        return [(b"%d.%d" % (number, index)).ljust(pad, b".") for index in range(count)]
 
     # --- what callers are told ---------------------------------------------------------------------------------------
 
@@ -147,6 +155,8 @@ class Workload:
             result.epoch,
             call.values,
         )
+        if result.results != tuple(self._world.results.get(offset) for offset in _offsets(result)) and result.results:
+            self._world.violated("U1", f"append {call.number} was told {result.results}, its records came to others")
         self.acknowledged += 1
         self.latest_acknowledged_us = self._world.timeline.now_us
         self.settle(call, Outcome.ACKNOWLEDGED)

@@ -29,10 +29,11 @@ from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Process
 from kraftlib.testing.recode import Recoder
+from kraftlib.testing.subject import DEFAULT, Subject
 from kraftlib.testing.trace import Entry, Trace
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.workload import Workload
-from kraftlib.types import Endpoint, ReplicaId, ReplicaKey
+from kraftlib.types import Endpoint, Offset, ReplicaId, ReplicaKey
 
 WALL_CLOCK_MS: Final = 1_700_000_000_000
 """When simulated worlds begin."""
@@ -45,8 +46,9 @@ ListenerFactory = Callable[[Process], Listener]
 class World:
     """A simulated quorum: nodes 1 to `voters`, and observers behind them.
 
-    `config` holds fields of `RaftConfig` that differ from their defaults. `listener` makes one more listener for each
-    life of each replica. `replay` is the command that a violation shows; `on_entry` is told every step.
+    `config` holds fields of `RaftConfig` that differ from their defaults. `subject` is the state machine on top, and
+    `listener` makes one more listener for each life of each replica. `replay` is the command that a violation shows;
+    `on_entry` is told every step.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class World:
         observers: int = 0,
         config: Mapping[str, Any] | None = None,
         listener: ListenerFactory | None = None,
+        subject: Subject = DEFAULT,
         recode_one_in: int = RECODE_ONE_IN,
         replay: str = "",
         on_entry: Callable[[Entry], None] | None = None,
@@ -76,6 +79,9 @@ class World:
         """Whether a replica that has stopped, on demand or because of its disk, is started again at once."""
         self.disk_spread_us = 400
         """What an ordinary disk may take beyond its shortest time."""
+        self.subject = subject
+        self.results: dict[Offset, Any] = {}
+        """What applying a record came to, wherever it was applied first."""
         self._listener = listener
         keys = [
             ReplicaKey(number, uuid.UUID(int=self.random.getrandbits(128)))
@@ -132,7 +138,7 @@ class World:
 
     def run_for(self, duration_ms: int) -> None:
         """Let time pass. Raises: InvariantViolation."""
-        self.run_until(lambda: False, duration_ms)
+        self._run(duration_ms, None)
 
     def run_until(self, reached: Callable[[], bool], limit_ms: int) -> bool:
         """Let time pass until `reached()` holds after an event, at most for `limit_ms`; return whether it came to that.
@@ -140,11 +146,14 @@ class World:
         Raises: InvariantViolation.
         """
         if not reached():
-            until_us = self.timeline.now_us + limit_ms * MILLISECOND
-            self.timeline.run(until_us, lambda: self.violation is not None or reached())
+            self._run(limit_ms, reached)
+        return reached()
+
+    def _run(self, duration_ms: int, stop: Callable[[], bool] | None) -> None:
+        if self.violation is None:
+            self.timeline.run(self.timeline.now_us + duration_ms * MILLISECOND, stop)
         if self.violation is not None:
             raise self.violation
-        return reached()
 
     def run_until_leader(self, limit_ms: int = 60_000) -> ReplicaId:
         """Let time pass until a leader knows its high watermark; return its id."""
@@ -161,6 +170,7 @@ class World:
     def violated(self, invariant: str, what: str) -> None:
         """Take note of a broken promise. The first one counts: it is raised when the event that broke it is over."""
         if self.violation is None:
+            self.timeline.halted = True
             self.violation = InvariantViolation(
                 invariant,
                 what,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,33 @@ def test_a_violation_is_exit_status_1_and_names_its_command(
         assert main(["simulate", *selected, "--profile", "calm", "--output", output]) == 1
         shown = capsys.readouterr()
         assert "kraftlib simulate --seed 3 --profile calm" in (shown.out if output == "json" else shown.err)
+
+
+SUBJECT = """
+from kraftlib.testing.subject import HashChain, Subject
+
+
+class Odd(HashChain):
+    def apply(self, record):
+        return id(self)
+
+
+good = Subject(machine=HashChain)
+bad = Subject(machine=Odd)
+"""
+
+
+def test_a_state_machine_of_ones_own_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(SUBJECT)
+    arguments = ["simulate", "--seeds", "3:5", "--profile", "crashes", "--until-ms", "200", "--subject"]
+    assert main([*arguments, f"{tmp_path}/mine.py:good"]) == 0
+    assert main([*arguments, f"{tmp_path}/mine.py:bad"]) == 1
+    shown = capsys.readouterr().err
+    assert "U1 is violated" in shown
+    assert f"--subject {tmp_path}/mine.py:bad" in shown
+    for missing in (f"{tmp_path}/mine.py:neither", f"{tmp_path}/no.py:good", "nonsense"):
+        assert main([*arguments, missing]) == 1
+        assert "FILE.py:NAME" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""What is simulated on top of the quorum: a state machine, and values for it. Bring your own.
+
+    subject = Subject(machine=Counter, value=lambda random, number: b"+%d" % random.randrange(10))
+    simulate(7, subject=subject)
+
+Every replica feeds its own copy, through crashes, restarts and snapshots. What must hold:
+
+    U1  the same record has the same result on every replica, and after every restart
+    U2  a state machine raises nothing
+    U3  equal logs make equal states, and a state that was written to a snapshot and restored is the same state
+"""
+
+from __future__ import annotations
+
+import functools
+import random as chance
+import runpy
+import zlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kraftlib.errors import ConfigError
+from kraftlib.records.serde import BytesSerde, RecordSerde
+from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.types import LeaderAndEpoch
+
+if TYPE_CHECKING:
+    from kraftlib.testing.process import Process
+    from kraftlib.testing.world import World
+
+
+class HashChain(StateMachine):
+    """The state machine of simulations that bring none: its state depends on every record and on their order."""
+
+    def __init__(self) -> None:
+        self.digest = 0
+
+    def apply(self, record: CommittedRecord) -> int:
+        """Return a hash of everything applied so far."""
+        self.digest = zlib.crc32(record.value, self.digest)
+        return self.digest
+
+    def snapshot(self) -> Iterable[bytes]:
+        """Return the hash."""
+        return [b"%d" % self.digest]
+
+    def restore(self, values: Iterable[bytes]) -> None:
+        """Go on from a hash."""
+        (self.digest,) = map(int, values)
+
+
+@attrs.frozen(kw_only=True)
+class Subject:
+    """A state machine to simulate. `machine` makes a fresh one for each life of each replica."""
+
+    machine: Callable[[], StateMachine]
+
+    value: Callable[[chance.Random, int], Any] | None = None
+    """Makes a value to propose, given how many were before; None: unique bytes."""
+
+    serde: RecordSerde[Any] = attrs.field(factory=BytesSerde)
+
+    check: Callable[[StateMachine], None] | None = None
+    """Called with the state machine of every replica in the end; what it raises is a violation (U3)."""
+
+
+DEFAULT = Subject(machine=HashChain)
+
+
+@functools.cache
+def load_subject(place: str) -> Subject:
+    """Return the subject that `FILE.py:NAME` names; the file is run as a script of the user's, once a process.
+
+    Raises: ConfigError, if there is no such thing.
+    """
+    path, _, name = place.rpartition(":")
+    if not path.endswith(".py"):
+        raise ConfigError(f"{place!r} names no Python file: expected FILE.py:NAME")
+    try:
+        found = runpy.run_path(path, run_name="kraftlib.simulated").get(name)
+    except OSError as error:
+        raise ConfigError(f"cannot run {path!r}: {error.strerror or error}; expected FILE.py:NAME") from error
+    if not isinstance(found, Subject):
+        raise ConfigError(f"{place!r} is no Subject: expected FILE.py:NAME of a kraftlib.testing.subject.Subject")
+    return found
+
+
+class WatchedMachine(StateMachine):
+    """The state machine of one life, with somebody looking over its shoulder."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.inner = world.subject.machine()
+        self._world = world
+        self._process = process
+
+    def apply(self, record: CommittedRecord) -> Any:
+        """As `StateMachine.apply`."""
+        result = self._guarded(self.inner.apply, record)
+        known = self._world.results.setdefault(record.offset, result)
+        if known is not result and known != result:
+            self._world.violated(
+                "U1",
+                f"record {record.offset} ({record.value!r}) came to {result!r} on {self._process.node}, and to "
+                f"{known!r} elsewhere or before: apply must depend on the state and the record alone",
+            )
+        return result
+
+    def snapshot(self) -> Iterable[Any]:
+        """As `StateMachine.snapshot`."""
+        return list(self._guarded(self.inner.snapshot))
+
+    def restore(self, values: Iterable[Any]) -> None:
+        """As `StateMachine.restore`."""
+        self._guarded(self.inner.restore, values)
+
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        """As `StateMachine.leader_changed`."""
+        self._guarded(self.inner.leader_changed, leader)
+
+    def _guarded(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            name = f"{type(self.inner).__name__}.{function.__name__}"
+            self._world.violated("U2", f"{name} raised {error!r} on {self._process.node}")
+            raise
+
+
+def state_of(subject: Subject, machine: StateMachine) -> list[bytes]:
+    """Return what a state machine would write to a snapshot, as bytes."""
+    return [subject.serde.to_bytes(value) for value in machine.snapshot()]
+
+
+def restored(subject: Subject, state: Iterable[bytes]) -> StateMachine:
+    """Return a fresh state machine with this state."""
+    machine = subject.machine()
+    machine.restore(map(subject.serde.from_bytes, state))
+    return machine
