@@ -171,6 +171,8 @@ class ThreadEngine:
 
     def _send(self) -> None:
         outbox, self._outbox = self._outbox, []
+        if not outbox:
+            return
         try:
             self._loop.call_soon_threadsafe(self._receive, outbox)
         except (RuntimeError, AttributeError):  # the loop has ended, or never began
@@ -227,6 +229,7 @@ class ThreadEngine:
     async def shutdown(self, timeout_ms: int) -> None:
         """End the node, then its loop and thread."""
         if self._node is not None and not self._ended:
+            self._send()  # what was appended before comes before
             try:
                 await self._there(self._node.shutdown(timeout_ms))
             finally:
