@@ -15,7 +15,7 @@ from kraftlib.consensus import answers
 from kraftlib.consensus.actions import Action, SendRequest, SendResponse
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.roles import Endpoints, Leader
+from kraftlib.consensus.roles import Endpoints, Leader, Unattached
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import maybe_follow
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, Epoch, ReplicaId, ReplicaKey
@@ -175,7 +175,10 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
     if answer.epoch < state.epoch or answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
         back_off(state, outstanding)
         return False, []
-    if answer.error == ErrorCode.NONE and answer.epoch == state.epoch and answer.leader_id == state.leader_id:
+    # One who knows his leader by id alone, as an observer does after a restart, has yet to learn where it is.
+    seeks = isinstance(state.role_state, Unattached) and answer.leader_id is not None
+    nothing_new = answer.epoch == state.epoch and answer.leader_id == state.leader_id and not seeks
+    if answer.error == ErrorCode.NONE and nothing_new:
         state.connections.succeeded(outstanding.destination)
         return True, []
     source = f"the answer of {outstanding.destination} to {name}"
@@ -188,7 +191,7 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
             back_off(state, outstanding)
         return False, actions or []
     actions = []
-    if answer.leader_id is not None and state.leader_id is None:
+    if answer.leader_id is not None and (state.leader_id is None or (seeks and answer.leader_id == state.leader_id)):
         learned = maybe_follow(state, answer.epoch, answer.leader_id, answer.endpoints, source)
         if learned is None:
             back_off(state, outstanding)

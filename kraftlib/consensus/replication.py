@@ -309,6 +309,9 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     answer, partition = _read_fetch_response(state, response)
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
+    if concerns_us and not isinstance(role, Follower):
+        # From a leader of whom it does not say where it is: nothing to follow yet, and no reason to ask at once.
+        back_off(state, outstanding)
     if not concerns_us or partition is None or not isinstance(role, Follower):
         return actions
     request: FetchRequest = outstanding.request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import SendResponse
@@ -17,9 +18,9 @@ from kraftlib.consensus.checks import (
     voter_only_error,
 )
 from kraftlib.consensus.roles import Role
-from kraftlib.types import ZERO_UUID, Endpoint, LeaderAndEpoch
+from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.fetch import FetchResponse
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.consensus.build import (
     ask,
     begin_request,
@@ -30,6 +31,7 @@ from tests.consensus.build import (
     outstanding_to,
     replica,
     reply,
+    requests,
     tell,
     vote_request,
 )
@@ -176,3 +178,21 @@ def test_an_observer_that_knows_no_cluster_serves_them_all() -> None:
         is None
     )
     assert cluster_error(core.state, "any") is ErrorCode.NONE
+
+
+def test_an_observer_that_remembers_its_leader_learns_where_it_is_from_an_answer_without_error() -> None:
+    """After a restart nobody refuses it: its epoch is right, and only the endpoint is missing."""
+    core = replica(1, own_id=9, election=ElectionState(epoch=1, leader_id=7), bootstrap_servers=(Endpoint("b", 1),))
+    assert core.role is Role.UNATTACHED
+    reply(core, -2, fetch_response(epoch=1, leader_id=7, high_watermark=1))
+
+    assert (core.role, core.leader_and_epoch, core.high_watermark) == (Role.FOLLOWER, LeaderAndEpoch(7, 1), 1)
+
+
+def test_an_answer_that_does_not_say_where_the_leader_is_is_not_followed_by_the_same_question_at_once() -> None:
+    """Before version 17 of Fetch it cannot."""
+    core = replica(1, own_id=9, election=ElectionState(epoch=1, leader_id=7), bootstrap_servers=(Endpoint("b", 1),))
+    answer = attrs.evolve(fetch_response(epoch=1, leader_id=7, high_watermark=1), node_endpoints=())
+
+    assert requests(reply(core, -2, answer), FetchRequest) == []
+    assert core.role is Role.UNATTACHED
