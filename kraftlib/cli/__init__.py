@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, str]] = {
     "format": "make a directory for a new replica",
     "run": "run a replica with a small key-value store inside, from a TOML file",
     "quorum": "ask a running quorum who leads it and how far each replica is",
+    "observe": "follow the metadata of a running Kafka cluster: brokers, topics, partitions, configs",
     "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
     "simulate": "run whole quorums on simulated time, with everything going wrong",
     "random-uuid": "print a new cluster or directory id",
@@ -124,6 +125,10 @@ def load(name: str) -> Command:
             from kraftlib.cli import quorum
 
             return quorum
+        case "observe":
+            from kraftlib.cli import observe
+
+            return observe
         case "dump-log":
             from kraftlib.cli import dump_log
 

@@ -65,7 +65,8 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
         directory = open_directory(config)
         log, elections = directory.log, directory.elections
         cluster_id, directory_id = directory.cluster_id, directory.directory_id
-    elif log is None or elections is None:
+    elif (log is None or elections is None) and (config.voters or log is not None or elections is not None):
+        # Not of an observer that follows from memory: it acknowledges nothing.
         logger.warning(
             "replica %d keeps its %s in memory: whatever it acknowledges is lost with the process; name a directory",
             config.node_id,

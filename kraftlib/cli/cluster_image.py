@@ -1,0 +1,231 @@
+"""What a Kafka cluster's metadata records add up to: brokers, topics, partitions, configs, features.
+
+Records are replayed strictly in order, as Kafka's own brokers do it (metadata-records.md section 1). What nobody shows
+as a table (credentials, tokens, quotas, access rules) is counted. Records between Begin and EndTransaction take effect
+together; those before an AbortTransaction never do (KIP-868).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from kraftlib.metadata import broker_records as brokers
+from kraftlib.metadata import config_records as configs
+from kraftlib.metadata import log_records as logs
+from kraftlib.metadata import security_records as security
+from kraftlib.metadata import topic_records as topics
+from kraftlib.types import uuid_text
+
+LEADER_UNCHANGED: Final = -2
+RESOURCE_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+
+
+@attrs.define(kw_only=True)
+class Partition:
+    """One partition of a topic."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    """-1: none; the partition is offline."""
+    leader_epoch: int
+    partition_epoch: int
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+
+
+@attrs.define(kw_only=True)
+class Topic:
+    """One topic."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, Partition] = attrs.field(factory=dict)
+
+
+@attrs.define(kw_only=True)
+class Broker:
+    """One registration of a broker."""
+
+    epoch: int
+    endpoints: dict[str, str]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+
+
+class ClusterImage:
+    """The state after some prefix of the log. `apply` takes the records one by one."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.controllers: dict[int, dict[str, str]] = {}
+        """Endpoints of the registered controllers by listener."""
+        self.features: dict[str, int] = {}
+        self.topics: dict[UUID, Topic] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        """By resource as Kafka's shell names it: `TOPIC:events`; `BROKER` alone stands for all of them."""
+        self.next_producer_id: int | None = None
+        self.faults: list[str] = []
+        """What did not fit; a record of a newer Kafka, most likely."""
+        self._counted: dict[str, set[Any]] = {"acls": set(), "credentials": set(), "tokens": set(), "quotas": set()}
+        self._transaction: list[Any] | None = None
+        self._replay: Final[dict[type, Callable[[Any], object]]] = {
+            brokers.RegisterBrokerRecord: self._register_broker,
+            brokers.UnregisterBrokerRecord: lambda record: self.brokers.pop(record.broker_id),
+            brokers.BrokerRegistrationChangeRecord: self._change_broker,
+            brokers.FenceBrokerRecord: lambda record: self._fence(record.id, True),
+            brokers.UnfenceBrokerRecord: lambda record: self._fence(record.id, False),
+            brokers.RegisterControllerRecord: self._register_controller,
+            topics.TopicRecord: self._add_topic,
+            topics.PartitionRecord: self._add_partition,
+            topics.PartitionChangeRecord: self._change_partition,
+            topics.RemoveTopicRecord: self._remove_topic,
+            configs.ConfigRecord: self._set_config,
+            configs.FeatureLevelRecord: self._set_feature,
+            configs.ProducerIdsRecord: self._set_producer_id,
+            configs.ClientQuotaRecord: self._set_quota,
+            security.AccessControlEntryRecord: lambda record: self._counted["acls"].add(record.id),
+            security.RemoveAccessControlEntryRecord: lambda record: self._counted["acls"].discard(record.id),
+            security.UserScramCredentialRecord: lambda record: self._counted["credentials"].add(_credential(record)),
+            security.RemoveUserScramCredentialRecord: lambda record: self._counted["credentials"].discard(
+                _credential(record)
+            ),
+            security.DelegationTokenRecord: lambda record: self._counted["tokens"].add(record.token_id),
+            security.RemoveDelegationTokenRecord: lambda record: self._counted["tokens"].discard(record.token_id),
+        }
+
+    def apply(self, record: Any) -> None:
+        """Replay one record. What does not fit is kept in `faults`, and the rest goes on."""
+        if isinstance(record, logs.BeginTransactionRecord):
+            self._transaction = []
+        elif isinstance(record, logs.AbortTransactionRecord):
+            self._transaction = None
+        elif isinstance(record, logs.EndTransactionRecord):
+            held, self._transaction = self._transaction or [], None
+            for one in held:
+                self._apply_now(one)
+        elif self._transaction is not None:
+            self._transaction.append(record)
+        else:
+            self._apply_now(record)
+
+    def _apply_now(self, record: Any) -> None:
+        replay = self._replay.get(type(record))
+        try:
+            if replay is not None:
+                replay(record)
+        except KeyError as error:
+            self.faults.append(f"{type(record).__name__} of something that does not exist: {error}")
+
+    # --- brokers and controllers -------------------------------------------------------------------------------------
+
+    def _register_broker(self, record: brokers.RegisterBrokerRecord) -> None:
+        self.brokers[record.broker_id] = Broker(
+            epoch=record.broker_epoch,
+            endpoints={place.name: f"{place.host}:{place.port}" for place in record.end_points},
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+        )
+
+    def _change_broker(self, record: brokers.BrokerRegistrationChangeRecord) -> None:
+        if record.fenced:
+            self._fence(record.broker_id, record.fenced > 0)
+        if record.in_controlled_shutdown:
+            self.brokers[record.broker_id].in_controlled_shutdown = record.in_controlled_shutdown > 0
+
+    def _fence(self, broker_id: int, fenced: bool) -> None:
+        self.brokers[broker_id].fenced = fenced
+
+    def _register_controller(self, record: brokers.RegisterControllerRecord) -> None:
+        self.controllers[record.controller_id] = {
+            place.name: f"{place.host}:{place.port}" for place in record.end_points
+        }
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def _add_topic(self, record: topics.TopicRecord) -> None:
+        self.topics[record.topic_id] = Topic(name=record.name, topic_id=record.topic_id)
+
+    def _add_partition(self, record: topics.PartitionRecord) -> None:
+        self.topics[record.topic_id].partitions[record.partition_id] = Partition(
+            replicas=record.replicas,
+            isr=record.isr,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            removing_replicas=record.removing_replicas,
+            adding_replicas=record.adding_replicas,
+        )
+
+    def _change_partition(self, record: topics.PartitionChangeRecord) -> None:
+        """Take over what is named. A named leader begins a leader epoch; every change begins a partition epoch."""
+        partition = self.topics[record.topic_id].partitions[record.partition_id]
+        for name in ("replicas", "isr", "removing_replicas", "adding_replicas"):
+            value = getattr(record, name)
+            if value is not None:
+                setattr(partition, name, value)
+        if record.leader != LEADER_UNCHANGED:
+            partition.leader = record.leader
+            partition.leader_epoch += 1
+        partition.partition_epoch += 1
+
+    def _remove_topic(self, record: topics.RemoveTopicRecord) -> None:
+        topic = self.topics.pop(record.topic_id)
+        self.configs.pop(f"TOPIC:{topic.name}", None)
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def _set_config(self, record: configs.ConfigRecord) -> None:
+        kind = RESOURCE_TYPES.get(record.resource_type, str(record.resource_type))
+        resource = f"{kind}:{record.resource_name}" if record.resource_name else kind
+        entries = self.configs.setdefault(resource, {})
+        if record.value is None:
+            entries.pop(record.name, None)
+        else:
+            entries[record.name] = record.value
+        if not entries:
+            del self.configs[resource]
+
+    def _set_feature(self, record: configs.FeatureLevelRecord) -> None:
+        if record.feature_level:
+            self.features[record.name] = record.feature_level
+        else:
+            self.features.pop(record.name, None)
+
+    def _set_producer_id(self, record: configs.ProducerIdsRecord) -> None:
+        self.next_producer_id = record.next_producer_id
+
+    def _set_quota(self, record: configs.ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name or "") for part in record.entity))
+        quotas = self._counted["quotas"]
+        (quotas.discard if record.remove else quotas.add)((entity, record.key))
+
+    # --- showing it --------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, fit for JSON."""
+        return {
+            "features": dict(sorted(self.features.items())),
+            "brokers": {str(number): attrs.asdict(broker) for number, broker in sorted(self.brokers.items())},
+            "controllers": {str(number): places for number, places in sorted(self.controllers.items())},
+            "topics": {topic.name: _topic(topic) for topic in sorted(self.topics.values(), key=lambda one: one.name)},
+            "configs": {resource: dict(sorted(entries.items())) for resource, entries in sorted(self.configs.items())},
+            "next_producer_id": self.next_producer_id,
+            **{name: len(things) for name, things in self._counted.items()},
+            "faults": list(self.faults),
+        }
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    partitions = {str(number): attrs.asdict(partition) for number, partition in sorted(topic.partitions.items())}
+    return {"id": uuid_text(topic.topic_id), "partitions": partitions}
+
+
+def _credential(record: Any) -> tuple[str, int]:
+    return record.name, record.mechanism
