@@ -83,7 +83,9 @@ class InlineEngine:
         """Make and start the node here."""
         self._loop = asyncio.get_running_loop()
         node = self._make_node(call_here)
-        await node.start()
+        await node.start(self._ready)
+
+    def _ready(self, node: Node) -> None:
         self._node = node
         self._create_future, self._append_one = self._loop.create_future, node.appends.append_one
 
@@ -142,15 +144,16 @@ class ThreadEngine:
         self._thread.start()
         self._loop = await asyncio.wrap_future(self._running)
         try:
-            self._node = await self._there(self._start_node())
+            await self._there(self._start_node())
         except BaseException:
             await self._end()
             raise
 
-    async def _start_node(self) -> Node:
-        node = self._make_node(self._post)
-        await node.start()
-        return node
+    async def _start_node(self) -> None:
+        await self._make_node(self._post).start(self._ready)
+
+    def _ready(self, node: Node) -> None:
+        self._node = node
 
     def append_one(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
         """Append one value, with what else this turn of the host appends."""

@@ -90,11 +90,18 @@ class Node:
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Listen, and let the replica begin. Raises: ConfigError, if the address cannot be listened on."""
+    async def start(self, ready: Callable[[Node], None] = lambda node: None) -> None:
+        """Listen, and let the replica begin. `ready` is called when all is there, before the first listener is.
+
+        Raises: ConfigError, if the address cannot be listened on.
+        """
         async with AsyncExitStack() as undo:
             undo.callback(self._opened.close)
             await self._start(undo)
+            ready(self)
+            self.executor.start()
+            if self.executor.failure is not None:
+                raise again(self.executor.failure)
             undo.pop_all()
 
     async def _start(self, undo: AsyncExitStack) -> None:
@@ -161,9 +168,6 @@ class Node:
             self.applier.register(listener)
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
         inbox.open(self.executor)
-        self.executor.start()
-        if self.executor.failure is not None:
-            raise again(self.executor.failure)
 
     def _feeding(self, machine: StateMachine) -> StateMachineListener:
         def deliver(end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
