@@ -69,8 +69,13 @@ def handle_vote(state: ReplicaState, event: RequestReceived) -> list[Action]:
     directory_id = partition.replica_directory_id
     asker = ReplicaKey(partition.replica_id, None if directory_id == ZERO_UUID else directory_id)
     asker_end = OffsetAndEpoch(epoch=partition.last_offset_epoch, offset=partition.last_offset)
-    if partition.pre_vote:
+    if asker.id == state.key.id:
+        # Somebody runs with our id. A vote for ourselves is cast by standing, never by being asked.
+        state.refuse("our own id", f"a Vote of replica {asker}")
+        granted = False
+    elif partition.pre_vote:
         granted = grants_pre_vote(state, asker_end)
+        _ask_again(state, asker)
     else:
         granted = grants_vote(state, asker, asker_end)
         if granted:
@@ -93,6 +98,16 @@ def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
     if isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched):
         return False
     return asker_end >= state.log.end
+
+
+def _ask_again(state: ReplicaState, asker: ReplicaKey) -> None:
+    """Who asks us for a pre-vote has lost the leader, too: that it refused us before, as its follower, counts no more.
+
+    Otherwise the one with the longer log, which noticed first and asked too early, would wait for its timer.
+    """
+    role = state.role_state
+    if isinstance(role, Prospective):
+        role.tally.rejected.discard(asker.id)
 
 
 def grants_vote(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:

@@ -9,6 +9,8 @@ there. It is replication, discovery of the leader, its sign of life and the ackn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import (
     Action,
@@ -36,14 +38,12 @@ from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.quorum import majority_offset
+from kraftlib.consensus.received import acceptable_batches
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Resigned
 from kraftlib.consensus.snapshotting import begin_download
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import InvariantError, KraftError, ensure
-from kraftlib.records.batch import Batch, check_kraft_header, read_batch
-from kraftlib.records.control import decode_control
-from kraftlib.records.control_messages import VotersRecord
+from kraftlib.errors import InvariantError, ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
@@ -241,13 +241,19 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
     """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
     known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
     remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
-    role.progress = {
-        replica_id: next((progress for other, progress in known.items() if key.matches(other)), Progress(key=key))
-        for replica_id, key in remote.items()
-    }
+    role.progress = {replica_id: _progress_of(key, known) for replica_id, key in remote.items()}
     kept = {id(progress) for progress in role.progress.values()}
     role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
     role.fetched_voters &= set(remote)
+
+
+def _progress_of(key: ReplicaKey, known: Mapping[ReplicaKey, Progress]) -> Progress:
+    """What is known of a voter, also under a key without the directory id that its voter has now (kraft.version 1)."""
+    for other, progress in known.items():
+        if key.matches(other) or other.matches(key):
+            progress.key = key
+            return progress
+    return Progress(key=key)
 
 
 # --- the follower's side ---------------------------------------------------------------------------------------------
@@ -331,7 +337,7 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         return actions
     role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
     role.has_fetched = True
-    role.lost_connection = False
+    role.lost_connection = role.refused = False
     return [*actions, *outcome]
 
 
@@ -406,46 +412,6 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
     return actions
 
 
-def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
-    """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped.
-
-    Kafka's followers look at the checksum only; ours also want contiguous offsets and epochs that neither fall nor
-    exceed the own one (reliability L10).
-    """
-    batches: list[Batch] = []
-    position, end = 0, len(records)
-    end_offset, last_epoch = state.log.end_offset, state.log.last_epoch
-    while position < end:
-        try:
-            batch = read_batch(records, position)
-            check_kraft_header(batch)
-            if batch.is_control:
-                _check_control(batch)
-        except KraftError as error:
-            # The last batch may be cut short by the size limit of a generic log: not worth a word behind whole ones.
-            if not batches:
-                state.refuse("corrupt batch", str(error))
-            break
-        if batch.base_offset != end_offset or not last_epoch <= batch.epoch <= state.epoch:
-            state.refuse(
-                "foreign batch",
-                f"base offset {batch.base_offset} and epoch {batch.epoch} do not continue {end_offset}@{last_epoch}"
-                f" in epoch {state.epoch}",
-            )
-            break
-        batches.append(batch)
-        end_offset, last_epoch = batch.end_offset, batch.epoch
-        position += len(batch.data)
-    return tuple(batches)
-
-
-def _check_control(batch: Batch) -> None:
-    for record in batch.records():
-        control = decode_control(record)
-        if isinstance(control, VotersRecord):
-            VoterSet.from_record(control)
-
-
 def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[Action]:
     """A lost connection is tried again at once; a refused new one means that nobody is there any more.
 
@@ -462,6 +428,7 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
         role.lost_connection = True
         state.connections.retry_now(role.leader_id)
     elif role.lost_connection and state.is_voter:
+        role.refused = True
         role.has_fetched = False
         role.fetch_deadline_ms = min(role.fetch_deadline_ms, state.now_ms + _stagger_ms(state, role))
     return []

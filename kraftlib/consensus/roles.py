@@ -65,6 +65,8 @@ class Prospective:
     leader_id: ReplicaId | None = None
     leader_endpoints: Endpoints = attrs.field(factory=dict)
     """The leader that it has lost; it goes back to it if the pre-vote is lost."""
+    leader_refused: bool = False
+    """The leader was given up because it refused a connection: it is told dead again as soon as it does so again."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
     tally: Tally
@@ -194,6 +196,8 @@ class Follower:
     """Whether this leader knows our endpoints and versions (UpdateRaftVoter)."""
     lost_connection: bool = False
     """The connection to the leader broke; a refused new one makes it a dead leader."""
+    refused: bool = False
+    """A new connection to the leader was refused."""
     download: Download | None = None
     writing_chunk: bool = False
 

@@ -126,6 +126,7 @@ def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
         # A resigned leader asks anew: it must not go back to itself.
         leader_id=None if isinstance(before, Resigned) else state.leader_id,
         leader_endpoints=before.leader_endpoints if isinstance(before, Follower | Prospective) else {},
+        leader_refused=isinstance(before, Follower) and before.refused,
         voted_key=state.election.voted_key,
         election_deadline_ms=state.random_election_deadline_ms(),
         tally=tally,
@@ -231,6 +232,7 @@ def become_follower(
         voted_key=voted_key,
         fetch_deadline_ms=state.now_ms + state.config.fetch_timeout_ms,
         update_due_ms=state.now_ms + state.config.fetch_timeout_ms,
+        lost_connection=isinstance(before, Prospective) and before.leader_refused and before.leader_id == leader_id,
     )
     actions = enter(state, role, epoch, reason)
     return [*actions, AnnounceLeader(LeaderAndEpoch(leader_id, epoch))]

@@ -58,10 +58,10 @@ class VoterSet:
 
     @classmethod
     def from_record(cls, record: VotersRecord) -> VoterSet:
-        """Read a Voters control record. Raises: RemoteProtocolError, if an id stands there twice."""
+        """Read a Voters control record. Raises: RemoteProtocolError, if an id stands there twice, or none."""
         ids = [voter.voter_id for voter in record.voters]
-        if len(set(ids)) != len(ids):
-            raise RemoteProtocolError(f"a Voters record names voters {ids}: an id may stand there once only")
+        if len(set(ids)) != len(ids) or not ids:
+            raise RemoteProtocolError(f"a Voters record names voters {ids}: somebody must, and an id once only")
         return cls.of(
             Voter(
                 key=ReplicaKey(
@@ -117,6 +117,11 @@ class VoterSet:
     def get(self, replica_id: ReplicaId) -> Voter | None:
         """Return the voter of this id, whatever its directory id."""
         return self._by_id.get(replica_id)
+
+    def is_neighbour_of(self, other: VoterSet) -> bool:
+        """Whether one voter at most was added and one at most removed: then any two majorities share a voter."""
+        ours, theirs = {voter.key for voter in self.voters}, {voter.key for voter in other.voters}
+        return len(ours - theirs) <= 1 and len(theirs - ours) <= 1
 
     def others(self, own: ReplicaKey) -> list[Voter]:
         """Return the remote voters, as `own` sees it."""

@@ -483,6 +483,21 @@ def test_a_refused_reconnect_means_a_dead_leader() -> None:
     assert slot <= deadlines[1] <= slot + slot // 4
 
 
+def test_a_dead_leader_that_we_had_to_go_back_to_is_given_up_again_at_once() -> None:
+    """The pre-vote was refused, perhaps too early; the next refused connection says the same as the first."""
+    core = follower(1, epoch=5, leader_id=2)
+    core.handle(ConnectionLost(2, refused=False), 10)
+    core.handle(ConnectionLost(2, refused=True), 10)
+    core.handle(TimeoutReached(), 30)
+    assert core.role is Role.PROSPECTIVE
+    now_ms = core.state.role_state.election_deadline_ms  # type: ignore[union-attr]
+    core.handle(TimeoutReached(), now_ms)
+    assert core.role is Role.FOLLOWER
+    core.handle(ConnectionLost(2, refused=True), now_ms + 50)
+
+    assert core.state.role_state.fetch_deadline_ms <= now_ms + 80  # type: ignore[union-attr]
+
+
 def test_a_refused_connection_that_was_never_there_proves_nothing() -> None:
     """The leader may not listen yet: its BeginQuorumEpoch came over a connection of its own."""
     core = follower(1, epoch=5, leader_id=2)

@@ -1,0 +1,66 @@
+"""What a follower takes of the records that a leader sends: whatever continues its log, and nothing that could not.
+
+Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
+own one (reliability L10), and voter sets whose majorities meet (KIP-853).
+"""
+
+from __future__ import annotations
+
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import KraftError, RemoteProtocolError
+from kraftlib.records.batch import Batch, check_kraft_header, read_batch
+from kraftlib.records.control import decode_control
+from kraftlib.records.control_messages import VotersRecord
+
+
+def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
+    """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped.
+
+    Kafka's followers look at the checksum only; ours also want contiguous offsets and epochs that neither fall nor
+    exceed the own one (reliability L10).
+    """
+    batches: list[Batch] = []
+    position, end = 0, len(records)
+    end_offset, last_epoch = state.log.end_offset, state.log.last_epoch
+    voters = _voters_of_a_record(state)
+    while position < end:
+        try:
+            batch = read_batch(records, position)
+            check_kraft_header(batch)
+            if batch.is_control:
+                voters = _check_control(batch, voters)
+        except KraftError as error:
+            # The last batch may be cut short by the size limit of a generic log: not worth a word behind whole ones.
+            if not batches:
+                state.refuse("corrupt batch", str(error))
+            break
+        if batch.base_offset != end_offset or not last_epoch <= batch.epoch <= state.epoch:
+            state.refuse(
+                "foreign batch",
+                f"base offset {batch.base_offset} and epoch {batch.epoch} do not continue {end_offset}@{last_epoch}"
+                f" in epoch {state.epoch}",
+            )
+            break
+        batches.append(batch)
+        end_offset, last_epoch = batch.end_offset, batch.epoch
+        position += len(batch.data)
+    return tuple(batches)
+
+
+def _voters_of_a_record(state: ReplicaState) -> VoterSet | None:
+    """The voter set that the next one must be a neighbour of; the first record is not compared with anything."""
+    offset = state.log.voters.latest_offset
+    return None if offset is None or offset < 0 else state.voters
+
+
+def _check_control(batch: Batch, voters: VoterSet | None) -> VoterSet | None:
+    """Check what a control batch says of the voters, who are `voters` before it; return who they are behind it."""
+    for record in batch.records():
+        control = decode_control(record)
+        if isinstance(control, VotersRecord):
+            changed = VoterSet.from_record(control)
+            if voters is not None and not changed.is_neighbour_of(voters):
+                raise RemoteProtocolError(f"{changed} follows {voters}: more than one voter changed at once")
+            voters = changed
+    return voters
