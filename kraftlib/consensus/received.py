@@ -15,11 +15,7 @@ from kraftlib.records.control_messages import VotersRecord
 
 
 def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
-    """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped.
-
-    Kafka's followers look at the checksum only; ours also want contiguous offsets and epochs that neither fall nor
-    exceed the own one (reliability L10).
-    """
+    """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped."""
     batches: list[Batch] = []
     position, end = 0, len(records)
     end_offset, last_epoch = state.log.end_offset, state.log.last_epoch

@@ -42,7 +42,6 @@ from kraftlib.consensus.received import acceptable_batches
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Resigned
 from kraftlib.consensus.snapshotting import begin_download
 from kraftlib.consensus.state import ReplicaState, log
-from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError, ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode

@@ -235,7 +235,9 @@ def vote_twin(here: Situation, ballot: Ballot) -> Seen:
         return Seen(error=WRONG_KEY, written=written, **same)
     # 6. the table
     up_to_date = (ballot.last_epoch, ballot.last_offset) >= here.end
-    if ballot.pre_vote:
+    if ballot.candidate == OWN.id:
+        granted = False  # states.md section 5: a vote for oneself is never given by being asked
+    elif ballot.pre_vote:
         granted = role not in ("leader", "fetched") and up_to_date
     elif role in ("leader", "follower", "fetched", "candidate", "resigned"):
         granted = False

@@ -1,0 +1,62 @@
+"""What a follower takes of the records that it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.received import acceptable_batches
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
+from tests.consensus.build import follower, log_view, voter_set
+
+
+def data(*batches: Batch) -> bytes:
+    """Their bytes, back to back."""
+    return b"".join(bytes(batch.data) for batch in batches)
+
+
+def values(offset: int, epoch: int = 5) -> Batch:
+    """One record of the application."""
+    return encode_batch([b"x"], timestamp_ms=0, base_offset=offset, epoch=epoch)
+
+
+def voters(offset: int, *ids: int) -> Batch:
+    """A Voters record."""
+    return encode_control_batch([voter_set(*ids).to_record()], timestamp_ms=0, base_offset=offset, epoch=5)
+
+
+@pytest.mark.parametrize(
+    ("batches", "taken"),
+    [
+        ([values(2), values(3)], 2),
+        ([values(2), values(4)], 1),
+        ([values(2), values(3, epoch=4)], 1),
+        ([values(2), values(3, epoch=6)], 1),
+        ([values(3)], 0),
+    ],
+    ids=["contiguous", "gap", "falling epoch", "epoch above ours", "beyond our end"],
+)
+def test_what_continues_the_log_is_taken(batches: list[Batch], taken: int) -> None:
+    """In order, and nothing behind the first that does not."""
+    state = follower(1, 1, epoch=5, leader_id=2).state
+
+    assert acceptable_batches(state, data(*batches)) == tuple(batches[:taken])
+
+
+def test_a_voter_set_must_be_a_neighbour_of_the_one_before_it() -> None:
+    """Also of one in the same answer; the first in the log may be any, there is nothing it could be compared with."""
+    state = follower(1, 1, epoch=5, leader_id=2, log=log_view(1, 1, voters=voter_set(1, 2, 3))).state
+    first, second, third = voters(2, 2, 7, 8), voters(3, 2, 7, 9), voters(4, 3, 4, 9)
+
+    assert acceptable_batches(state, data(first, second, third)) == (first, second)
+
+
+def test_a_quorum_of_nobody_is_not_believed() -> None:
+    """Nobody could ever vote again."""
+    state = follower(1, 1, epoch=5, leader_id=2).state
+    records = [KRaftVersionRecord(kraft_version=1), voter_set().to_record()]
+    batch = encode_control_batch(records, timestamp_ms=0, base_offset=2, epoch=5)
+
+    assert acceptable_batches(state, data(batch)) == ()
+    assert state.refused == {"corrupt batch": 1}
