@@ -124,6 +124,17 @@ class Release:
         how = "--print-data-log" if opaque else "--cluster-metadata-decoder"
         return self.tool(DUMP, how, "--files", path)
 
+    def shell(self, path: Path, *words: object) -> str:
+        """Run a command of `kafka-metadata-shell` on a log or checkpoint, until it has an answer.
+
+        It sometimes looks before it has read anything, and hangs on a checkpoint that is not whole.
+        """
+        for _ in range(5):
+            found = self.tool(SHELL, "--snapshot", path, *words).ok().out
+            if len(found.split()) > 1 or "/" not in found:
+                break
+        return found
+
 
 class KafkaNode(Process):
     """A controller, a broker, or both in one: a directory, a properties file, and the process on them."""
