@@ -41,6 +41,9 @@ PASSED_ON = {
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
 
+KAFKA = "4.3.1,3.9.2"
+"""Releases that `interop` tries."""
+
 TYPED = ("kraftlib", "dev.py", "examples")
 SOURCES = ("kraftlib", "tests", "examples", "docs")
 BUILT = ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
@@ -244,10 +247,15 @@ def test(options: argparse.Namespace) -> int:
 
 
 def interop(options: argparse.Namespace) -> int:
-    """try everything against real Kafka; needs a JDK and Maven (--long: every test on every release)"""
+    """try everything against real Kafka; needs a JDK and Maven, which it installs where it may"""
     ensure_environment(FULL)
+    if call(tool("python", "-m", "tests.interop.jars", *options.kafka.split(","))):
+        return 1
     os.environ["KRAFTLIB_INTEROP"] = "long" if options.long else "1"
-    return call(tool("python", "-m", "pytest", "tests/interop", *options.pytest))
+    os.environ["KRAFTLIB_KAFKA"] = options.kafka
+    chosen = [] if any(word.startswith("tests") for word in options.pytest) else ["tests/interop"]
+    status = call(tool("python", "-m", "pytest", *chosen, *options.pytest))
+    return status or (call(tool("python", "-m", "tests.interop.page")) if options.write_page else 0)
 
 
 def clean(options: argparse.Namespace) -> int:
@@ -288,7 +296,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         made[task.__name__].set_defaults(run=task)
     made["test"].add_argument("--fast", action="store_true", help="without the docs and the tests marked slow")
     made["test"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
+    made["interop"].add_argument(
+        "--kafka", default=KAFKA, metavar="LIST", help=f"releases, the main one first ({KAFKA})"
+    )
     made["interop"].add_argument("--long", action="store_true", help="every test on every release; takes many minutes")
+    made["interop"].add_argument("--write-page", action="store_true", help="put the results into the documentation")
     made["interop"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
     made["lint"].add_argument("--fix", action="store_true", help="format, and apply ruff's fixes")
     made["clean"].add_argument("--all", action="store_true", help="remove .venv too")

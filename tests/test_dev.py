@@ -114,3 +114,24 @@ def test_the_last_line_of_pytest_is_found_however_it_is_cut(dev: ModuleType, mon
     program = "import sys; sys.stdout.write('one\\n== 2 pa'); sys.stdout.flush(); print('ssed ==\\n'); sys.exit(1)"
     monkeypatch.setattr(dev, "tool", lambda *command: [sys.executable, "-c", program])
     assert dev.call_pytest([]) == (1, "== 2 passed ==")
+
+
+def test_interop_fetches_the_releases_and_runs_the_tests_against_them(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(dev, "call", lambda command: called.append(command[1:]) or 0)
+    for name in ("KRAFTLIB_INTEROP", "KRAFTLIB_KAFKA"):
+        monkeypatch.setenv(name, "")
+
+    assert dev.main(["interop", "--kafka", "4.3.1", "--long", "--", "-k", "tools"]) == 0
+    assert called == [["-m", "tests.interop.jars", "4.3.1"], ["-m", "pytest", "tests/interop", "-k", "tools"]]
+    assert (os.environ["KRAFTLIB_INTEROP"], os.environ["KRAFTLIB_KAFKA"]) == ("long", "4.3.1")
+
+
+def test_interop_ends_where_the_jars_cannot_be_had(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(dev, "call", lambda command: called.append(command[1:]) or 1)
+
+    assert dev.main(["interop"]) == 1
+    assert len(called) == 1

@@ -81,9 +81,9 @@ def _fetch(version: str, place: Path) -> None:
         raise RuntimeError(f"Maven fetched no kafka-raft-{version}.jar into {place}")
 
 
-def ensure_tools() -> None:
-    """See that java, javac and mvn are there; install them where that is ours to do. Raises: MissingToolsError."""
-    missing = missing_tools()
+def ensure_tools(*, fetching: bool = True) -> None:
+    """See that java, javac and, for fetching, mvn are there; install them where we may. Raises: MissingToolsError."""
+    missing = missing_tools(fetching=fetching)
     if not missing:
         return
     lacking = f"{', '.join(missing)} missing; the tests against real Kafka need a JDK from {OLDEST_JAVA} on and Maven"
@@ -93,13 +93,15 @@ def ensure_tools() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
         subprocess.run(["apt-get", *command], check=True, timeout=INSTALL_TIMEOUT_S, env=environment, stdout=sys.stderr)
-    if missing_tools():
-        raise MissingToolsError(f"apt-get installed {' '.join(PACKAGES)}, yet missing is {', '.join(missing_tools())}")
+    missing = missing_tools(fetching=fetching)
+    if missing:
+        raise MissingToolsError(f"apt-get installed {' '.join(PACKAGES)}, yet missing is {', '.join(missing)}")
 
 
-def missing_tools() -> list[str]:
+def missing_tools(*, fetching: bool = True) -> list[str]:
     """Return what is not there, or too old."""
-    missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
+    wanted = ["java", "javac", *(["mvn"] if fetching else [])]
+    missing = [name for name in wanted if shutil.which(name) is None]
     if "java" not in missing and java_version() < OLDEST_JAVA:
         missing.append(f"Java {OLDEST_JAVA} (`java` is {java_version()})")
     return missing
@@ -120,6 +122,7 @@ def say(text: str) -> None:
 def main(versions: Sequence[str]) -> int:
     """Fetch these releases and print where they are."""
     try:
+        ensure_tools(fetching=not all((release_directory(version) / "libs").is_dir() for version in versions))
         for version in versions:
             print(f"{version} {libraries(version)}")
     except (MissingToolsError, ValueError, RuntimeError, subprocess.SubprocessError) as error:

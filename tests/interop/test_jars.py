@@ -1,0 +1,68 @@
+"""Getting Kafka: what is fetched once, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.interop import jars
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of one's own."""
+    monkeypatch.setenv("KRAFTLIB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_what_is_there_is_not_fetched_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "_fetch", lambda *_: pytest.fail("fetched again"))
+    (cache / "kafka-4.3.1" / "libs").mkdir(parents=True)
+
+    assert jars.libraries("4.3.1") == cache / "kafka-4.3.1" / "libs"
+
+
+def test_a_fetch_that_fails_leaves_nothing_that_counts_as_done(cache: Path) -> None:
+    def break_off(place: Path) -> None:
+        (place / "half.jar").touch()
+        raise RuntimeError("cut off")
+
+    with pytest.raises(RuntimeError, match="cut off"):
+        jars.once(cache / "libs", break_off)
+    assert not (cache / "libs").exists()
+    jars.once(cache / "libs", lambda place: (place / "whole.jar").touch())
+    assert [path.name for path in (cache / "libs").iterdir()] == ["whole.jar"]
+
+
+def test_of_two_at_once_one_does_it(cache: Path) -> None:
+    made: list[int] = []
+    threads = [
+        threading.Thread(target=jars.once, args=(cache / "libs", lambda place, number=number: made.append(number)))
+        for number in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("version", ["4.3", "latest", "../4.3.1", "4.3.1;x"])
+def test_what_is_no_release_is_refused(version: str) -> None:
+    with pytest.raises(ValueError, match="no release of Kafka"):
+        jars.libraries(version)
+
+
+def test_where_nothing_may_be_installed_the_packages_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jars.shutil, "which", lambda name: None)
+    monkeypatch.setattr(jars.os, "geteuid", lambda: 1000)
+
+    assert jars.main(["4.3.1"]) == 1
+    said = capsys.readouterr().err
+    assert "java, javac, mvn missing" in said
+    assert "apt-get install openjdk-17-jdk-headless maven" in said
