@@ -50,10 +50,10 @@ def test_of_two_at_once_one_does_it(cache: Path) -> None:
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("version", ["4.3", "latest", "../4.3.1", "4.3.1;x"])
-def test_what_is_no_release_is_refused(version: str) -> None:
+@pytest.mark.parametrize("name", ["4.3", "latest", "../4.3.1", "4.3.1;x"])
+def test_what_is_no_release_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no release of Kafka"):
-        jars.libraries(version)
+        jars.libraries(name)
 
 
 def test_where_nothing_may_be_installed_the_packages_are_named(
