@@ -205,8 +205,9 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
         state.connections.succeeded(outstanding.destination)
         return True, actions
     log.debug("%s: %s to %d: %s", state.id_text, name, outstanding.destination, error_name(answer.error))
-    if answer.error != ErrorCode.INVALID_VOTER_KEY:
-        back_off(state, outstanding)
+    # INVALID_VOTER_KEY among them, which Kafka takes for no failure: a voter whose disk was replaced has no vote to
+    # give, and would be asked for it as fast as it answers.
+    back_off(state, outstanding)
     return False, actions
 
 

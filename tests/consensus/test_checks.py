@@ -17,10 +17,12 @@ from kraftlib.consensus.checks import (
     voter_key_error,
     voter_only_error,
 )
+from kraftlib.consensus.events import TimeoutReached
 from kraftlib.consensus.roles import Role
-from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, LeaderAndEpoch
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, ElectionState, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
     ask,
     begin_request,
@@ -196,3 +198,18 @@ def test_an_answer_that_does_not_say_where_the_leader_is_is_not_followed_by_the_
 
     assert requests(reply(core, -2, answer), FetchRequest) == []
     assert core.role is Role.UNATTACHED
+
+
+def test_a_voter_whose_disk_was_replaced_is_not_asked_in_a_hot_loop() -> None:
+    """It answers INVALID_VOTER_KEY as fast as it is asked (found by simulation)."""
+    core = replica(1)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert core.role is Role.PROSPECTIVE
+    partition = VoteResponse.PartitionData(
+        error_code=ErrorCode.INVALID_VOTER_KEY, leader_id=-1, leader_epoch=core.epoch
+    )
+    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+
+    assert requests(reply(core, 2, response), VoteRequest) == []
+    later = core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert [request.destination for request in requests(later, VoteRequest)] == [2]
