@@ -93,8 +93,8 @@ REFUSED = [
 @pytest.mark.parametrize(("make", "response"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_a_peer_that_does_not_authorize_us_stops_nobody(make: Any, response: Any) -> None:
     """testClusterAuthorizationFailedInFetch, testClusterAuthorizationFailedInBeginQuorumEpoch,
-    testClusterAuthorizationFailedInVote, testClusterAuthorizationFailedInEndQuorumEpoch: fatal in Kafka;
-    ours leaves the peer alone for a while.
+    testClusterAuthorizationFailedInVote, testClusterAuthorizationFailedInEndQuorumEpoch
+    (KafkaRaftClientClusterAuthTest): fatal in Kafka; ours leaves the peer alone for a while.
     """
     core = make()
     before = core.role, core.epoch, core.state.persisted

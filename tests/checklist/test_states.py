@@ -205,7 +205,7 @@ def test_a_change_of_role_stores_the_election_and_keeps_the_commits(
 
 
 def test_a_vote_is_added_within_an_epoch() -> None:
-    """QuorumStateTest: unattached -> unattached with a vote, of the same epoch and with a fresh timer."""
+    """QuorumStateTest, every legal transition: unattached -> voted, of the same epoch, with a fresh timer."""
     core = unattached()
     core.state.now_ms += 900
     ask(core, vote_request(epoch=5, last=(9, 1)), version=2)
