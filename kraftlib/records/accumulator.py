@@ -119,15 +119,15 @@ class BatchAccumulator:
     def append_control(self, records: Sequence[ControlRecord], *, epoch: Epoch, now_ms: int = 0) -> Offset:
         """Take control records as a batch of their own, behind what is there; due at once, linger or not.
 
-        Returns the offset of the last record. Raises as `append` does.
+        Returns the offset of the last record. Raises NotLeaderError and ConfigError as `append` does. There is always
+        room: the protocol's own records are few and small, nobody waits to try them again, and a full backlog may be
+        what a change of voters is to help.
         """
         self._check_epoch(epoch)
         if not records:
             raise ConfigError("a control batch holds at least one record")
         block = encode_control_block(records)
         size = HEADER_SIZE + len(block)
-        self._check_fits(size)
-        self._check_backlog(batches=1 + bool(self._open), size=size)
         self._complete_open()
         self.next_offset += len(records)
         self._completed.append(_Completed(self.next_offset - len(records), self.next_offset - 1, size, block=block))

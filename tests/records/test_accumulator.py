@@ -183,16 +183,14 @@ def test_control_records_are_due_at_once() -> None:
     assert (taker.next_deadline_ms, taker.ready(20)) == (20, True)
 
 
-def test_control_records_are_refused_where_data_is() -> None:
-    taker = accumulator(batch_max_bytes=75)
+def test_control_records_of_another_epoch_or_none_are_refused() -> None:
+    taker = accumulator()
     with pytest.raises(ConfigError, match="at least one record"):
         taker.append_control([], epoch=EPOCH)
     with pytest.raises(NotLeaderError):
         taker.append_control([CONTROL_RECORD], epoch=EPOCH - 1)
     with pytest.raises(ConfigError, match="epoch 6 is newer than 5"):
         taker.append_control([CONTROL_RECORD], epoch=EPOCH + 1)
-    with pytest.raises(RecordTooLargeError, match="the limit is 75"):
-        taker.append_control([CONTROL_RECORD], epoch=EPOCH)
 
     assert taker.next_offset == BASE
 
@@ -279,14 +277,26 @@ def test_only_so_many_full_batches_wait() -> None:
     with pytest.raises(BacklogFullError, match="10 full batches wait"):
         taker.append([b"x" * 100], epoch=EPOCH)
     with pytest.raises(BacklogFullError):
-        taker.append_control([CONTROL_RECORD], epoch=EPOCH)
-    with pytest.raises(BacklogFullError):
         taker.prepare_append([b"p"], epoch=EPOCH)
     assert taker.next_offset == BASE + 11
     taker.append([b"small"], epoch=EPOCH)
 
     assert len(drain(taker)) == 11
     assert taker.append([b"x" * 100], epoch=EPOCH) == BASE + 12
+
+
+def test_control_records_find_room_in_a_full_backlog() -> None:
+    """Refused, they would stop the leader: nobody asks for them twice (found by simulation)."""
+    taker = accumulator(batch_max_bytes=200, max_bytes=300)
+    taker.append([b"x" * 100], epoch=EPOCH)
+    with pytest.raises(BacklogFullError):
+        taker.append([b"x" * 100], epoch=EPOCH)
+    many = [CONTROL_RECORD] * 30  # more than a batch of data may hold
+
+    assert taker.append_control(many, epoch=EPOCH) == BASE + 30
+    with pytest.raises(BacklogFullError):
+        taker.append([b"x"], epoch=EPOCH)
+    assert [batch.record_count for batch in drain(taker)] == [1, 30]
 
 
 def test_bytes_that_are_not_committed_count_until_they_are_released() -> None:
