@@ -34,8 +34,9 @@ STRICT_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, 
 
 def cluster_error(state: ReplicaState, cluster_id: str | None) -> ErrorCode:
     """A request that names another cluster is refused; one that names none is served, as Kafka does."""
-    fits = cluster_id in (None, state.cluster_id) or state.cluster_id is None
-    return ErrorCode.NONE if fits else ErrorCode.INCONSISTENT_CLUSTER_ID
+    if cluster_id in (None, state.cluster_id) or state.cluster_id is None:
+        return ErrorCode.NONE
+    return ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 def only_partition(topics: Sequence[Any]) -> Any | None:

@@ -133,9 +133,9 @@ def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
     reason = _reason_to_resign(state, role)
     if reason is not None:
         return become_resigned(state, reason, preferred_successors(role))
-    if _may_hand_over(state, role):
-        return become_resigned(state, "handing leadership over", preferred_successors(role))
     actions = advance_change(state, role)
+    if _may_hand_over(state, role):
+        return actions + become_resigned(state, "handing leadership over", preferred_successors(role))
     if state.now_ms >= role.begin_epoch_due_ms:
         actions += begin_quorum_epoch(state, role)
     return actions + expire_parked(state, role)
@@ -173,9 +173,9 @@ def _yielding(state: ReplicaState, role: Leader) -> Transfer | None:
     """To whom we must hand over because it has a controller and we have none; None, while no such voter has caught up.
 
     Not before our epoch is proved: its LeaderChange commits what earlier epochs have left open, and a successor with
-    everything wins its election.
+    everything wins its election. Nor in the midst of a voter change: whoever asked for it waits for our answer.
     """
-    if state.high_watermark is None:
+    if state.high_watermark is None or role.change is not None:
         return None
     for replica_id in state.config.yield_to:
         progress = role.progress.get(replica_id)

@@ -66,9 +66,9 @@ def fetch(core: Replica, replica_id: int, request_id: int) -> list[Any]:
     return tell(core, request, version=18, request_id=request_id)
 
 
-def dynamic_leader(*ids: int, committed: bool = True) -> Replica:
+def dynamic_leader(*ids: int, committed: bool = True, **settings: Any) -> Replica:
     """A leader of kraft.version 1, which has committed its first batch; observer 4 is caught up."""
-    core = leader(log=dynamic_log(*(ids or (1, 2, 3))), directory_id=key(1).directory_id)
+    core = leader(log=dynamic_log(*(ids or (1, 2, 3))), directory_id=key(1).directory_id, **settings)
     flush(core)
     fetch(core, 4, 50)
     if committed:
@@ -332,3 +332,17 @@ def test_a_send_to_the_new_voter_is_a_request_like_any_other() -> None:
     actions = tell(core, add_request())
 
     assert sum(isinstance(action, SendRequest) for action in actions) == 1
+
+
+def test_a_leader_that_yields_finishes_a_voter_change_first() -> None:
+    """The new voter is the one to yield to; its Add is answered before it leads."""
+    core = dynamic_leader(yield_to=(4,), election_timeout_ms=500)
+    tell(core, add_request(), request_id=60)
+    append_submitted(core, reply(core, 4, supports(0, 1)))
+    fetch(core, 4, 61)
+    assert core.role is Role.LEADER
+    fetch(core, 2, 62)
+    actions = fetch(core, 3, 63)
+
+    assert [action.response.error_code for action in actions if getattr(action, "request_id", 0) == 60] == [0]
+    assert core.role is Role.RESIGNED
