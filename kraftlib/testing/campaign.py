@@ -52,6 +52,8 @@ class Summary:
     faults: Counter[str] = attrs.field(factory=Counter)
     findings: list[Finding] = attrs.field(factory=list)
     slowest_leader_ms: int = 0
+    stuck: int = 0
+    """Runs in which no replica could be elected any more (`liveness.electable`)."""
     seconds: float = 0.0
     """Of this machine."""
 
@@ -69,6 +71,7 @@ class Summary:
         self.acknowledged += result.acknowledged
         self.committed += result.committed
         self.faults.update(result.faults)
+        self.stuck += result.leader_after_ms < 0
         self.slowest_leader_ms = max(self.slowest_leader_ms, result.leader_after_ms)
 
     @property
@@ -91,6 +94,7 @@ class Summary:
             "acknowledged": self.acknowledged,
             "committed": self.committed,
             "slowest_leader_ms": self.slowest_leader_ms,
+            "stuck": self.stuck,
             "faults_injected": sum(self.faults.values()),
             "kinds_of_faults": len(+self.faults),
             "faults": dict(sorted(self.faults.items())),

@@ -96,6 +96,8 @@ class Facts:
     def __init__(self) -> None:
         self.entries: dict[tuple[Offset, Epoch], LogEntry] = {}
         self.committed = Chain()
+        self.committed_under: tuple[ReplicaKey, ...] = ()
+        """The voters whose majority committed the latest of it: those of its leader's log, committed or not (M8)."""
         self.leaders: dict[Epoch, ReplicaKey] = {}
         self.votes: dict[tuple[ReplicaKey, Epoch], ReplicaKey] = {}
         self.spoken_epochs: dict[ReplicaKey, Epoch] = {}

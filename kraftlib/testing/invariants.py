@@ -8,32 +8,14 @@ core what it believes about anything but itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kraftlib.records.batch import Batch
-from kraftlib.testing.facts import Chain, Facts, LogEntry
+from kraftlib.testing.facts import Facts, LogEntry
+from kraftlib.testing.images import DiskImage, durable_at, ids, is_safe, is_same
 from kraftlib.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 Complaint = str | None
-
-
-class DiskImage(Protocol):
-    """What can be seen of a node from outside: its identity and its disk."""
-
-    @property
-    def key(self) -> ReplicaKey:
-        """Who it is."""
-        ...
-
-    @property
-    def chain(self) -> Chain:
-        """What stands in its log."""
-        ...
-
-    @property
-    def flushed_offset(self) -> Offset:
-        """One past the last record that survives a crash."""
-        ...
 
 
 def i1_one_leader_per_epoch(facts: Facts, epoch: Epoch, leader: ReplicaKey) -> Complaint:
@@ -143,20 +125,18 @@ def i8_majority_before_commit(
     if entry is None:
         return f"leader {node.key} commits up to {high_watermark}, its log ends at {node.chain.end_offset}"
     holding = durable_at(entry, voters, nodes)
-    if 2 * len(holding) > len(voters):
+    if is_safe(holding, voters, nodes):
         return None
     return f"leader {node.key} commits {entry}, durable at {ids(holding)} of {ids(voters)}: no majority"
 
 
-def i9_committed_is_durable(
-    facts: Facts, voters: Sequence[ReplicaKey], nodes: Mapping[ReplicaId, DiskImage]
-) -> Complaint:
+def i9_committed_is_durable(facts: Facts, nodes: Mapping[ReplicaId, DiskImage]) -> Complaint:
     """I9, durability: what was committed stands on the disks of a majority, whatever crashed."""
-    tail = facts.committed.tail
+    tail, voters = facts.committed.tail, facts.committed_under
     if tail is None:
         return None
     holding = durable_at(tail, voters, nodes)
-    if 2 * len(holding) > len(voters):
+    if is_safe(holding, voters, nodes):
         return None
     return f"committed is {tail}, durable at {ids(holding)} of {ids(voters)} only"
 
@@ -215,7 +195,7 @@ def i12_vote_is_durable_before_it_is_spoken(
 ) -> Complaint:
     """I12: a vote, for another or for oneself, is on disk before anybody hears of it."""
     voted = durable.voted_key if durable is not None and durable.epoch == epoch else None
-    if voted is not None and voted.matches(candidate):
+    if voted is not None and is_same(voted, candidate):
         return None
     return f"{node.key} gives {candidate} its vote in epoch {epoch}, on its disk is {durable}"
 
@@ -292,9 +272,18 @@ def i15_leader_has_caught_up(
 
 def i16_only_voters_stand(node: DiskImage, voters: Sequence[ReplicaKey], doing: str) -> Complaint:
     """I16: only a voter of its own latest voter set becomes prospective, candidate or leader."""
-    if any(voter.matches(node.key) for voter in voters):
+    if any(is_same(voter, node.key) for voter in voters):
         return None
     return f"{node.key} is {doing}, and not one of the voters {ids(voters)}"
+
+
+def i16_core_knows_its_voters(
+    node: DiskImage, believed: Sequence[ReplicaKey], voters: Sequence[ReplicaKey]
+) -> Complaint:
+    """I16: the voters that the core goes by are the latest that its log names."""
+    if sorted(believed, key=str) == sorted(voters, key=str):
+        return None
+    return f"{node.key} goes by voters {ids(believed)}, its log names {ids(voters)}"
 
 
 def i16_voter_sets_differ_by_one(entry: LogEntry) -> Complaint:
@@ -362,24 +351,21 @@ def i22_nothing_unexpected(node: DiskImage, error: BaseException) -> Complaint:
     return f"{node.key} stopped itself: {type(cause).__name__}: {cause}"
 
 
-def durable_at(entry: LogEntry, voters: Sequence[ReplicaKey], nodes: Mapping[ReplicaId, DiskImage]) -> list[ReplicaKey]:
-    """Return the voters on whose disks `entry`, and so everything before it, would survive a crash of all."""
-    holding = []
-    for voter in voters:
-        node = nodes.get(voter.id)
-        if (
-            node is not None
-            and voter.matches(node.key)
-            and node.flushed_offset >= entry.end_offset
-            and node.chain.covering(entry.base_offset) is entry
-        ):
-            holding.append(node.key)
-    return holding
+def v6_a_change_that_is_done_is_committed(facts: Facts, what: str, key: ReplicaKey) -> Complaint:
+    """V6: who was told that a voter was added or removed finds it so in the committed log, at some place."""
+    entry = facts.committed.tail
+    while entry is not None:
+        if entry.voters is not None and (key in entry.voters) == (what == "add"):
+            return None
+        entry = entry.parent
+    return f"the operator was told that {key} was changed ({what}), and no committed voter set says so"
 
 
-def ids(keys: Iterable[ReplicaKey]) -> list[ReplicaId]:
-    """Return the ids of keys, for messages."""
-    return [key.id for key in keys]
+def m5_removed_leader_resigns(node: DiskImage, since_ms: int, limit_ms: int) -> Complaint:
+    """M5: a leader whose removal is committed gives up soon."""
+    if since_ms <= limit_ms:
+        return None
+    return f"{node.key} still leads, {since_ms} ms after its own removal was committed"
 
 
 def invariant_of(function: Callable[..., Any]) -> str:
@@ -389,6 +375,6 @@ def invariant_of(function: Callable[..., Any]) -> str:
 
 INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
     number: [value for name, value in list(globals().items()) if name.startswith(f"{number.lower()}_")]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7")
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "V6")
 }
 """Every check of this module by its id."""

@@ -35,10 +35,41 @@ def patience_ms(world: World) -> int:
     return 10 * (2 * config.election_timeout_ms + config.fetch_timeout_ms + config.request_timeout_ms + 4 * slow_ms)
 
 
+class StuckError(Exception):
+    """No replica may be elected, and none can help it: a known limit of KIP-853, not a broken promise (`electable`)."""
+
+
+def electable(world: World) -> list[SimulatedNode]:
+    """Return the replicas that could win: voters by their own log, and a majority of their voters has no longer log.
+
+    A leader that removes itself counts itself out as soon as the record is in its log. If it reaches nobody else, and
+    the old voters need that replica's vote for a majority, they are stuck: it refuses them, for its log is longer, and
+    does not stand, for it is no voter by its own log (reliability E13; in Raft it would stand, thesis 4.2.2).
+    """
+    nodes, checker = world.nodes, world.checker
+
+    def position(node: SimulatedNode) -> tuple[int, int]:
+        tail = node.chain.tail
+        return (0, 0) if tail is None else (tail.epoch, tail.end_offset)
+
+    able = []
+    for node in nodes.values():
+        voters = checker.voters_of(node)
+        if node.process is None or not any(voter.matches(node.key) for voter in voters):
+            continue
+        reached = [nodes[voter.id] for voter in voters if voter.matches(nodes[voter.id].key)]
+        granting = [other for other in reached if other.process is not None and position(other) <= position(node)]
+        if 2 * len(granting) > len(voters):
+            able.append(node)
+    return able
+
+
 def v1_leader_soon(world: World, when: str) -> int:
     """V1: a leader that has committed something, within ten maximal election timeouts; return after how many ms."""
     began_ms, limit_ms = world.now_ms, patience_ms(world)
     if not world.run_until(lambda: world.leader() is not None, limit_ms):
+        if world.kraft_version and not electable(world):
+            raise StuckError
         _violated(world, "V1", f"{when} there was no leader for {limit_ms} ms: {_roles(world)}")
     return world.now_ms - began_ms
 
@@ -88,8 +119,9 @@ def last_burst(world: World) -> None:
 def e9_returning_voter_disturbs_nobody(world: World) -> None:
     """E9: a voter that was cut off for several election timeouts comes back, and nobody loses its leader."""
     leader = world.leader()
-    others = [node for node in world.nodes.values() if node is not leader and node.key in world.voter_keys]
-    if leader is None or len(others) < 2:
+    voters = [node for node in world.nodes.values() if world.is_voter(node)]
+    others = [node for node in voters if node is not leader]
+    if leader is None or len(voters) - 1 <= len(world.current_voters()) // 2 or not others:
         return
     lonely = others[world.committed_end % len(others)]
     links = [
@@ -222,7 +254,9 @@ def i19_nothing_is_left_over(world: World) -> None:
         sizes = {"parked fetches": (len(parked), 4 * len(world.nodes)), "waiting callers": (len(process.waiters), 0)}
         world.checker.check(inv.i19_bounds, node, sizes)
         if not node.disk.is_busy:
-            forgotten = [number for number in process.port.requests if number not in parked]
+            change = role.change if isinstance(role, Leader) else None
+            known = {*parked, *([] if change is None else [change.request_id])}
+            forgotten = [number for number in process.port.requests if number not in known]
             world.checker.check(inv.i19_every_request_is_answered, node, forgotten)
     _raise(world)
 

@@ -29,6 +29,8 @@ LATE_MS = 50
 class _Seen:
     process: Process
     turns: int
+    removed_since_us: int | None
+    """Since when it leads and is no voter of the committed log."""
     running_since_us: int
     """Since when it has been looked at without a break."""
 
@@ -60,12 +62,29 @@ class Monitor:
             self._seen.pop(node.key.id, None)
             return
         if seen is None or seen.process is not process:
-            self._seen[node.key.id] = _Seen(process, process.turns, now_us)
+            self._seen[node.key.id] = _Seen(process, process.turns, None, now_us)
             return
         check = self._world.checker.check
         check(inv.i20_no_spin, node, process.turns - seen.turns, BURST)
         seen.turns = process.turns
         self._check_quorum(node, process, seen)
+        self._check_removal(node, seen)
+        view = process.replica.state.log
+        if view.end_offset == node.chain.end_offset and (node.chain.tail is not None or node.disks == 1):
+            believed = [voter.key for voter in view.voters.latest]
+            if believed or node.chain.tail is not None:
+                check(inv.i16_core_knows_its_voters, node, believed, self._world.checker.voters_of(node))
+
+    def _check_removal(self, node: SimulatedNode, seen: _Seen) -> None:
+        """See that a leader does not outlive its own removal."""
+        world = self._world
+        if node.leads is None or node.leads != world.checker.facts.latest_epoch or world.is_voter(node):
+            seen.removed_since_us = None
+            return
+        if seen.removed_since_us is None:
+            seen.removed_since_us = world.timeline.now_us
+        since_ms = (world.timeline.now_us - seen.removed_since_us) // MILLISECOND
+        world.checker.check(inv.m5_removed_leader_resigns, node, since_ms, 4 * node.config.fetch_timeout_ms)
 
     def _check_quorum(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
         """See that a leader who is not listened to has given up."""
@@ -77,6 +96,7 @@ class Monitor:
         needed = len(voters) // 2 + 1 - (1 if any(voter.id == node.key.id for voter in voters) else 0)
         latest_us = max(heard[needed - 1] if needed else seen.running_since_us, process.leads_since_us)
         silent_ms = (self._world.timeline.now_us - max(latest_us, seen.running_since_us)) // MILLISECOND
-        # One and a half fetch timeouts, on a clock that may be a fifth too slow.
-        limit_ms = node.config.fetch_timeout_ms * 15 // 8 + LATE_MS
+        # One and a half fetch timeouts, on a clock that may be a fifth too slow. They begin anew whenever a majority
+        # has been heard of, which may be long after one of them was heard of last.
+        limit_ms = node.config.fetch_timeout_ms * 15 // 8 * min(needed, 2) + LATE_MS
         self._world.checker.check(inv.e7_leader_without_listeners_resigns, node, silent_ms, limit_ms)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.testing.clock import MILLISECOND
-from kraftlib.testing.faults import FAULTS, Fault, Undo
+from kraftlib.testing.faults import FAULTS, Fault
+from kraftlib.testing.network_faults import Undo
 from kraftlib.testing.trace import Step
 
 if TYPE_CHECKING:

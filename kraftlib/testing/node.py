@@ -33,6 +33,8 @@ class SimulatedNode:
         self.chain = Chain()
         self.process: Process | None = None
         self.lives = 0
+        self.disks = 1
+        """How many disks it has had."""
         self.ended: Ending | None = None
         self._world = world
         self.random = chance.Random(world.random.getrandbits(64))
@@ -94,6 +96,7 @@ class SimulatedNode:
 
     def wipe(self) -> None:
         """Take the disk away and put an empty one in its place: whoever starts here next is another replica."""
+        self.disks += 1
         self.key = ReplicaKey(self.key.id, uuid.UUID(int=self.random.getrandbits(128)))
         self.log, self.elections, self.chain = MemoryReplicatedLog(), MemoryQuorumStateStore(), Chain()
 

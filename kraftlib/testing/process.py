@@ -18,6 +18,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import ConfigError, ReplicaFailedError
 from kraftlib.records.batch import Batch
+from kraftlib.runtime import api_versions
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import Done
 from kraftlib.runtime.executor import Executor
@@ -34,6 +35,7 @@ from kraftlib.testing.network import Port
 from kraftlib.testing.subject import WatchedMachine
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -263,7 +265,14 @@ class Process:
         """A request is here."""
         if isinstance(message, FetchRequest):
             self.heard_us[message.replica_state.replica_id] = self._world.timeline.now_us
+        if isinstance(message, ApiVersionsRequest):
+            self.deliver(self._tell_versions, request_id, message, version)
+            return
         self.deliver(self.executor.request_received, request_id, message, version, peer)
+
+    def _tell_versions(self, request_id: int, message: ApiVersionsRequest, version: int) -> None:
+        finalized = {"kraft.version": self.replica.kraft_version}
+        self.port.respond(request_id, api_versions.answer(message, version, finalized=finalized))
 
     def response_received(self, correlation_id: int, message: Any) -> None:
         """An answer is here."""

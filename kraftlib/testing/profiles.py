@@ -16,6 +16,14 @@ NETWORK: Final = (
 )  # fmt: skip
 CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
 DISKS: Final = ("slow-disk", "hung-disk", "failing-disk")
+MEMBERSHIP: Final = (
+    "add-voter",
+    "remove-voter",
+    "replace-disk",
+    "wipe-observer",
+    "take-snapshot",
+    "transfer-leadership",
+)
 TIMES: Final = ("pause", "clock-drift", "wall-clock-jump", "delay")
 
 
@@ -29,6 +37,9 @@ class Profile:
 
     voters: tuple[int, ...] = (3, 3, 3, 5, 5, 1, 2, 4, 7)
     observers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    kraft_versions: tuple[int, ...] = (0, 0, 1)
+    """1: the voters stand in the log, and change (KIP-853)."""
+
     faults: tuple[str, ...] = tuple(FAULTS)
     """What may go wrong."""
 
@@ -57,11 +68,20 @@ PROFILES: Final[Mapping[str, Profile]] = {
         Profile(name="disks", what="disks are slow, hang or fail, machines lose power", faults=(*DISKS, *CRASHES)),
         Profile(name="clocks", what="clocks run wrong, processes stand still", faults=(*TIMES, "kill", "isolate")),
         Profile(
+            name="membership",
+            what="voters come and go, disks are replaced, amid everything else",
+            voters=(1, 2, 3, 3, 3, 4, 5),
+            observers=(1, 2, 3),
+            kraft_versions=(1,),
+            faults=(*MEMBERSHIP, *CRASHES, *NETWORK),
+        ),
+        Profile(
             name="calm",
             what="nothing goes wrong at all",
             faults=(),
             voters=(3,),
             observers=(0,),
+            kraft_versions=(0,),
             paces=(1.0,),
             rate=(100.0, 100.0),
             odd_configurations=False,

@@ -44,7 +44,7 @@ class Report:
     faults: dict[str, int]
     messages_lost: int
     leader_after_ms: int
-    """How long it took, once all was mended, until a leader had committed something."""
+    """How long it took, once all was mended, until a leader had committed something; -1 if none could be elected."""
     trace_hash: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,6 +79,7 @@ class Simulation:
             draw.getrandbits(64),
             voters=voters,
             observers=draw.choice(profile.observers),
+            kraft_version=draw.choice(profile.kraft_versions),
             config=draw_config(draw, self.pace, odd=profile.odd_configurations),
             subject=subject,
             listener=listener,
@@ -102,11 +103,18 @@ class Simulation:
         self.calm_start = draw.random() < 0.5
         self.stay_down: Sequence[SimulatedNode] = ()
         """A minority that is still down when the others must get well already."""
-        if self.nemesis.kinds and draw.random() < 0.5:
-            self.stay_down = draw.sample(list(self.world.nodes.values())[:voters], (voters - 1) // 2)
+        self._leaves_some_down = bool(self.nemesis.kinds) and draw.random() < 0.5
+        self._draw = draw
 
     def run(self) -> Report:
         """Do all of it. Raises: InvariantViolation."""
+        try:
+            leader_after_ms = self._run()
+        except liveness.StuckError:
+            return self.report(-1)
+        return self.report(leader_after_ms)
+
+    def _run(self) -> int:
         world = self.world
         self._phase(1)
         world.start()
@@ -136,7 +144,7 @@ class Simulation:
         liveness.u3_states_are_equal(world)
         liveness.i19_nothing_is_left_over(world)
         liveness.i20_idle_quorum_is_quiet(world)
-        return self.report(leader_after_ms)
+        return leader_after_ms
 
     def get_well(self) -> int:
         """See that whoever runs finds a leader, catches up and serves; return after how many ms there was a leader."""
@@ -156,11 +164,21 @@ class Simulation:
             if node.process is not None:
                 node.process.doom = None
                 node.process.resume()
+        if self._leaves_some_down:
+            self.stay_down = self._minority()
         for node in self.stay_down:
             node.end(Ending.POWER_LOST, silently=True)
         for node in world.nodes.values():
             if node not in self.stay_down:
                 node.start()
+
+    def _minority(self) -> Sequence[SimulatedNode]:
+        """Draw as many voters as can be missing: those whose disk is gone are missing already."""
+        world = self.world
+        voters = world.current_voters()
+        living = [world.nodes[key.id] for key in voters if key.matches(world.nodes[key.id].key)]
+        spare = len(living) - (len(voters) // 2 + 1)
+        return self._draw.sample(living, min(spare, len(living))) if spare > 0 else ()
 
     def report(self, leader_after_ms: int) -> Report:
         """Say what this run was."""
@@ -226,6 +244,8 @@ def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any
     if odd:
         if draw.random() < 0.3:
             config["fetch_max_bytes"] = draw.choice((1, 100, 1_000, 10_000))
+        if draw.random() < 0.5:
+            config["snapshot_max_bytes"] = draw.choice((40, 100, 300))  # several chunks even for a small state
         if draw.random() < 0.2:
             config["append_linger_ms"] = draw.choice((1, 5, 25))
         if draw.random() < 0.1:

@@ -62,7 +62,7 @@ def call(world: World, process: Process, random: chance.Random) -> None:
 def _state(process: Process) -> object:
     state = process.replica.state
     return (
-        state.epoch, state.role, state.persisted, state.high_watermark, state.log.log_version,
+        state.epoch, state.role, state.persisted, state.log.log_version,
         state.leader_id, getattr(state.role_state, "election_deadline_ms", None),
         getattr(state.role_state, "fetch_deadline_ms", None),
     )  # fmt: skip

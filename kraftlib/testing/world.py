@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import random as chance
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ensure
 from kraftlib.runtime.listener import Listener
+from kraftlib.testing.admin import Admin, format_dynamic
 from kraftlib.testing.checker import Checker
 from kraftlib.testing.clock import MILLION, MILLISECOND, NodeClock, Timeline
 from kraftlib.testing.listener_watch import ListenerWatch
@@ -46,6 +47,8 @@ ListenerFactory = Callable[[Process], Listener]
 class World:
     """A simulated quorum: nodes 1 to `voters`, and observers behind them.
 
+    With `kraft_version` 1 the voters stand in the log, and `admin` can change them.
+
     `config` holds fields of `RaftConfig` that differ from their defaults. `subject` is the state machine on top, and
     `listener` makes one more listener for each life of each replica. `replay` is the command that a violation shows;
     `on_entry` is told every step.
@@ -57,6 +60,7 @@ class World:
         *,
         voters: int = 3,
         observers: int = 0,
+        kraft_version: int = 0,
         config: Mapping[str, Any] | None = None,
         listener: ListenerFactory | None = None,
         subject: Subject = DEFAULT,
@@ -88,10 +92,9 @@ class World:
             for number in range(1, voters + observers + 1)
         ]
         self.voter_keys = keys[:voters]
-        static = tuple(StaticVoter(key.id, endpoint_of(key.id)) for key in self.voter_keys)
-        self.checker = Checker(
-            self.timeline, self.trace, self.nodes, [ReplicaKey(voter.id) for voter in static], self.violated
-        )
+        self.kraft_version = kraft_version
+        known = [ReplicaKey(key.id) for key in self.voter_keys] if kraft_version == 0 else self.voter_keys
+        self.checker = Checker(self.timeline, self.trace, self.nodes, known, self.violated)
         recoder = Recoder(
             chance.Random(self.random.getrandbits(64)),
             one_in=recode_one_in,
@@ -101,25 +104,34 @@ class World:
             self.timeline, chance.Random(self.random.getrandbits(64)), self.trace, self.checker, recoder
         )
         for key in keys:
-            self.nodes[key.id] = self._make_node(key, static, dict(config or {}))
+            self.nodes[key.id] = self._make_node(key, keys, dict(config or {}))
+        self.admin = Admin(self)
         self.monitor = Monitor(self)
         self.workload = Workload(self, chance.Random(self.random.getrandbits(64)))
 
-    def _make_node(self, key: ReplicaKey, static: tuple[StaticVoter, ...], fields: dict[str, Any]) -> SimulatedNode:
+    def _make_node(self, key: ReplicaKey, keys: Sequence[ReplicaKey], fields: dict[str, Any]) -> SimulatedNode:
         clock = NodeClock(self.timeline, offset_ms=self.random.randrange(10_000_000), rate_ppm=MILLION)
         clock.wall_offset_ms = WALL_CLOCK_MS - clock.now_ms()
-        is_voter = key in self.voter_keys
+        static = tuple(StaticVoter(voter.id, endpoint_of(voter.id)) for voter in self.voter_keys)
+        if self.kraft_version:
+            places: dict[str, Any] = {"bootstrap_servers": tuple(endpoint_of(other.id) for other in keys)}
+        elif key in self.voter_keys:
+            places = {"voters": static}
+        else:
+            places = {"voters": static, "bootstrap_servers": tuple(voter.endpoint for voter in static)}
         raft_config = RaftConfig(
             **{
                 "node_id": key.id,
                 "cluster_id": self.cluster_id,
                 "listen": endpoint_of(key.id),
-                "voters": static,
-                "bootstrap_servers": () if is_voter else tuple(voter.endpoint for voter in static),
+                **places,
                 **fields,
             }
         )
-        return SimulatedNode(self, key, raft_config, clock)
+        node = SimulatedNode(self, key, raft_config, clock)
+        if self.kraft_version and key in self.voter_keys:
+            format_dynamic(node.log, [(voter, endpoint_of(voter.id)) for voter in self.voter_keys])
+        return node
 
     # --- going on ----------------------------------------------------------------------------------------------------
 
@@ -198,6 +210,15 @@ class World:
         if newest is None or newest.process is None or newest.process.replica.high_watermark is None:
             return None
         return newest if newest.leads == self.checker.facts.latest_epoch else None
+
+    def current_voters(self) -> Sequence[ReplicaKey]:
+        """Return the voters that the committed log names."""
+        tail = self.checker.facts.committed.tail
+        return self.checker.first_voters if tail is None or tail.voters is None else tail.voters
+
+    def is_voter(self, node: SimulatedNode) -> bool:
+        """Whether the committed log names this very node as a voter."""
+        return any(voter.matches(node.key) for voter in self.current_voters())
 
     @property
     def committed_end(self) -> int:

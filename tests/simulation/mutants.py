@@ -610,4 +610,161 @@ RUNTIME: Final = (
     ),
 )
 
-MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME)
+MEMBERSHIP: Final = (
+    Mutant(
+        "second-change-at-once",
+        "voters change again while the last change is not committed (M2)",
+        (
+            Edit("consensus.reconfiguration._change_error", "if role.change is not None:", "if False:"),
+            Edit("consensus.reconfiguration._change_error", " or offset >= state.high_watermark", ""),
+        ),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "change-before-own-commit",
+        "voters change before the leader has committed in its epoch (M1; Ongaro, 2015)",
+        (
+            Edit("consensus.reconfiguration._change_error", "if state.high_watermark is None:", "if False:"),
+            Edit(
+                "consensus.reconfiguration._change_error",
+                "offset is None or offset >= state.high_watermark",
+                "offset is None",
+            ),
+        ),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "voters-survive-truncation",
+        "a truncated log still names the voters that it lost (M3)",
+        (Edit("consensus.log_view.LogView.truncate", "self.voters.truncate(end_offset)", "pass"),),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "voters-are-read-when-committed",
+        "a follower learns of voters only from what it reads at its start",
+        (
+            Edit(
+                "consensus.log_view.LogView._observe_control",
+                "self.voters.add(offset",
+                "self.voters.at(offset) if self.end_offset else self.voters.add(offset",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "removed-leader-counts-itself",
+        "a leader that is no voter any more counts its own copy (M4)",
+        (Edit("consensus.replication.update_high_watermark", "if state.is_voter:", "if True:"),),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "removed-leader-stays",
+        "a leader that has committed its own removal goes on to lead (M5)",
+        (Edit("consensus.reconfiguration.advance_change", "role.resign_requested = True", "pass"),),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "a-new-disk-is-the-old-voter",
+        "a voter that lost its disk counts as the same (M7)",
+        (
+            Edit(
+                "types.ReplicaKey.matches",
+                "self.id == other.id and (self.directory_id is None or self.directory_id == other.directory_id)",
+                "self.id == other.id",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "progress-does-not-follow-the-voters",
+        "a leader keeps counting the voters of before",
+        (Edit("consensus.replication.handle_records", "follow_voters(state, role)", "pass"),),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "removed-twice",
+        "the removal of a voter removes whoever has its place",
+        (
+            Edit(
+                "consensus.voters.VoterSet.without",
+                "voter for voter in self.voters if voter.key != key",
+                "voter for voter in self.voters[1:]",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "observers-count-when-they-catch-up",
+        "an observer that fetches joins the table of voters",
+        (
+            Edit(
+                "consensus.replication.record_progress",
+                "observer = role.observers[key] = Progress(key=key)",
+                "observer = role.observers[key] = role.progress.get(key.id) or Progress(key=key)",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+)
+
+SNAPSHOTS: Final = (
+    Mutant(
+        "snapshot-names-the-wrong-epoch",
+        "a snapshot bears the epoch of its leader, not of its last record",
+        (Edit("runtime.snapshots.plan_snapshot", "epoch=last.epoch", "epoch=view.last_epoch"),),
+        profiles=("membership", "crashes"),
+    ),
+    Mutant(
+        "snapshot-forgets-the-voters",
+        "a snapshot of a dynamic quorum names the first voters for ever (N12)",
+        (
+            Edit(
+                "runtime.snapshots.plan_snapshot",
+                "view.voters.at(offset - 1).to_record()",
+                "view.voters.at(-1).to_record()",
+            ),
+        ),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "snapshot-lacks-the-last-record",
+        "a snapshot covers one batch more than its state",
+        (
+            Edit(
+                "testing.process.Process.take_snapshot",
+                "offset = self.applier.applied_offset",
+                "offset = self.executor.high_watermark or 0",
+            ),
+        ),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "download-is-not-verified",
+        "a downloaded snapshot is believed, whatever is in it, as soon as some of it is there",
+        (
+            Edit("consensus.snapshotting.handle_chunk_written", "if event.size != role.download.size:", "if False:"),
+            Edit("runtime.snapshots.LogSnapshots.install", "reader.verify()", "pass"),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "installed-snapshot-keeps-the-log",
+        "the core goes on with the old end of its log after a snapshot was installed",
+        (
+            Edit(
+                "consensus.log_view.LogView.install",
+                "self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset",
+                "self.start_offset = snapshot_id.offset",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+)
+
+MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME, *MEMBERSHIP, *SNAPSHOTS)

@@ -16,11 +16,13 @@ facts = Facts()
 NODE = image(facts, 1, 1, 1, 2, 2)
 LAGGING = image(facts, 2, 1, 1, 2)
 ASTRAY = image(facts, 3, 1, 1, 3)
+FORGETFUL = image(facts, 2, 1, 1, 2, 2, flushed=1)
 UNFLUSHED = image(facts, 4, 1, 1, 2, 2, flushed=1)
 facts.commit(NODE.chain.entries[2])
 facts.leaders.update({1: key(1), 2: key(1), 3: key(3)})
 facts.votes[key(2), 4] = key(1)
 VOTERS = [ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)]
+facts.committed_under = tuple(VOTERS)
 NODES = {1: NODE, 2: LAGGING, 3: ASTRAY}
 ENTRIES = NODE.chain.entries
 
@@ -53,7 +55,7 @@ CASES: list[tuple[Callable[..., inv.Complaint], tuple[Any, ...], tuple[Any, ...]
     (inv.i8_majority_before_commit, (NODE, 3, 2, VOTERS, NODES), (NODE, 4, 2, VOTERS, NODES)),
     (inv.i8_majority_before_commit, (NODE, 3, 2, VOTERS, NODES), (NODE, 2, 2, VOTERS, NODES)),
     (inv.i8_majority_before_commit, (NODE, 4, 2, VOTERS[:1], NODES), (NODE, 9, 2, VOTERS[:1], NODES)),
-    (inv.i9_committed_is_durable, (facts, VOTERS, NODES), (facts, VOTERS, {1: NODE, 2: UNFLUSHED, 3: ASTRAY})),
+    (inv.i9_committed_is_durable, (facts, NODES), (facts, {1: NODE, 2: FORGETFUL, 3: ASTRAY})),
     (inv.i10_acknowledged_is_committed, (facts, 2, 2, 2, [b"2@2"]), (facts, 2, 2, 2, [b"x"])),
     (inv.i10_acknowledged_is_committed, (facts, 1, 1, 1, [b"1@1"]), (facts, 3, 3, 2, [b"3@2"])),
     (inv.i10_acknowledged_is_committed, (facts, 1, 1, 1, [b"1@1"]), (facts, 1, 1, 2, [b"1@1"])),
@@ -75,11 +77,13 @@ CASES: list[tuple[Callable[..., inv.Complaint], tuple[Any, ...], tuple[Any, ...]
     (inv.i15_listener_never_goes_back, (NODE, 3, 3), (NODE, 3, 2)),
     (inv.i15_leader_has_caught_up, (NODE, 1, 3, 3), (NODE, 1, 2, 3)),
     (inv.i16_only_voters_stand, (NODE, VOTERS, "a candidate"), (UNFLUSHED, VOTERS, "a candidate")),
+    (inv.i16_core_knows_its_voters, (NODE, VOTERS[::-1], VOTERS), (NODE, VOTERS[:2], VOTERS)),
     (inv.i17_strangers_change_nothing, (NODE, (1, 2), (1, 2)), (NODE, (1, 2), (1, 3))),
     (inv.i18_same_bytes, ([NODE, LAGGING], 0, 3), ([NODE, ASTRAY], 0, 3)),
     (inv.i19_bounds, (NODE, {"parked": (3, 3)}), (NODE, {"parked": (4, 3)})),
     (inv.i19_every_request_is_answered, (NODE, []), (NODE, [4])),
     (inv.i20_no_spin, (NODE, 5, 5), (NODE, 6, 5)),
+    (inv.m5_removed_leader_resigns, (NODE, 5, 5), (NODE, 6, 5)),
     (inv.e7_leader_without_listeners_resigns, (NODE, 5, 5), (NODE, 6, 5)),
 ]  # fmt: skip
 
@@ -128,8 +132,20 @@ def test_voter_sets_change_by_one_and_only_when_the_epoch_has_committed() -> Non
     assert inv.i16_voter_sets_differ_by_one(third) is not None
 
 
+def test_a_change_that_the_operator_was_told_of_stands_in_the_committed_log() -> None:
+    own = Facts()
+    node = image(own, 1, 1, 1)
+    first, second = node.chain.entries
+    first.voters, second.voters = (key(1), key(2)), (key(1),)
+    own.commit(first)
+    assert inv.v6_a_change_that_is_done_is_committed(own, "add", key(2)) is None
+    assert inv.v6_a_change_that_is_done_is_committed(own, "remove", key(2)) is not None
+    own.commit(second)
+    assert inv.v6_a_change_that_is_done_is_committed(own, "remove", key(2)) is None
+
+
 def test_every_invariant_that_is_documented_has_a_check_with_a_docstring() -> None:
-    assert list(inv.INVARIANTS) == [*(f"I{n}" for n in range(1, 21)), "I22", "E7"]
+    assert list(inv.INVARIANTS) == [*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "V6"]
     for number, functions in inv.INVARIANTS.items():
         assert functions, number
         for function in functions:

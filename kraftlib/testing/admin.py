@@ -1,0 +1,126 @@
+"""Whoever operates a dynamic quorum: formats its first disks, adds and removes voters, and sees what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from kraftlib.consensus.events import Failure
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.records.snapshot import SnapshotWriter
+from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.clock import MILLISECOND
+from kraftlib.testing.network import Port
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.world import World
+
+ADMIN_ID: Final = 900
+"""Number of the machine that the operator sits at."""
+
+LISTENER: Final = "CONTROLLER"
+
+
+def format_dynamic(log: MemoryReplicatedLog, voters: Sequence[tuple[ReplicaKey, Endpoint]]) -> None:
+    """Write the bootstrap checkpoint of a quorum of kraft.version 1, as `kraftlib format` does."""
+    voter_set = VoterSet.of(
+        Voter(key=key, endpoints={LISTENER: endpoint}, min_kraft_version=0, max_kraft_version=1)
+        for key, endpoint in voters
+    )
+    sink = log.create_snapshot(BOOTSTRAP_SNAPSHOT)
+    writer = SnapshotWriter(
+        sink.write, epoch=0, last_contained_log_timestamp=0, kraft_version=1, voters=voter_set.to_record()
+    )
+    writer.freeze()
+    sink.freeze()
+
+
+@attrs.define
+class VoterChange:
+    """A change that was asked for, and what came of it."""
+
+    what: str
+    key: ReplicaKey
+    asked_us: int
+    when_committed: bool = True
+    """Whether the answer was to wait until it is committed."""
+    error_code: int | None = None
+    """None while there is no answer; -2 if the connection was lost."""
+
+
+class Admin:
+    """Sends AddRaftVoter and RemoveRaftVoter to whoever leads. A `Receiver`."""
+
+    node_id = ADMIN_ID
+
+    def __init__(self, world: World) -> None:
+        self.changes: list[VoterChange] = []
+        self._world = world
+        self._port: Port | None = None
+
+    def add(self, node: SimulatedNode) -> bool:
+        """Ask for `node` to become a voter; return whether there was somebody to ask."""
+        listener = AddRaftVoterRequest.Listener(name=LISTENER, host=node.endpoint.host, port=node.endpoint.port)
+        when_committed = self._world.random.random() < 0.5
+        request = AddRaftVoterRequest(
+            cluster_id=self._world.cluster_id,
+            timeout_ms=node.config.request_timeout_ms,
+            voter_id=node.key.id,
+            voter_directory_id=node.key.directory_id or ZERO_UUID,
+            listeners=(listener,),
+            ack_when_committed=when_committed,
+        )
+        return self._ask(VoterChange("add", node.key, self._world.timeline.now_us, when_committed), request)
+
+    def remove(self, key: ReplicaKey) -> bool:
+        """Ask for a voter to be one no more; return whether there was somebody to ask."""
+        request = RemoveRaftVoterRequest(
+            cluster_id=self._world.cluster_id, voter_id=key.id, voter_directory_id=key.directory_id or ZERO_UUID
+        )
+        return self._ask(VoterChange("remove", key, self._world.timeline.now_us), request)
+
+    def _ask(self, change: VoterChange, request: Any) -> bool:
+        leaders = [node for node in self._world.running_nodes() if node.leads is not None]
+        if not leaders:
+            return False
+        # Mostly the newest; one that has committed nothing yet, or is none any more, must say so.
+        leader = max(leaders, key=lambda node: node.leads or 0)
+        if self._world.random.random() < 0.2:
+            leader = self._world.random.choice(leaders)
+        if self._port is None:
+            self._port = Port(self._world.network, self)
+        self.changes.append(change)
+        self._port.send(len(self.changes) - 1, leader.key.id, leader.endpoint, request)
+        self._world.timeline.after(20 * leader.config.request_timeout_ms * MILLISECOND, self._give_up, change)
+        return True
+
+    def _give_up(self, change: VoterChange) -> None:
+        if change.error_code is None:
+            change.error_code = -2
+
+    # --- Receiver ----------------------------------------------------------------------------------------------------
+
+    def request_received(self, *_: Any) -> None:
+        """Nobody asks the operator."""
+
+    def response_received(self, correlation_id: int, message: Any) -> None:
+        """A change is done, or is not."""
+        change = self.changes[correlation_id]
+        change.error_code = message.error_code
+        if message.error_code == ErrorCode.NONE and change.when_committed:
+            checker = self._world.checker
+            checker.check(inv.v6_a_change_that_is_done_is_committed, checker.facts, change.what, change.key)
+
+    def request_failed(self, correlation_id: int, failure: Failure) -> None:
+        """The leader was lost: nobody knows."""
+        self.changes[correlation_id].error_code = -2
+
+    def connection_lost(self, destination: ReplicaId, refused: bool) -> None:
+        """The next change makes a new one."""
