@@ -25,7 +25,7 @@ class OurReplica(Process):
     ) -> None:
         self.node_id = node_id
         self.endpoint = endpoint
-        self.directory = home / f"ours-{node_id}"
+        self.directory = Path(str(settings.pop("directory", home / f"ours-{node_id}")))
         self.config_file = home / f"ours-{node_id}.toml"
         values = {
             "node_id": node_id,
