@@ -14,7 +14,7 @@ from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
-from kraftlib.consensus.replication import expire_parked, fetch_from_leader, find_leader
+from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
 from kraftlib.consensus.snapshotting import fetch_chunk
 from kraftlib.consensus.state import ReplicaState
@@ -124,7 +124,7 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     if membership:
         return membership
     if role.download is not None:
-        return fetch_chunk(state, role, role.download)
+        return fetch_chunk(state, role, role.download) or doubt_leader(state, role)
     return fetch_from_leader(state, role)
 
 

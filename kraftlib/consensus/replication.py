@@ -280,14 +280,21 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """Ask the leader for what comes next, if it is not asked already and everything that we have is flushed.
 
     That this offset is flushed is what the question means to the leader: it is never ahead of our disk (KAFKA-10533).
-    A leader that fails again and again may not be one any more: then others are asked, beside it. Kafka asks them
-    *instead*, and one that is cut off then costs it its live leader.
     """
     if state.log.flushed_offset != state.log.end_offset:
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
         return [_fetch_from(state, role.leader_id, place)]
+    return doubt_leader(state, role)
+
+
+def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
+    """A leader that fails again and again may not be one any more: ask others, beside it.
+
+    Kafka asks them *instead*, and one that is cut off then costs it its live leader. An observer, which has no fetch
+    timer, finds a new leader in no other way, be it in the midst of a download.
+    """
     return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
 
 

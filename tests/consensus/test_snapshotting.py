@@ -23,7 +23,7 @@ from kraftlib.consensus.events import (
 )
 from kraftlib.consensus.replica import Replica
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -36,6 +36,7 @@ from tests.consensus.build import (
     outstanding_to,
     partition_of,
     reply,
+    requests,
     tell,
     voter_set,
 )
@@ -193,3 +194,20 @@ def test_a_snapshot_behind_what_is_committed_is_refused() -> None:
     reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(2, 1)))
 
     assert core.state.refused == {"old snapshot": 1}
+
+
+def test_an_observer_whose_leader_vanishes_in_a_download_asks_others_for_a_new_one() -> None:
+    """It has no fetch timer to tell it, and would wait for ever (found by simulation)."""
+    core = follower(1, epoch=5, leader_id=2, own_id=9, request_timeout_ms=600)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)))
+    asked: list[int] = []
+    for _ in range(12):
+        actions = core.handle(TimeoutReached(), core.deadline_ms() or 0)
+        asked += [request.destination for request in requests(actions, FetchRequest)]
+        if asked:
+            break
+    assert asked, "it asks nobody but its leader"
+    number = asked[0]
+    reply(core, number, fetch_response(epoch=6, leader_id=3, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    assert core.leader_and_epoch == LeaderAndEpoch(3, 6)
