@@ -116,7 +116,7 @@ class Checker:
         if led and facts.leaders.get(epoch) != node.key:
             self.elections += 1
             self.check(inv.i1_one_leader_per_epoch, facts, epoch, node.key)
-            self.check(inv.i5_leader_has_everything_committed, facts, node)
+            self.check(inv.i5_leader_has_everything_committed, facts, epoch, node)
         elif state.leader_id is not None:
             self.check(inv.i1_known_leader, facts, epoch, state.leader_id, node)
 

@@ -96,6 +96,8 @@ class Facts:
     def __init__(self) -> None:
         self.entries: dict[tuple[Offset, Epoch], LogEntry] = {}
         self.committed = Chain()
+        self.committed_in: dict[Epoch, LogEntry] = {}
+        """The last entry that was committed in an epoch: a leader commits by an entry of its own epoch."""
         self.committed_under: tuple[ReplicaKey, ...] = ()
         """The voters whose majority committed the latest of it: those of its leader's log, committed or not (M8)."""
         self.leaders: dict[Epoch, ReplicaKey] = {}
@@ -139,7 +141,13 @@ class Facts:
             return entry or fresh[-1]
         for entry in reversed(fresh):
             self.committed.append(entry)
+        self.committed_in[tail.epoch] = tail
         return None
+
+    def committed_before(self, epoch: Epoch) -> LogEntry | None:
+        """Return the last entry that was committed in an epoch before this one; None if nothing was."""
+        earlier = [tail for committed_in, tail in self.committed_in.items() if committed_in < epoch]
+        return max(earlier, key=lambda tail: tail.end_offset, default=None)
 
 
 def named_voters(batch: Batch) -> tuple[ReplicaKey, ...] | None:

@@ -72,9 +72,12 @@ def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | 
     return None
 
 
-def i5_leader_has_everything_committed(facts: Facts, node: DiskImage) -> Complaint:
-    """I5, leader completeness: who is elected has every committed record."""
-    tail = facts.committed.tail
+def i5_leader_has_everything_committed(facts: Facts, epoch: Epoch, node: DiskImage) -> Complaint:
+    """I5, leader completeness: who is elected has every record that was committed in an earlier epoch.
+
+    Not in a later one: the votes of a candidate that stood still may win it an epoch that is over, and harm nobody.
+    """
+    tail = facts.committed_before(epoch)
     if tail is None or node.chain.covering(tail.base_offset) is tail:
         return None
     return f"{node.key} is elected with a log up to {node.chain.tail}, committed is {tail}"
