@@ -37,6 +37,7 @@ PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
     "bench": (CORE, ("kraftlib", "bench"), "measure commits per second beside the machine's own limits"),
     "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
+    "mutants": (FULL, ("python", "-m", "tests.simulation.hunt"), "plant bugs, and see the simulator find every one"),
     "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
@@ -254,7 +255,8 @@ def interop(options: argparse.Namespace) -> int:
     os.environ["KRAFTLIB_INTEROP"] = "long" if options.long else "1"
     os.environ["KRAFTLIB_KAFKA"] = options.kafka
     chosen = [] if any(word.startswith("tests") for word in options.pytest) else ["tests/interop"]
-    status = call(tool("python", "-m", "pytest", *chosen, *options.pytest))
+    # A test may start processes for minutes here; each of its waits is bounded by itself.
+    status = call(tool("python", "-m", "pytest", "-o", "faulthandler_timeout=900", *chosen, *options.pytest))
     return status or (call(tool("python", "-m", "tests.interop.page")) if options.write_page else 0)
 
 

@@ -125,7 +125,10 @@ def test_interop_fetches_the_releases_and_runs_the_tests_against_them(
         monkeypatch.setenv(name, "")
 
     assert dev.main(["interop", "--kafka", "4.3.1", "--long", "--", "-k", "tools"]) == 0
-    assert called == [["-m", "tests.interop.jars", "4.3.1"], ["-m", "pytest", "tests/interop", "-k", "tools"]]
+    assert called == [
+        ["-m", "tests.interop.jars", "4.3.1"],
+        ["-m", "pytest", "-o", "faulthandler_timeout=900", "tests/interop", "-k", "tools"],
+    ]
     assert (os.environ["KRAFTLIB_INTEROP"], os.environ["KRAFTLIB_KAFKA"]) == ("long", "4.3.1")
 
 

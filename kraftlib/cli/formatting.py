@@ -19,7 +19,7 @@ import attrs
 from kraftlib.cli import UsageError
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
-from kraftlib.storage.bootstrap import parse_initial_controllers
+from kraftlib.storage.bootstrap import NEWEST_RELEASE, parse_initial_controllers
 from kraftlib.storage.directory import FormattedDirectory, format_directory
 from kraftlib.types import Endpoint, uuid_text
 
@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     begins.add_argument(
         "-N", "--no-initial-controllers", action="store_true", help="the quorum is there: this node is added later"
     )
+    parser.add_argument(
+        "-r",
+        "--release-version",
+        metavar="RELEASE",
+        default=NEWEST_RELEASE,
+        help=f"of the oldest Kafka controller in the quorum, if there is one ({NEWEST_RELEASE})",
+    )
     parser.add_argument("-g", "--ignore-formatted", action="store_true", help="leave a formatted directory alone")
 
 
@@ -74,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
         initial_controllers=controllers,
         no_initial_controllers=options.no_initial_controllers,
         static_voters=[voter.id for voter in config.voters],
+        release=options.release_version,
         listener_name=config.listener_name,
         ignore_formatted=options.ignore_formatted,
         file_mode=config.file_mode,

@@ -27,17 +27,32 @@ from kraftlib.types import Endpoint, ReplicaId, parse_endpoint, parse_uuid, uuid
 
 METADATA_VERSION: Final = "metadata.version"
 
-FEATURE_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
+_ELR, _GROUP, _SHARE = "eligible.leader.replicas.version", "group.version", "share.version"
+_STREAMS, _TRANSACTION = "streams.version", "transaction.version"
+
+RELEASES: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
     {
-        METADATA_VERSION: 30,
-        "eligible.leader.replicas.version": 1,
-        "group.version": 1,
-        "share.version": 1,
-        "streams.version": 1,
-        "transaction.version": 2,
+        "3.9": {METADATA_VERSION: 21},
+        "4.0": {METADATA_VERSION: 25, _GROUP: 1, _TRANSACTION: 2},
+        "4.1": {METADATA_VERSION: 27, _ELR: 1, _GROUP: 1, _TRANSACTION: 2},
+        "4.2": {METADATA_VERSION: 29, _ELR: 1, _GROUP: 1, _SHARE: 1, _STREAMS: 1, _TRANSACTION: 2},
+        "4.3": {METADATA_VERSION: 30, _ELR: 1, _GROUP: 1, _SHARE: 1, _STREAMS: 1, _TRANSACTION: 2},
     }
 )
-"""The levels with which Kafka 4.3.1 formats."""
+"""The levels with which each release of Kafka formats. A controller does not start on levels that it does not know."""
+
+NEWEST_RELEASE: Final = "4.3"
+FEATURE_LEVELS: Final[Mapping[str, int]] = RELEASES[NEWEST_RELEASE]
+
+
+def feature_levels(release: str) -> Mapping[str, int]:
+    """Return the levels of a release of Kafka: `3.9`, `4.3.1`, `3.9-IV0`. Raises: ConfigError, if it is not known."""
+    match = re.match(r"([0-9]+\.[0-9]+)(?:[.-].*)?$", release, re.ASCII)
+    levels = RELEASES.get(match[1]) if match is not None else None
+    if levels is None:
+        raise ConfigError(f"release={release!r} is not known: choose one of {', '.join(RELEASES)}")
+    return levels
+
 
 KRAFT_VERSION_MAX: Final = 1
 _CONTROLLER: Final = re.compile(r"([0-9]{1,10})@(.+):([A-Za-z0-9_-]{22})", re.ASCII)

@@ -22,8 +22,10 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, NotFormattedError, StorageError
 from kraftlib.storage import files, names
 from kraftlib.storage.bootstrap import (
+    NEWEST_RELEASE,
     InitialController,
     check_controllers,
+    feature_levels,
     first_voters,
     records_checkpoint,
     voters_checkpoint,
@@ -75,6 +77,7 @@ def format_directory(
     initial_controllers: Sequence[InitialController] = (),
     no_initial_controllers: bool = False,
     static_voters: Sequence[ReplicaId] = (),
+    release: str = NEWEST_RELEASE,
     listener_name: str = "CONTROLLER",
     ignore_formatted: bool = False,
     file_mode: int = files.FILE_MODE,
@@ -87,6 +90,7 @@ def format_directory(
     * `no_initial_controllers`: it exists already, and this replica will be added to it;
     * none of them: its voters are static and stand in the configuration; `static_voters` may name them here, too.
 
+    `release` is that of the Kafka controllers in the quorum, or of the oldest of them; without any it means nothing.
     `directory_id` is drawn unless given or known from `initial_controllers`. `ignore_formatted` leaves a directory
     alone that is formatted for this node and cluster already. `now_ms` is wall-clock time, for the stamps in the files.
 
@@ -94,6 +98,7 @@ def format_directory(
     """
     path = Path(path)
     _check_ids(node_id, cluster_id, directory_id)
+    levels = feature_levels(release)
     if (standalone is not None) + bool(initial_controllers) + no_initial_controllers + bool(static_voters) > 1:
         raise ConfigError("standalone, initial_controllers, no_initial_controllers, static_voters: choose one")
     if initial_controllers:
@@ -121,7 +126,8 @@ def format_directory(
         kraft_version = 1 if initial_controllers else 0
         line = encode_line(ElectionState(), kraft_version=kraft_version, voters=static_voters, generation=0)
         files.replace_file(formatted.partition / names.QUORUM_STATE, line, mode=file_mode)
-        files.replace_file(path / names.BOOTSTRAP_CHECKPOINT, records_checkpoint(now_ms=now_ms), mode=file_mode)
+        records = records_checkpoint(now_ms=now_ms, levels=levels)
+        files.replace_file(path / names.BOOTSTRAP_CHECKPOINT, records, mode=file_mode)
         write_meta_properties(path, meta, now_ms=now_ms, file_mode=file_mode)
         return formatted
     finally:

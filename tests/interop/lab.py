@@ -66,7 +66,7 @@ class Lab:
         for node_id in peers:
             quorum.peer(node_id).format(self.cluster_id)
         for node_id in ours:
-            quorum.ours(node_id).format(self.cluster_id)
+            quorum.ours(node_id).format(self.cluster_id, release=self.release.version)
         return quorum
 
     def dynamic(
@@ -93,7 +93,9 @@ class Lab:
         for node_id in peers:
             quorum.peer(node_id).format(self.cluster_id, "--initial-controllers", first)
         for node_id in ours:
-            quorum.ours(node_id).format(self.cluster_id, initial_controllers=parse_initial_controllers(first))
+            quorum.ours(node_id).format(
+                self.cluster_id, initial_controllers=parse_initial_controllers(first), release=self.release.version
+            )
         return quorum
 
     def _places(self, node_ids: Iterable[int]) -> dict[int, Endpoint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -61,9 +62,13 @@ class OurReplica(Process):
         """Give an order and return the answer. Raises: RefusedError with what the replica said."""
         line = next(line for line in self.log_text().splitlines() if line.startswith(READY))
         port = json.loads(line.removeprefix(READY))["port"]
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
-            connection.sendall(json.dumps({"id": 1, name: argument}).encode() + b"\n")
-            answer = json.loads(connection.makefile("rb").readline())
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+                connection.sendall(json.dumps({"id": 1, name: argument}).encode() + b"\n")
+                answer = json.loads(connection.makefile("rb").readline())
+        except TimeoutError:
+            self.signal(signal.SIGUSR1)  # its log then tells where it hangs
+            raise
         if name not in answer:
             raise RefusedError(f"{answer.get('error')}: {answer.get('message')}")
         return answer[name]

@@ -6,8 +6,10 @@ It prints where it takes orders, one JSON object a line (`kraftlib.cli.lines`): 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
+import signal
 import sys
 from typing import Any
 
@@ -105,5 +107,6 @@ async def run(config: RaftConfig) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # a test that gets no answer asks where we are
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     asyncio.run(run(RaftConfig.from_toml(sys.argv[1])))

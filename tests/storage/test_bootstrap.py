@@ -10,7 +10,10 @@ from kraftlib.errors import ConfigError
 from kraftlib.records.batch import read_batches
 from kraftlib.records.snapshot import SnapshotReader, StreamSource
 from kraftlib.storage.bootstrap import (
+    FEATURE_LEVELS,
+    RELEASES,
     InitialController,
+    feature_levels,
     first_voters,
     parse_initial_controllers,
     records_checkpoint,
@@ -109,3 +112,15 @@ def test_initial_controllers_are_read() -> None:
 def test_lists_that_cannot_be_are_refused(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         parse_initial_controllers(text)
+
+
+def test_a_release_has_the_levels_with_which_kafka_formats() -> None:
+    assert feature_levels("3.9.2") == feature_levels("3.9-IV0") == {"metadata.version": 21}
+    assert feature_levels("4.3.1") == FEATURE_LEVELS
+    assert [levels["metadata.version"] for levels in RELEASES.values()] == [21, 25, 27, 29, 30]
+
+
+@pytest.mark.parametrize("release", ["3.8", "4", "newest", "", "4.3x"])
+def test_a_release_that_is_not_known_is_refused(release: str) -> None:
+    with pytest.raises(ConfigError, match="release="):
+        feature_levels(release)

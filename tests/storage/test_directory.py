@@ -186,6 +186,17 @@ def test_a_directory_in_use_is_not_formatted(tmp_path: Path) -> None:
     lock.release()
 
 
+def test_the_records_are_those_of_the_release_of_the_controllers_beside(tmp_path: Path) -> None:
+    """A controller of 3.9 does not start on a metadata.version that it does not know."""
+    path = formatted(tmp_path / "d", static_voters=[1], release="3.9.2")
+    captured = (DATA / "kafka-3.9.2" / "n1" / "bootstrap.checkpoint").read_bytes()
+
+    assert len((path / "bootstrap.checkpoint").read_bytes()) == len(captured)
+    with pytest.raises(ConfigError, match=r"release='5.0' is not known"):
+        formatted(tmp_path / "e", release="5.0")
+    assert not (tmp_path / "e").exists()
+
+
 # Opening ------------------------------------------------------------------------------------------
 
 
