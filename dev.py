@@ -45,6 +45,9 @@ PASSED_ON = {
 KAFKA = "4.3.1,3.9.2"
 """Releases that `interop` tries."""
 
+PARALLEL = ("-n", "2", "--dist", "worksteal")
+"""How tests are shared out. Not loadgroup or loadscope: xdist 3.8 then waits for ever after the loss of a worker."""
+
 TYPED = ("kraftlib", "dev.py", "examples")
 SOURCES = ("kraftlib", "tests", "examples", "docs")
 BUILT = ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
@@ -214,10 +217,7 @@ def test(options: argparse.Namespace) -> int:
     """settle everything: lint, types, docs and tests (--fast: without docs and slow tests)"""
     ensure_environment(FULL)
     pytest_arguments = [
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
+        *PARALLEL,
         *(["-m", "not slow"] if options.fast else []),
         *options.pytest,
     ]

@@ -138,3 +138,21 @@ def test_interop_ends_where_the_jars_cannot_be_had(dev: ModuleType, monkeypatch:
 
     assert dev.main(["interop"]) == 1
     assert len(called) == 1
+
+
+@pytest.mark.slow
+def test_a_test_that_hangs_fails_the_run_and_the_others_still_run(dev: ModuleType, tmp_path: Path) -> None:
+    """How tests are shared out decides it: with some ways, the loss of a worker leaves the others waiting for ever."""
+    text = "import pytest, threading\n"
+    text += "@pytest.mark.parametrize('n', range(9))\ndef test_before(n): pass\n"
+    text += "def test_hangs(): threading.Event().wait()\n"
+    text += "@pytest.mark.parametrize('n', range(9))\ndef test_after(n): pass\n"
+    (tmp_path / "test_one.py").write_text(text)
+    limits = "faulthandler_timeout = 1\nfaulthandler_exit_on_timeout = true\n"
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nasyncio_default_fixture_loop_scope = function\n{limits}")
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *dev.PARALLEL, tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "1 failed, 18 passed" in done.stdout, done.stdout

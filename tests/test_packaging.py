@@ -22,7 +22,7 @@ CORE: Final = {"attrs", "crc32c", "lz4", "zstandard"}
 NEEDS_AN_EXTRA: Final[dict[str, str]] = {"kraftlib.testing.pytest_plugin": "test"}
 """Module, or package with all below it -> the extra without which it does not import."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]  # one worker builds the wheel, once
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
