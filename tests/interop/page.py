@@ -19,6 +19,7 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "comp
 BEGIN, END = "<!-- made by tests.interop.page: begin -->", "<!-- made by tests.interop.page: end -->"
 
 AREAS: Final = {
+    "schemas": "Declarations",
     "files": "Files of ours under Kafka's tools",
     "directories": "One directory, two programs",
     "voters": "Voters of ours among Kafka's controllers",
@@ -27,7 +28,6 @@ AREAS: Final = {
     "tools": "Kafka's tools against a quorum that is wholly ours",
     "observer": "An observer of real Kafka",
     "swap": "Swapping nodes under load",
-    "endurance": "Many changes of leadership",
 }
 
 

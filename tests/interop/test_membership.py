@@ -206,3 +206,18 @@ def test_a_mixed_static_quorum_becomes_dynamic_under_our_leader(lab: Lab) -> Non
         lead(quorum, 3)
         load.wait_for(300, leader=3)
     finish(quorum, load.acknowledged)
+
+
+@pytest.mark.since("4.1")
+def test_kafkas_controller_does_not_upgrade_a_quorum_with_a_voter_that_is_no_controller(lab: Lab) -> None:
+    """`kafka-features upgrade` at a controller: refused, because our voter has not registered; nothing changes."""
+    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY, settings={"yield_to": [1, 2]})
+    quorum.start()
+    quorum.wait_for_growth()
+    words = ["--bootstrap-controller", quorum.nodes[1].endpoint, "upgrade", "--feature", "kraft.version=1"]
+    told = lab.release.tool(FEATURES, *words)
+
+    assert told.status == 1
+    assert "controller 3 has not registered" in told.out + told.err
+    assert quorum.leader()["kraft_version"] == 0
+    quorum.wait_for_growth()

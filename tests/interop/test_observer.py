@@ -102,6 +102,13 @@ def test_the_metadata_of_a_cluster_is_followed_through_kill_9_of_its_leader(lab:
     node = quorum.broker(10)
     node.start()
     node.wait_started()
+    example = Process(
+        [sys.executable, str(ROOT / "examples" / "kafka_topics.py"), str(quorum.nodes[3].endpoint)],
+        log=lab.home / "example.log",
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+    lab.keep(example)
+    example.start()
     topics(lab.release, node, "--create", "--topic", "first", "--partitions", 3, "--config", "retention.ms=12345")
     observe.wait_for_topic("first")
 
@@ -114,6 +121,8 @@ def test_the_metadata_of_a_cluster_is_followed_through_kill_9_of_its_leader(lab:
     ).ok()
     topics(lab.release, node, "--delete", "--topic", "first")
     wait_for("the deletion in the feed", lambda: observe.records("REMOVE_TOPIC_RECORD"))
+    example.wait_for_line("{'second': 2}")
+    assert "{'first': 3}" in example.log_text()
 
     offsets = [line["offset"] for line in observe.lines() if "offset" in line]
     assert offsets == sorted(offsets)

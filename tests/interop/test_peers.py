@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import shutil
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.interop.lab import Lab, Quorum, Replica
+from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.types import OffsetAndEpoch
+from tests.interop.kafka import KafkaNode
+from tests.interop.lab import Lab, Node, Quorum, Replica
 from tests.interop.logs import assert_equal_logs, epochs_have_one_leader, values
 from tests.interop.peer import JavaPeer
 from tests.interop.processes import wait_for
@@ -82,7 +88,7 @@ def lead(quorum: Quorum, node_id: int) -> None:
     wait_for(f"replica {node_id} to lead", leads)
 
 
-def finish(quorum: Quorum, acknowledged: dict[str, int]) -> int:
+def finish(quorum: Quorum, acknowledged: dict[str, int], *, start_offset: int = 0) -> int:
     """Wait until all have everything, stop them, and compare: every acknowledged record everywhere, equal bytes."""
     leader = quorum.leader()
     heard = [replica.ask("leaders") for replica in quorum.replicas]
@@ -97,7 +103,8 @@ def finish(quorum: Quorum, acknowledged: dict[str, int]) -> int:
         wait_for(f"replica {replica.node_id} to catch up", lambda replica=replica: caught_up(replica))
     for node in quorum.nodes.values():
         node.kill()
-    assert_equal_logs(*(node.partition for node in quorum.nodes.values()), end_offset=end_offset)
+    partitions = [node.partition for node in quorum.nodes.values()]
+    assert_equal_logs(*partitions, start_offset=start_offset, end_offset=end_offset)
     for node in quorum.nodes.values():
         stored = values(node.partition)
         lost = [value for value, offset in acknowledged.items() if stored.get(offset) != value.encode()]
@@ -141,3 +148,92 @@ def fail_over(quorum: Quorum, node_id: int) -> int:
     quorum.nodes[node_id].kill()
     quorum.leader(not_id=node_id, min_epoch=epoch + 1)
     return round((time.monotonic() - began) * 1_000)
+
+
+@pytest.mark.parametrize("whose_snapshot", ["ours", "Kafka's"])
+def test_a_snapshot_reaches_the_other_kind(lab: Lab, whose_snapshot: str) -> None:
+    """A leader whose log begins at its snapshot, ours or Kafka's; a voter of the other kind comes with an empty log."""
+    quorum = lab.static(peers=[1], ours=[2, 3])
+    source, newcomer = (2, 1) if whose_snapshot == "ours" else (1, 2)
+    for node_id in sorted({source, 3}):
+        quorum.nodes[node_id].start()
+    for node_id in sorted({source, 3}):
+        quorum.nodes[node_id].wait_started()
+    with Load(quorum) as load:
+        load.wait_for(500)
+    lead(quorum, source)
+    node = quorum.nodes[source]
+    assert not isinstance(node, KafkaNode)
+    snapshot_id = take_snapshot(node)
+    for stopped in (source, 3):
+        quorum.nodes[stopped].kill()
+        begin_at_snapshot(quorum.nodes[stopped], snapshot_id, source=node)
+    quorum.start(source, 3)
+    quorum.leader()
+    lead(quorum, source)
+
+    quorum.start(newcomer)
+    with Load(quorum) as load:
+        load.wait_for(300)
+    name = f"{snapshot_id.offset:020}-{snapshot_id.epoch:010}.checkpoint"
+    fetched = quorum.nodes[newcomer].partition / name
+    wait_for("the snapshot", fetched.exists)
+    assert fetched.read_bytes() == (node.partition / name).read_bytes()
+    finish(quorum, load.acknowledged, start_offset=snapshot_id.offset)
+
+
+def take_snapshot(node: Replica) -> OffsetAndEpoch:
+    """Have a replica write a snapshot of a few values; return its id."""
+    values = [f"state-{number}" for number in range(50)]
+    if isinstance(node, JavaPeer):
+        told = node.ask("snapshot", " ".join(values))
+    else:
+        told = node.ask("snapshot", {"values": values, "offset": node.replica_status()["applied_offset"]})
+    offset, epoch = map(int, told.split("@"))
+    return OffsetAndEpoch(offset=offset, epoch=epoch)
+
+
+def begin_at_snapshot(node: Node, snapshot_id: OffsetAndEpoch, *, source: Replica) -> None:
+    """Let the log of a stopped replica begin at this snapshot, as it would once the segments before it are deleted."""
+    name = f"{snapshot_id.offset:020}-{snapshot_id.epoch:010}.checkpoint"
+    if not (node.partition / name).exists():
+        shutil.copy(source.partition / name, node.partition / name)
+    log = FileReplicatedLog.open(node.partition, file_mode=0o644)
+    log.install_snapshot(snapshot_id)
+    log.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_leadership_changes_two_hundred_times(lab: Lab, kind: str, record_property: Record) -> None:
+    """2 of Kafka's raft clients + 2 of ours, 200 leaders by resignation and by kill -9: nothing lost, equal bytes."""
+    quorum = (lab.static if kind == "static" else lab.dynamic)(peers=[1, 2], ours=[3, 4, 5])
+    quorum.start()
+    chance = random.Random(7)
+    killed: int | None = None
+    took: dict[str, list[int]] = {"Kafka's": [], "ours": []}
+    with Load(quorum, batch=300) as load:
+        changes = 0
+        while changes < 200:
+            leader = quorum.leader()
+            changes += 1
+            node_id, epoch = leader["leader_id"], leader["epoch"]
+            load.wait_for(20)
+            if killed is not None and changes % 5 == 0:
+                quorum.start(killed)
+                killed = None
+            if killed is None and chance.random() < 0.2:
+                took[whose(quorum, node_id)].append(fail_over(quorum, node_id))
+                killed = node_id
+            else:
+                with contextlib.suppress(Exception):  # it may have lost its leadership just now
+                    quorum.nodes[node_id].ask("resign", epoch)  # type: ignore[union-attr]
+                quorum.leader(min_epoch=epoch + 1)
+    if killed is not None:
+        quorum.start(killed)
+    record_property("acknowledged records", len(load.acknowledged))
+    record_property("last epoch", quorum.leader()["epoch"])
+    for owner, times in took.items():
+        if times:
+            record_property(f"median of {len(times)} fail-overs from {owner}, ms", sorted(times)[len(times) // 2])
+    finish(quorum, load.acknowledged)
