@@ -6,13 +6,12 @@ Each function lets time pass until it holds or its bound is reached, and reports
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.roles import Leader
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.subject import restored, state_of
-from kraftlib.testing.workload import ClientAppend, Outcome
+from kraftlib.testing.workload import Outcome
 
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
@@ -169,40 +168,6 @@ def settle(world: World) -> None:
         _violated(world, "V3", f"end, flushed end, high watermark are {ends}, committed is {world.committed_end}")
 
 
-def i10_log_holds_what_callers_were_told(world: World) -> None:
-    """I10, at the end: an acknowledged value stands in the log once, an unknown one at most once, a refused one never.
-
-    What was appended together stands together and in order, or not at all.
-    """
-    if world.subject.value is not None:
-        return  # whoever brings his own values may bring one twice
-    places: dict[bytes, list[int]] = {}
-    for entry in world.checker.facts.committed.entries:
-        for offset, value in enumerate(entry.batch.values(), entry.base_offset):
-            places.setdefault(value, []).append(offset)
-    for call in world.workload.appends:
-        found = [places.get(value, []) for value in call.values]
-        complaint = _complaint(call, found)
-        if complaint is not None:
-            _violated(world, "I10", f"append {call.number} of {len(call.values)} values {complaint}")
-
-
-def _complaint(call: ClientAppend, found: Sequence[Sequence[int]]) -> str | None:
-    counts = {len(offsets) for offsets in found}
-    if counts == {0}:
-        if call.outcome is Outcome.ACKNOWLEDGED:
-            return "was acknowledged, and is not in the log"
-        return None
-    if counts != {1}:
-        return f"is {call.outcome.name} and stands at {found}: not all of it, or more than once"
-    if call.outcome is Outcome.REFUSED:
-        return f"was refused, and stands at {found}"
-    first = found[0][0]
-    if [offsets[0] for offsets in found] != list(range(first, first + len(found))):
-        return f"stands at {found}: not in one piece"
-    return None
-
-
 def u3_states_are_equal(world: World) -> None:
     """U3, at the end: every replica has the same state, and a snapshot of it says all of it."""
     subject = world.subject
@@ -222,7 +187,7 @@ def u3_states_are_equal(world: World) -> None:
     different = [name for name, state in states.items() if state != next(iter(states.values()))]
     if different:
         _violated(world, "U3", f"with equal logs, the states of {different} differ from the others")
-    _raise(world)
+    world.raise_violation()
 
 
 def i18_logs_are_equal(world: World) -> None:
@@ -240,7 +205,7 @@ def i18_logs_are_equal(world: World) -> None:
         images.add(b"".join(parts))
     if len(images) > 1:
         _violated(world, "I18", f"the logs of {len(nodes)} nodes have {len(images)} different contents")
-    _raise(world)
+    world.raise_violation()
 
 
 def i19_nothing_is_left_over(world: World) -> None:
@@ -258,7 +223,7 @@ def i19_nothing_is_left_over(world: World) -> None:
             known = {*parked, *([] if change is None else [change.request_id])}
             forgotten = [number for number in process.port.requests if number not in known]
             world.checker.check(inv.i19_every_request_is_answered, node, forgotten)
-    _raise(world)
+    world.raise_violation()
 
 
 def i20_idle_quorum_is_quiet(world: World) -> None:
@@ -276,7 +241,7 @@ def i20_idle_quorum_is_quiet(world: World) -> None:
             world.checker.check(inv.i20_no_spin, node, turns, limit)
     if world.checker.elections != elections:
         _violated(world, "V2", f"{world.checker.elections - elections} elections in an idle, healthy quorum")
-    _raise(world)
+    world.raise_violation()
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -284,12 +249,7 @@ def i20_idle_quorum_is_quiet(world: World) -> None:
 
 def _violated(world: World, invariant: str, what: str) -> None:
     world.violated(invariant, what)
-    _raise(world)
-
-
-def _raise(world: World) -> None:
-    if world.violation is not None:
-        raise world.violation
+    world.raise_violation()
 
 
 def _high_watermark(node: SimulatedNode) -> int | None:

@@ -4,7 +4,7 @@
 
 Safety is checked all the time (`checker`). Here is the order of a run, and what must be true after the trouble: there
 is a leader soon (V1), everybody catches up (V3, V8), whatever could not go on goes on by itself (V7), an idle quorum is
-quiet (I20, V2), and the log holds exactly what callers were told (I10).
+quiet (I20, V2), the log holds exactly what callers were told (I10), and in an order that fits (I21).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from kraftlib.testing import liveness
+from kraftlib.testing import histories, liveness
 from kraftlib.testing.nemesis import Nemesis
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Ending
@@ -139,7 +139,8 @@ class Simulation:
         liveness.settle(world)
         liveness.e9_returning_voter_disturbs_nobody(world)
         liveness.settle(world)
-        liveness.i10_log_holds_what_callers_were_told(world)
+        histories.i10_log_holds_what_callers_were_told(world)
+        histories.i21_history_is_linearizable(world)
         liveness.i18_logs_are_equal(world)
         liveness.u3_states_are_equal(world)
         liveness.i19_nothing_is_left_over(world)

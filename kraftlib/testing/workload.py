@@ -62,6 +62,9 @@ class ClientAppend:
     workload: Workload
     asked_us: int
     outcome: Outcome = Outcome.PENDING
+    end_offset: int = -1
+    """One past its last record, where the caller was told."""
+    answered_us: int = -1
 
     def done(self) -> bool:
         """As `Promise.done`. A caller that died with its replica hears nothing any more."""
@@ -158,7 +161,8 @@ class Workload:
         if result.results != tuple(self._world.results.get(offset) for offset in _offsets(result)) and result.results:
             self._world.violated("U1", f"append {call.number} was told {result.results}, its records came to others")
         self.acknowledged += 1
-        self.latest_acknowledged_us = self._world.timeline.now_us
+        self.latest_acknowledged_us = call.answered_us = self._world.timeline.now_us
+        call.end_offset = result.last_offset + 1
         self.settle(call, Outcome.ACKNOWLEDGED)
 
     def unexpected(self, call: ClientAppend, error: BaseException) -> None:

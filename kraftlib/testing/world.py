@@ -164,8 +164,7 @@ class World:
     def _run(self, duration_ms: int, stop: Callable[[], bool] | None) -> None:
         if self.violation is None:
             self.timeline.run(self.timeline.now_us + duration_ms * MILLISECOND, stop)
-        if self.violation is not None:
-            raise self.violation
+        self.raise_violation()
 
     def run_until_leader(self, limit_ms: int = 60_000) -> ReplicaId:
         """Let time pass until a leader knows its high watermark; return its id."""
@@ -191,6 +190,11 @@ class World:
                 replay=self.replay,
                 trace_hash=self.trace.hash,
             )
+
+    def raise_violation(self) -> None:
+        """Raise the broken promise that was noted, if one was. Raises: InvariantViolation."""
+        if self.violation is not None:
+            raise self.violation
 
     # --- who is there ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kraftlib.testing import liveness
+from kraftlib.testing import histories, liveness
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.process import Ending
 from kraftlib.testing.world import World
@@ -169,7 +169,7 @@ def test_what_all_agree_on_in_the_end_is_what_callers_were_told() -> None:
     go_on(world)
     world.workload.stop()
     liveness.settle(world)
-    liveness.i10_log_holds_what_callers_were_told(world)
+    histories.i10_log_holds_what_callers_were_told(world)
 
     ends = {node.chain.end_offset for node in world.nodes.values()}
     assert ends == {world.committed_end}

@@ -8,7 +8,6 @@ import pytest
 from kraftlib.testing import liveness
 from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
-from kraftlib.testing.workload import Outcome
 from kraftlib.testing.world import World
 from tests.testing.worlds import world
 
@@ -24,7 +23,6 @@ def test_a_healthy_quorum_passes_all_of_it() -> None:
         liveness.settle(made)
         liveness.e9_returning_voter_disturbs_nobody(made)
         liveness.settle(made)
-        liveness.i10_log_holds_what_callers_were_told(made)
         liveness.i18_logs_are_equal(made)
         liveness.i19_nothing_is_left_over(made)
         liveness.i20_idle_quorum_is_quiet(made)
@@ -59,42 +57,6 @@ def test_a_replica_that_does_not_catch_up_is_a_violation() -> None:
         made.run_for(1_000)
         with pytest.raises(InvariantViolation, match=r"V3 .*not everybody knows"):
             liveness.v3_everybody_catches_up(made)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "what"),
-    [(Outcome.REFUSED, "was refused, and stands"), (Outcome.ACKNOWLEDGED, "was acknowledged, and is not in the log")],
-)
-def test_a_log_that_holds_something_else_than_callers_were_told_is_a_violation(outcome: Outcome, what: str) -> None:
-    with world() as made:
-        leader = made.leader()
-        assert leader is not None
-        call = made.workload.append_to(leader)
-        made.run_for(100)
-        assert call is not None
-        call.outcome = outcome
-        if outcome is Outcome.ACKNOWLEDGED:
-            call.values = [b"something else"]
-        with pytest.raises(InvariantViolation, match=f"I10 .*{what}"):
-            liveness.i10_log_holds_what_callers_were_told(made)
-
-
-@pytest.mark.parametrize("values", [[b"0.0.....", b"1.0....."], [b"1.0.....", b"0.0....."]])
-def test_values_of_one_append_stand_together(values: list[bytes]) -> None:
-    with world() as made:
-        leader = made.leader()
-        assert leader is not None
-        made.workload.value_bytes = 8
-        for _ in range(2):
-            made.workload.append_to(leader)
-        made.run_for(100)
-        made.workload.appends[0].values = values
-        made.workload.appends.pop()
-        if values[0] < values[1]:
-            liveness.i10_log_holds_what_callers_were_told(made)
-        else:
-            with pytest.raises(InvariantViolation, match="not in one piece"):
-                liveness.i10_log_holds_what_callers_were_told(made)
 
 
 def test_elections_in_an_idle_quorum_are_a_violation() -> None:
