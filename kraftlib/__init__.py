@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RemoteProtocolError,
         ReplicaFailedError,
         StorageError,
+        UnsupportedError,
     )
     from kraftlib.records.accumulator import BatchAccumulator
     from kraftlib.records.batch import Batch, read_batch
@@ -73,6 +74,7 @@ _HOMES = {
         "RemoteProtocolError",
         "ReplicaFailedError",
         "StorageError",
+        "UnsupportedError",
     ],
     "kraftlib.records.accumulator": ["BatchAccumulator"],
     "kraftlib.records.batch": ["Batch", "read_batch"],
@@ -157,6 +159,7 @@ __all__ = [
     "TcpTransport",
     "TextSerde",
     "Transport",
+    "UnsupportedError",
     "format_directory",
     "read_batch",
     "__version__",

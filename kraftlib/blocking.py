@@ -161,6 +161,10 @@ class RaftClient(Generic[T]):
         """Return once the record at `offset` was applied on this replica. Raises: TimeoutError."""
         self._wait(self._client.wait_for_offset(offset, timeout_ms=timeout_ms))
 
+    def read_barrier(self, *, timeout_ms: int = 5_000) -> Offset:
+        """Wait until this replica has applied everything that was committed before this call; return up to where."""
+        return self._wait(self._client.read_barrier(timeout_ms=timeout_ms))
+
     # --- leading -----------------------------------------------------------------------------------------------------
 
     def resign(self, epoch: Epoch) -> None:

@@ -162,6 +162,10 @@ class RaftConfig:
     than lead a log, so this replica lets them stand first and, once elected all the same, proves its epoch and hands
     over to the first of them that has caught up; meanwhile it tells brokers that it is no controller (beyond Kafka)."""
 
+    private_apis: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
+    """Serve and ask what only replicas of ours know, such as read barriers. Kafka peers never hear of it (beyond
+    Kafka)."""
+
     auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     """An observer of a dynamic quorum adds itself to the voters (KIP-1186), after removing its own lost disk."""
 

@@ -7,6 +7,7 @@
     ├── RecordTooLargeError         nothing was appended; it never will be
     ├── ClosedError                 nothing was appended; the client is shut down
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
+    ├── UnsupportedError            nothing was done: the leader, or the quorum's version, does not know it
     ├── ProtocolError               bytes or messages that the protocol forbids
     │   ├── LocalProtocolError      we were about to send them
     │   └── RemoteProtocolError     a remote replica sent them
@@ -72,6 +73,10 @@ class OutcomeUnknownError(KraftError):
         super().__init__(message)
         self.base_offset = base_offset
         self.epoch = epoch
+
+
+class UnsupportedError(KraftError):
+    """The leader does not know what was asked of it, or the quorum's kraft.version forbids it. Nothing was done."""
 
 
 class ProtocolError(KraftError):

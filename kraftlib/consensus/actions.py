@@ -16,6 +16,7 @@ import attrs
 
 from kraftlib.records.batch import Batch
 from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.wire.apis import ErrorCode
 
 Message = Any
 
@@ -162,6 +163,22 @@ class AnnounceLeader:
 
 
 @attrs.frozen
+class PassReadBarrier:
+    """Who has applied everything below `offset` has applied all that was committed when this read was asked for."""
+
+    request: int
+    offset: Offset
+
+
+@attrs.frozen
+class RefuseReadBarrier:
+    """Nothing is known of this read: no leader confirmed itself in time, or the leader knows no such question."""
+
+    request: int
+    error: ErrorCode
+
+
+@attrs.frozen
 class ShutdownComplete:
     """Nothing more is to be handed over; the executor may stop."""
 
@@ -184,5 +201,7 @@ Action = (
     | RefuseAppends
     | SubmitControl
     | AnnounceLeader
+    | PassReadBarrier
+    | RefuseReadBarrier
     | ShutdownComplete
 )

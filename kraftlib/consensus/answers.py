@@ -27,6 +27,7 @@ from kraftlib.wire.messages.raft_voters import (
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
@@ -192,6 +193,7 @@ TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
     UpdateRaftVoterRequest: lambda error: UpdateRaftVoterResponse(error_code=error),
     UpdateFeaturesRequest: lambda error: UpdateFeaturesResponse(error_code=error, error_message=None),
     DescribeClusterRequest: lambda error: DescribeClusterResponse(error_code=error),
+    ReadBarrierRequest: lambda error: ReadBarrierResponse(error_code=error),
 }
 
 

@@ -108,9 +108,10 @@ def epoch_jumps(state: ReplicaState, epoch: Epoch, source: str) -> bool:
 # --- sending requests ------------------------------------------------------------------------------------------------
 
 
-def send(state: ReplicaState, destination: int, endpoint: Endpoint, request: Any) -> Action:
+def send(state: ReplicaState, destination: int, endpoint: Endpoint, request: Any, *, read_round: int = 0) -> Action:
     """Send a request; its answer is awaited from now on."""
-    correlation_id = state.connections.open(destination, endpoint, request, state.now_ms)
+    connections = state.connections
+    correlation_id = connections.open(destination, endpoint, request, state.now_ms, read_round=read_round)
     return SendRequest(correlation_id, destination, endpoint, request)
 
 

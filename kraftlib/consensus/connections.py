@@ -15,6 +15,9 @@ from kraftlib.types import Endpoint
 BACKOFF_MAX_MS: Final = 500
 """Longest pause after failures in a row, as Kafka's reconnect backoff."""
 
+FIRST_LANE: Final = -1_000_000
+"""From here down, destinations are lanes of their own beside the connection between replicas (see `reading`)."""
+
 
 @attrs.frozen
 class Outstanding:
@@ -25,6 +28,8 @@ class Outstanding:
     endpoint: Endpoint
     request: Any
     sent_ms: int
+    read_round: int = 0
+    """Of a BeginQuorumEpoch: the newest round of reads that had begun when it was sent."""
 
 
 @attrs.define(kw_only=True)
@@ -38,11 +43,13 @@ class Connections:
     _backing_off: dict[int, int] = attrs.field(factory=dict)
     _failures: dict[int, int] = attrs.field(factory=dict)
 
-    def open(self, destination: int, endpoint: Endpoint, request: Any, now_ms: int) -> int:
+    def open(self, destination: int, endpoint: Endpoint, request: Any, now_ms: int, *, read_round: int = 0) -> int:
         """Note a request as sent; return its correlation id."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        self._outstanding[correlation_id] = Outstanding(correlation_id, destination, endpoint, request, now_ms)
+        self._outstanding[correlation_id] = Outstanding(
+            correlation_id, destination, endpoint, request, now_ms, read_round
+        )
         self._awaiting[destination] = correlation_id
         return correlation_id
 
@@ -86,8 +93,8 @@ class Connections:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing at all is outstanding."""
-        return not self._awaiting
+        """Whether nothing is outstanding between replicas; questions of readers have lanes of their own."""
+        return all(destination <= FIRST_LANE for destination in self._awaiting)
 
     def expire(self, now_ms: int) -> list[Outstanding]:
         """Give up requests without an answer in time: their connections are ready again, late answers are ignored."""

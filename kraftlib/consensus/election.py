@@ -34,6 +34,7 @@ from kraftlib.consensus.transitions import (
     maybe_follow,
     persist,
 )
+from kraftlib.consensus.voters import Voter
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -204,27 +205,31 @@ def begin_quorum_epoch(state: ReplicaState, role: Leader) -> list[Action]:
     role.begin_epoch_due_ms = state.now_ms + half_timeout_ms
     actions: list[Action] = []
     for voter in state.voters.others(state.key):
-        place = endpoint_of(state, voter.endpoints)
         progress = role.progress.get(voter.key.id)
         fetched_ms = progress.last_fetch_ms if progress is not None else None
-        if fetched_ms is not None and state.now_ms - fetched_ms < half_timeout_ms:
-            continue
-        if place is None or not state.connections.is_ready(voter.key.id, state.now_ms):
-            continue
-        partition = BeginQuorumEpochRequest.PartitionData(
-            voter_directory_id=voter.key.directory_id or ZERO_UUID, leader_id=state.key.id, leader_epoch=state.epoch
-        )
-        request = BeginQuorumEpochRequest(
-            cluster_id=state.cluster_id,
-            voter_id=voter.key.id,
-            topics=(BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
-            leader_endpoints=tuple(
-                BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=own.host, port=own.port)
-                for name, own in state.endpoints.items()
-            ),
-        )
-        actions.append(send(state, voter.key.id, place, request))
+        if fetched_ms is None or state.now_ms - fetched_ms >= half_timeout_ms:
+            actions += send_begin(state, role, voter)
     return actions
+
+
+def send_begin(state: ReplicaState, role: Leader, voter: Voter) -> list[Action]:
+    """Tell one voter who leads, if it can be told now. Its answer confirms it for every round of reads begun so far."""
+    place = endpoint_of(state, voter.endpoints)
+    if place is None or not state.connections.is_ready(voter.key.id, state.now_ms):
+        return []
+    partition = BeginQuorumEpochRequest.PartitionData(
+        voter_directory_id=voter.key.directory_id or ZERO_UUID, leader_id=state.key.id, leader_epoch=state.epoch
+    )
+    request = BeginQuorumEpochRequest(
+        cluster_id=state.cluster_id,
+        voter_id=voter.key.id,
+        topics=(BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=tuple(
+            BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=own.host, port=own.port)
+            for name, own in state.endpoints.items()
+        ),
+    )
+    return [send(state, voter.key.id, place, request, read_round=role.read_rounds)]
 
 
 def handle_begin_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list[Action]:
@@ -247,7 +252,9 @@ def handle_begin_response(
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if concerns_us and isinstance(role, Leader) and outstanding.destination in role.progress:
-        role.progress[outstanding.destination].acknowledged = True
+        progress = role.progress[outstanding.destination]
+        progress.acknowledged = True
+        progress.confirmed_round = max(progress.confirmed_round, outstanding.read_round)
     return actions
 
 

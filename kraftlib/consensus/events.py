@@ -138,6 +138,14 @@ class TransferRequested:
 
 
 @attrs.frozen
+class ReadBarrierRequested:
+    """The application wants to know from where to read; PassReadBarrier or RefuseReadBarrier has this number."""
+
+    request: int
+    timeout_ms: int
+
+
+@attrs.frozen
 class ShutdownRequested:
     """The host wants a graceful end: hand over, if leading."""
 
@@ -159,5 +167,6 @@ Event = (
     | SnapshotRefused
     | ResignRequested
     | TransferRequested
+    | ReadBarrierRequested
     | ShutdownRequested
 )

@@ -13,6 +13,7 @@ from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
+from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
@@ -21,6 +22,7 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
 from kraftlib.errors import InvariantError
 from kraftlib.types import ReplicaKey
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 
 FAILURES_TO_LEAVE: Final = 3
 """A voter that could not be reached so often in a row will not take over from one that shuts down."""
@@ -33,13 +35,17 @@ def poll(state: ReplicaState) -> list[Action]:
     """Do everything that is due now."""
     for late in state.connections.expire(state.now_ms):
         # Its late answer is ignored; meanwhile a bootstrap server may know a better leader.
-        back_off(state, late)
+        if isinstance(late.request, ReadBarrierRequest):
+            ask_again(state, late)
+        else:
+            back_off(state, late)
     _watch_disk(state)
     actions: list[Action] = []
     for _ in range(TURNS_MAX):
         role = state.role_state
         actions += POLLS[type(role)](state, role)
         if state.role_state is role:
+            actions += advance_reads(state)
             return actions + _maybe_complete_shutdown(state) if state.shutting_down else actions
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
 
@@ -56,7 +62,7 @@ def deadline_ms(state: ReplicaState) -> int | None:
 
     What waits for an answer has no time here: the answer, or its absence, is an event of its own.
     """
-    times = [state.connections.deadline_ms(state.now_ms), *_role_deadlines(state)]
+    times = [state.connections.deadline_ms(state.now_ms), read_deadline_ms(state), *_role_deadlines(state)]
     if not state.shutdown_complete:
         times.append(state.shutdown_deadline_ms)
     return min((time for time in times if time is not None), default=None)

@@ -14,7 +14,7 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import election as elections
-from kraftlib.consensus import joining, obligations, reconfiguration, replication, snapshotting
+from kraftlib.consensus import joining, obligations, reading, reconfiguration, replication, snapshotting
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.checks import back_off, is_refused_strictly
 from kraftlib.consensus.connections import Connections, Outstanding
@@ -25,6 +25,7 @@ from kraftlib.consensus.events import (
     Failure,
     Flushed,
     LogTruncated,
+    ReadBarrierRequested,
     RecordsSubmitted,
     RequestFailed,
     RequestReceived,
@@ -58,6 +59,7 @@ from kraftlib.wire.messages.raft_voters import (
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
 )
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
@@ -287,6 +289,8 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
     unsupported = event.failure is Failure.UNSUPPORTED_VERSION
     if unsupported and isinstance(outstanding.request, VoteRequest):
         return elections.handle_vote_unsupported(state, outstanding)
+    if isinstance(outstanding.request, ReadBarrierRequest):
+        return reading.handle_read_barrier_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, ApiVersionsRequest):
         return reconfiguration.handle_probe_failed(state, outstanding)
     if unsupported and isinstance(outstanding.request, UpdateRaftVoterRequest):
@@ -340,6 +344,7 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     SnapshotRefused: snapshotting.handle_snapshot_refused,
     ResignRequested: _resign_requested,
     TransferRequested: _transfer_requested,
+    ReadBarrierRequested: reading.handle_read_requested,
     ShutdownRequested: _shutdown_requested,
 }
 
@@ -355,6 +360,7 @@ REQUESTS: Final[Mapping[type, Callable[[ReplicaState, RequestReceived], list[Act
     UpdateRaftVoterRequest: reconfiguration.handle_update_voter,
     UpdateFeaturesRequest: handle_update_features,
     DescribeClusterRequest: handle_describe_cluster,
+    ReadBarrierRequest: reading.handle_read_barrier,
 }
 
 RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[Action]]]] = {
@@ -367,4 +373,5 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[A
     AddRaftVoterRequest: joining.handle_join_response,
     RemoveRaftVoterRequest: joining.handle_join_response,
     UpdateRaftVoterRequest: joining.handle_update_response,
+    ReadBarrierRequest: reading.handle_read_barrier_response,
 }

@@ -94,6 +94,8 @@ class Progress:
     """Our log end offset at its previous Fetch."""
     acknowledged: bool = False
     """It knows of this leadership: BeginQuorumEpoch was answered, or it fetches."""
+    confirmed_round: int = 0
+    """The newest round of reads in which it has said that it knows of no newer leader."""
 
     def fetched(self, offset: Offset, leader_end_offset: Offset, now_ms: int) -> None:
         """Take note of a valid Fetch at `offset`."""
@@ -142,6 +144,14 @@ class Transfer:
     deadline_ms: int
 
 
+@attrs.frozen(kw_only=True)
+class ReadRound:
+    """Voters are asked whether this replica still leads; if so, `offset` was committed when the round began."""
+
+    number: int
+    offset: Offset
+
+
 @attrs.define(kw_only=True)
 class Leader:
     """Writes, and counts what the others have.
@@ -167,6 +177,9 @@ class Leader:
     transfer: Transfer | None = None
     """Records that are appended meanwhile wait, so that the target can catch up."""
     change: VoterChange | None = None
+    read_rounds: int = 0
+    """How many rounds of reads have begun."""
+    read_round: ReadRound | None = None
     reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
     """What the voters of a static quorum say of themselves (UpdateRaftVoter with kraft.version 0); in memory only."""
 

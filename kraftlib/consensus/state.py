@@ -29,6 +29,17 @@ log = logging.getLogger("kraftlib.consensus")
 
 
 @attrs.define(kw_only=True)
+class Read:
+    """Somebody who wants to know from where to read: a caller of this replica, or another replica (`remote`)."""
+
+    request_id: int
+    deadline_ms: int
+    remote: bool = False
+    asked: int = 0
+    """The round, or question to the leader, that it is part of; 0: it waits for the next one."""
+
+
+@attrs.define(kw_only=True)
 class ReplicaState:
     """Memory of the core. Changed by the handlers of one event at a time.
 
@@ -53,6 +64,8 @@ class ReplicaState:
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
+    reads: list[Read] = attrs.field(factory=list)
+    """Who waits for a read barrier, in the order of asking."""
     shutdown_deadline_ms: int | None = None
     shutdown_complete: bool = False
     now_ms: int = 0

@@ -62,6 +62,8 @@ def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str)
     state.role_state, state.epoch = role_state, epoch
     # An answer to a question of the earlier role must never be heard in this one.
     state.connections.forget()
+    for read in state.reads:
+        read.asked = 0
     actions = persist(state)
     if isinstance(before, Leader):
         actions += close_leadership(state, before, epoch_before)

@@ -13,7 +13,7 @@ from typing import Final
 from kraftlib import __version__
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import NO_VERSIONS, Versions
-from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.apis import FIRST_PRIVATE_KEY, ApiKey, ErrorCode, PrivateApiKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 SERVED: Final[Mapping[int, Versions]] = {
@@ -33,6 +33,14 @@ SERVED: Final[Mapping[int, Versions]] = {
 }
 """What a replica serves and says it serves, as a controller of Kafka 4.3 does (rpcs.md section 1)."""
 
+PRIVATE: Final[Mapping[int, Versions]] = {
+    PrivateApiKey.READ_BARRIER: Versions(0, 0),
+}
+"""What replicas of ours serve each other (`RaftConfig.private_apis`); nobody else is told of it."""
+
+SOFTWARE_NAME: Final = "kraftlib"
+"""How we introduce ourselves, and how we know our own kind."""
+
 SUPPORTED_FEATURES: Final[Mapping[str, Versions]] = {"kraft.version": Versions(0, 1)}
 """Whoever adds a voter looks for kraft.version here."""
 
@@ -45,7 +53,7 @@ _INNER: Final = _OUTER | frozenset("-.")
 
 def question() -> ApiVersionsRequest:
     """Return what is asked first on every connection."""
-    return ApiVersionsRequest(client_software_name="kraftlib", client_software_version=__version__)
+    return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
 
 
 def answer(
@@ -56,7 +64,7 @@ def answer(
     served: Mapping[int, Versions] = SERVED,
     supported: Mapping[str, Versions] = SUPPORTED_FEATURES,
 ) -> ApiVersionsResponse:
-    """Return the answer to a request of a version that we know.
+    """Return the answer to a request of a version that we know; private APIs are named to our own kind alone.
 
     `finalized` holds the levels of the features that are in force; level 0 is not told, as in Kafka.
     """
@@ -69,6 +77,7 @@ def answer(
         api_keys=tuple(
             ApiVersionsResponse.ApiVersion(api_key=int(key), min_version=range_.first, max_version=range_.last)
             for key, range_ in sorted(served.items())
+            if key < FIRST_PRIVATE_KEY or request.client_software_name == SOFTWARE_NAME
         ),
         supported_features=tuple(
             ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=range_.first, max_version=range_.last)

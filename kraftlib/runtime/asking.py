@@ -26,7 +26,7 @@ from kraftlib.runtime import api_versions
 from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.transport import Destination, Frame, Transport
 from kraftlib.types import Endpoint
-from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_name
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 
@@ -133,7 +133,7 @@ class Asking:
             if wire_id != question.wire_id:
                 raise RemoteProtocolError(f"the answer to request {question.wire_id} came as one to {wire_id}")
         except (ProtocolError, MemoryError) as error:
-            self._break_off(question.line, f"{ApiKey(question.api_key).name} v{question.version}: {error}")
+            self._break_off(question.line, f"{APIS[question.api_key].key.name} v{question.version}: {error}")
             self._fail_soon(question.correlation_id, Failure.MALFORMED)
             return
         self._receiver.response_received(question.correlation_id, message)

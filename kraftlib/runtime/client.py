@@ -231,6 +231,22 @@ class RaftClient(Generic[T]):
         promise = engine.ask(lambda promise: engine.node.wait_for_offset(offset, promise))
         await self._within(timeout_ms, f"the record at offset {offset}", promise)
 
+    async def read_barrier(self, *, timeout_ms: int = 5_000) -> Offset:
+        """Wait until this replica has applied everything that was committed before this call; return up to where.
+
+        What its state machine shows from then on is linearizable: no older than any append or barrier that had returned
+        before, on whichever replica. It holds on every replica, the leader included, and costs a round trip of the
+        leader to a majority that all callers of the moment share (Raft thesis, 6.4).
+
+        Raises, and then nothing is known: TimeoutError; UnsupportedError, if the leader is no replica of kraftlib;
+        ClosedError, ReplicaFailedError.
+        """
+        if timeout_ms < 1:
+            raise ConfigError(f"timeout_ms={timeout_ms} must be at least 1: a barrier takes a round trip")
+        engine = self._running()
+        promise = engine.ask(lambda promise: engine.node.read_barrier(promise, timeout_ms))
+        return cast(Offset, await self._within(timeout_ms, "a leader to confirm itself and its log to arrive", promise))
+
     async def _within(self, timeout_ms: int | None, what: str, promise: asyncio.Future[Any]) -> Any:
         if timeout_ms is None:
             return await promise

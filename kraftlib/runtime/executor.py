@@ -31,11 +31,12 @@ from kraftlib.consensus.roles import Role
 from kraftlib.errors import ReplicaFailedError
 from kraftlib.runtime.alarm import Alarm
 from kraftlib.runtime.appends import Appends
+from kraftlib.runtime.barriers import Barriers
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
 from kraftlib.runtime.transport import Peer
-from kraftlib.runtime.waiters import Waiters
+from kraftlib.runtime.waiters import Promise, Waiters
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset
 
@@ -78,6 +79,7 @@ class Executor:
         self.appends = Appends(
             core, config=config, waiters=waiters, metrics=metrics, clock=clock, wall_clock=wall_clock, wake=self.wake
         )
+        self.barriers = Barriers(config.node_id, waiters, listeners)
         self.high_watermark: Offset | None = None
         self.failure: ReplicaFailedError | None = None
         self.leader = LeaderAndEpoch(None, 0)
@@ -129,6 +131,8 @@ class Executor:
             act.RefuseAppends: self._refuse_appends,
             act.SubmitControl: self._submit_control,
             act.AnnounceLeader: self._announce_leader,
+            act.PassReadBarrier: self._pass_read_barrier,
+            act.RefuseReadBarrier: self._refuse_read_barrier,
             act.ShutdownComplete: self._shutdown_complete,
         }
 
@@ -148,6 +152,10 @@ class Executor:
         if not self._stopped:
             self._events.append(event)
             self._run()
+
+    def read_barrier(self, promise: Promise, timeout_ms: int) -> None:
+        """Settle `promise` once everything is applied here that was committed before; fail it after `timeout_ms`."""
+        self.submit(ev.ReadBarrierRequested(self.barriers.add(promise), timeout_ms))
 
     def wake(self) -> None:
         """Look for records on the next turn of the loop: what all tasks of this turn append goes in together."""
@@ -393,6 +401,12 @@ class Executor:
         self.appends.refuse(action.epoch, self.high_watermark or 0)
         self._listeners.leadership_over()
         self._note_role()
+
+    def _pass_read_barrier(self, action: act.PassReadBarrier) -> None:
+        self.barriers.passed(action.request, action.offset)
+
+    def _refuse_read_barrier(self, action: act.RefuseReadBarrier) -> None:
+        self.barriers.refused(action.request, action.error)
 
     def _submit_control(self, action: act.SubmitControl) -> None:
         self.appends.append_control(action.records)

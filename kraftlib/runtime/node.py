@@ -27,7 +27,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
-from kraftlib.runtime.api_versions import SERVED
+from kraftlib.runtime.api_versions import PRIVATE, SERVED
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.controller_apis import REFUSED
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
@@ -125,7 +125,7 @@ class Node:
             receiver=inbox,
             config=config,
             features=lambda: {"kraft.version": self.core.kraft_version},
-            served={**SERVED, **REFUSED} if config.yield_to else SERVED,
+            served={**SERVED, **(REFUSED if config.yield_to else {}), **(PRIVATE if config.private_apis else {})},
         )
         self.endpoint = await self.network.start()
         undo.push_async_callback(self.network.close)
@@ -203,6 +203,13 @@ class Node:
         if self.waiters.apply_failure is not None:
             raise again(self.waiters.apply_failure)
         self.applier.wait_for(offset, promise)
+
+    def read_barrier(self, promise: Promise, timeout_ms: int) -> None:
+        """Settle `promise` with the applied offset, once it covers everything that is committed now."""
+        self._ensure_running()
+        if self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
+        self.executor.read_barrier(promise, timeout_ms)
 
     def _leader_known(self, leader: LeaderAndEpoch) -> None:
         if leader.leader_id is not None and self._leader_waiters:
@@ -354,6 +361,7 @@ class Node:
 
     def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
         self.applier.failed(error_of)
+        self.executor.barriers.fail(error_of)
         outcomes: list[Settled] = [(promise, None, error_of()) for _, promise in self._leader_waiters]
         self._leader_waiters.clear()
         if outcomes:

@@ -9,6 +9,7 @@ from kraftlib.consensus.actions import Action, SendSnapshotChunk
 from kraftlib.consensus.events import Event, SnapshotInstalled, SnapshotRefused
 from kraftlib.consensus.roles import Role
 from kraftlib.records.batch import Batch
+from kraftlib.runtime.waiters import Promise
 from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
 
 Message = Any
@@ -75,6 +76,10 @@ class Listeners(Protocol):
 
     def leadership_over(self) -> None:
         """This replica leads no more: whoever has not been told that it does is not told any more."""
+        ...
+
+    def wait_for(self, offset: Offset, promise: Promise) -> None:
+        """Settle `promise` with the applied offset once the record at `offset` was applied."""
         ...
 
 

@@ -180,6 +180,10 @@ class Waiters:
             level = self._applied if self.apply_failure is None else self._committed
             level.append((last, last + 1, -1, promise))
 
+    def settle(self, outcomes: list[Settled]) -> None:
+        """Tell callers that wait for something else than a level, on their own loop."""
+        self._post(settle, outcomes)
+
     def fail(self, error_of: Callable[[Waiter], BaseException]) -> None:
         """Fail everybody: the replica has stopped."""
         self._settle_with(self.queues, error_of)

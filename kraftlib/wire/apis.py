@@ -42,6 +42,15 @@ class ApiKey(enum.IntEnum):
     ASSIGN_REPLICAS_TO_DIRS = 73
 
 
+class PrivateApiKey(enum.IntEnum):
+    """Requests that replicas of ours ask each other, far beyond Kafka's numbers. A Kafka peer never hears of them."""
+
+    READ_BARRIER = 30_000
+
+
+FIRST_PRIVATE_KEY: Final = 30_000
+
+
 class ErrorCode(enum.IntEnum):
     """The error codes that KRaft uses. Others may arrive, so a received code stays a plain number."""
 
@@ -75,7 +84,7 @@ class ErrorCode(enum.IntEnum):
     VOTER_NOT_FOUND = 127
 
 
-_API_KEYS: Final = frozenset(ApiKey)
+_API_KEYS: Final[frozenset[int]] = frozenset(ApiKey) | frozenset(PrivateApiKey)
 _ERROR_CODES: Final = frozenset(ErrorCode)
 
 
@@ -88,7 +97,7 @@ def error_name(code: int) -> str:
 class Api:
     """One request and its response."""
 
-    key: ApiKey
+    key: ApiKey | PrivateApiKey
     request: type[Message]
     response: type[Message]
 
@@ -108,8 +117,9 @@ def api(key: int) -> Api | None:
     """Return the API of a number, or None, if we do not know it."""
     if key not in _API_KEYS:
         return None
-    request, response = _messages(ApiKey(key))
-    return Api(key=ApiKey(key), request=request, response=response)
+    named = PrivateApiKey(key) if key >= FIRST_PRIVATE_KEY else ApiKey(key)
+    request, response = _messages(named)
+    return Api(key=named, request=request, response=response)
 
 
 def api_of(message_class: type[Message]) -> Api | None:
@@ -132,10 +142,10 @@ class _Apis(Mapping[int, Api]):
 
 
 APIS: Final[Mapping[int, Api]] = _Apis()
-"""All of them by number; each is loaded when it is looked up."""
+"""All by number, each loaded when it is looked up; those of Kafka are counted, the private ones just found."""
 
 
-def _messages(key: ApiKey) -> tuple[type[Message], type[Message]]:
+def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]]:
     match key:
         case ApiKey.FETCH:
             from kraftlib.wire.messages import fetch
@@ -223,3 +233,7 @@ def _messages(key: ApiKey) -> tuple[type[Message], type[Message]]:
                 assign_replicas_to_dirs.AssignReplicasToDirsRequest,
                 assign_replicas_to_dirs.AssignReplicasToDirsResponse,
             )
+        case PrivateApiKey.READ_BARRIER:
+            from kraftlib.wire.messages import read_barrier
+
+            return read_barrier.ReadBarrierRequest, read_barrier.ReadBarrierResponse

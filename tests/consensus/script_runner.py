@@ -21,6 +21,7 @@ Commands (key=value arguments; an id is a replica):
     lose id=2 peer=1 [refused=yes]     the connection of 2 to 1 is gone
     restart id=1             crash (unflushed records are lost) and start again
     resign id=1 | shutdown id=1
+    read id=2 [ms=1000]      ask for a read barrier
     status                   a line per replica
 """
 
@@ -43,19 +44,23 @@ from kraftlib.consensus.actions import (
     AppendToLog,
     BeginEpoch,
     FlushLog,
+    PassReadBarrier,
     PersistElection,
     RefuseAppends,
+    RefuseReadBarrier,
     SendRecords,
     SendRequest,
     SendResponse,
     ShutdownComplete,
     TruncateLog,
 )
+from kraftlib.consensus.connections import FIRST_LANE
 from kraftlib.consensus.events import (
     ConnectionLost,
     Failure,
     Flushed,
     LogTruncated,
+    ReadBarrierRequested,
     RecordsSubmitted,
     RequestFailed,
     RequestReceived,
@@ -126,6 +131,7 @@ class Script:
         self.manual_flush = False
         self.voters = VoterSet()
         self._next_request_id = 0
+        self._next_read = 0
         self._cut: set[int] = set()
 
     # --- commands ----------------------------------------------------------------------------------------------------
@@ -328,6 +334,11 @@ class Script:
         """The host shuts down gracefully."""
         self.tell(self.nodes[int(id)], ShutdownRequested(5_000))
 
+    def do_read(self, id: str, ms: str = "1000") -> None:
+        """The application of a replica asks from where it may read."""
+        self._next_read += 1
+        self.tell(self.nodes[int(id)], ReadBarrierRequested(self._next_read, int(ms)))
+
     def do_status(self) -> None:
         """Print each replica."""
         for replica_id, node in self.nodes.items():
@@ -397,6 +408,7 @@ class Script:
                 follow_up.insert(0, LogTruncated(node.end))
                 return f"TruncateLog end_offset={end_offset}"
             case SendRequest(correlation_id, destination, _, request):
+                destination = FIRST_LANE - destination if destination <= FIRST_LANE else destination
                 self.wire.append(Envelope(node.key.id, destination, request, correlation_id))
                 return f"-> {destination} {describe(request)}"
             case SendResponse(request_id, response):
@@ -415,6 +427,10 @@ class Script:
                 return f"RefuseAppends epoch={epoch}"
             case AnnounceLeader(leader):
                 return f"AnnounceLeader {'-' if leader.leader_id is None else leader.leader_id}@{leader.epoch}"
+            case PassReadBarrier(number, offset):
+                return f"PassReadBarrier {number} offset={offset}"
+            case RefuseReadBarrier(number, error):
+                return f"RefuseReadBarrier {number} {error.name}"
             case ShutdownComplete():
                 return "ShutdownComplete"
             case _:
@@ -439,6 +455,8 @@ def _details(message: Any) -> Iterator[str]:
     if getattr(message, "error_code", 0):
         yield f"error={ErrorCode(message.error_code).name}"
         return
+    if name == "ReadBarrierResponse":
+        yield f"offset={message.offset}"
     topics = getattr(message, "topics", None) or getattr(message, "responses", ())
     for topic in topics:
         for partition in topic.partitions:
