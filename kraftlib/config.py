@@ -6,6 +6,7 @@ names (`RaftConfig.from_properties`). What is wrong raises ConfigError before an
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 import types
@@ -23,6 +24,11 @@ MEBIBYTE: Final = 1024 * 1024
 ENGINES: Final = ("thread", "inline")
 FLUSHES: Final = ("thread", "inline")
 EVENT_LOOPS: Final = ("auto", "asyncio", "uvloop")
+
+Tell = Callable[[str], None]
+"""Takes a sentence for whoever configures."""
+
+logger = logging.getLogger(__name__)
 
 
 def at_least(limit: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
@@ -226,6 +232,33 @@ class RaftConfig:
         if isinstance(table.get("directory"), str):
             table = {**table, "directory": path.parent / table["directory"]}
         return cls.from_mapping(table, where=str(path))
+
+    @classmethod
+    def from_properties(cls, source: str | Path | Mapping[str, str], *, tell: Tell | None = None) -> RaftConfig:
+        """Read Kafka's own `server.properties`, of a controller or of a broker that is to be followed as an observer.
+
+        `source` is a file, or properties that were read already. Every key that is not a replica's is told to `tell`
+        with the reason, one call a key; without it they go to the log of this module, at WARNING. Paths are taken as
+        they stand, as in Kafka. Keys that are left out have kraftlib's defaults.
+        Raises: ConfigError for unreadable files, bad values, ZooKeeper's clusters, SASL.
+        """
+        from kraftlib.properties import parse_properties, settings_of
+
+        where = "properties"
+        if isinstance(source, str | Path):
+            where = str(source)
+            try:
+                text = Path(source).read_text(encoding="iso-8859-1")  # the encoding of java.util.Properties
+            except OSError as error:
+                raise ConfigError(f"cannot read the configuration {where}: {error.strerror or error}") from error
+        try:
+            settings = settings_of(parse_properties(text) if isinstance(source, str | Path) else source)
+            config = cls.from_mapping(settings.fields, where=where)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        for word in settings.words:
+            (tell or logger.warning)(f"{where}: {word}")
+        return config
 
     @classmethod
     def from_mapping(cls, table: Mapping[str, object], *, where: str = "configuration") -> RaftConfig:

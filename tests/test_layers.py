@@ -23,6 +23,7 @@ LAYERS: Final[dict[str, float]] = {
     "errors": 0,
     "types": 0,
     "config": 0,
+    "properties": 0,
     "codec": 1,
     "records": 1.5,  # stands on codec, and codec never on it
     "wire": 2,
@@ -38,7 +39,7 @@ LAYERS: Final[dict[str, float]] = {
     "spark": 6,
     "cli": 7,
 }
-PURE: Final = {"errors", "types", "config", "codec", "records", "wire", "metadata", "consensus"}
+PURE: Final = {"errors", "types", "config", "properties", "codec", "records", "wire", "metadata", "consensus"}
 
 # Where purity ends: clocks, files, sockets, threads, processes, chance that nobody can repeat.
 IMPURE_MODULES: Final = set(

@@ -112,6 +112,7 @@ def finish(quorum: Quorum, acknowledged: dict[str, int], *, start_offset: int = 
     return end_offset
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize(("peers", "ours"), TOGETHER, ids=["1 of Kafka, 2 of ours", "2 of Kafka, 1 of ours"])
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_each_leads_the_other_under_load(
@@ -150,6 +151,7 @@ def fail_over(quorum: Quorum, node_id: int) -> int:
     return round((time.monotonic() - began) * 1_000)
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize("whose_snapshot", ["ours", "Kafka's"])
 def test_a_snapshot_reaches_the_other_kind(lab: Lab, whose_snapshot: str) -> None:
     """A leader whose log begins at its snapshot, ours or Kafka's; a voter of the other kind comes with an empty log."""

@@ -1,0 +1,301 @@
+"""Kafka's own configuration, `server.properties`: what of it is a replica's, and a word on every key that is not.
+
+A file of a Kafka controller says who votes, where they are and how patient they are, and that is all that a replica
+needs. The rest is about brokers, topics, SASL and threads of the JVM; none of it is passed over in silence, because a
+setting that has no effect is a surprise later. What cannot be obeyed safely (SASL, ZooKeeper) is an error.
+
+A key of ours that the file leaves out keeps kraftlib's default, which differs from Kafka's in `append_linger_ms` (0
+instead of 25). Source: `KafkaConfig` of 3.9 to 4.3; the file format is that of `java.util.Properties`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import ConfigError
+from kraftlib.types import Endpoint
+
+ROLES: Final = frozenset({"controller", "broker"})
+PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+ANYWHERE: Final = "0.0.0.0"  # noqa: S104 - what Kafka means by an empty host
+WILDCARDS: Final = ("", ANYWHERE, "::")
+
+NUMBERS: Final[Mapping[str, str]] = {
+    "controller.quorum.election.timeout.ms": "election_timeout_ms",
+    "controller.quorum.election.backoff.max.ms": "election_backoff_max_ms",
+    "controller.quorum.fetch.timeout.ms": "fetch_timeout_ms",
+    "controller.quorum.fetch.max.bytes": "fetch_max_bytes",
+    "controller.quorum.fetch.snapshot.max.bytes": "snapshot_max_bytes",
+    "controller.quorum.request.timeout.ms": "request_timeout_ms",
+    "controller.quorum.retry.backoff.ms": "retry_backoff_ms",
+    "controller.quorum.append.linger.ms": "append_linger_ms",
+    "metadata.log.segment.bytes": "segment_bytes",
+    "metadata.log.segment.ms": "segment_ms",
+    "internal.metadata.max.batch.size.in.bytes": "batch_max_bytes",
+    "socket.request.max.bytes": "frame_max_bytes",
+}
+"""Keys that are one number, and the field of RaftConfig that it goes to."""
+
+OTHERS: Final = frozenset(
+    "process.roles node.id broker.id listeners advertised.listeners listener.security.protocol.map log.dir log.dirs "
+    "metadata.log.dir controller.listener.names controller.quorum.voters controller.quorum.bootstrap.servers "
+    "controller.quorum.auto.join.enable".split()
+)
+"""Keys that are read in another way."""
+
+NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
+    (r"metadata\.max\.idle\.interval\.ms", "kraftlib writes no NoOpRecord into an idle log"),
+    (
+        r"metadata\.(log\.max\.|max\.retention\.).*",
+        "snapshots and their age are the application's: RaftClient.create_snapshot",
+    ),
+    (
+        r"internal\.metadata\..*|metadata\.log\.segment\.min\.bytes",
+        "a setting of Kafka's own tests; kraftlib's limits are those of RaftConfig",
+    ),
+    (r"ssl\..*", "TLS is an ssl.SSLContext, handed to RaftClient in a TcpTransport"),
+    (r"(sasl|security|oauth|principal|delegation)\..*", "SASL and tokens: the controller listener uses neither"),
+    (
+        r"(authorizer|super\.users|allow\.everyone|early\.start).*",
+        "kraftlib has no ACLs; RaftClient takes `authorize`, which is asked for every request",
+    ),
+    (r"(metric|metrics|auto\.include\.jmx|kafka\.metrics|client\.telemetry).*", "metrics are RaftClient.metrics()"),
+    (
+        r"(num\.(network|io|replica|recovery)|background|queued|socket|connection|connections|max\.connection).*",
+        "threads and sockets are arranged otherwise: see `engine`, `flush` and `event_loop` of RaftConfig",
+    ),
+    (
+        r"(broker|initial\.broker|unstable|server|controller|leader|node|config\.providers).*",
+        "of the controller on top of the log, or of its brokers; kraftlib carries the log",
+    ),
+    (
+        r"(log|num|offsets?|transaction|transactional|group|share|consumer|producer|replica|replication|topic|topics|"
+        r"auto|default|min|max|message|compression|delete|fetch|unclean|quota|alter|quorum|request|remote|inter|"
+        r"reserved|rack|create|zstd|record|eligible|errors|telemetry|streams|advertised|host|port|enable|"
+        r"follower|password)\..*",
+        "a broker's; kraftlib is none",
+    ),
+)
+"""What is said of keys that match, the first match counting."""
+
+UNKNOWN: Final = "kraftlib knows no such key of Kafka's"
+LISTED: Final = 65_536
+"""Longest file, in lines."""
+
+
+@attrs.frozen
+class Word:
+    """What is to be said of one key."""
+
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}"
+
+
+@attrs.define
+class Settings:
+    """What a file says, as fields of RaftConfig, and the words on all that it says besides."""
+
+    fields: dict[str, object] = attrs.Factory(dict)
+    words: list[Word] = attrs.Factory(list)
+
+    def say(self, key: str, text: str) -> None:
+        """Add a word."""
+        self.words.append(Word(key, text))
+
+
+# The file format ----------------------------------------------------------------------------------
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read the text of a properties file, by the rules of `java.util.Properties`; of a key given twice the last counts.
+
+    Raises: ConfigError for a bad Unicode escape, or a file that is too long to be one.
+    """
+    found = {}
+    for number, line in enumerate(_logical_lines(text)):
+        if number > LISTED:
+            raise ConfigError(f"a properties file of more than {LISTED} lines")
+        match = re.match(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+        if match is not None and match[1]:
+            found[_unescape(match[1])] = _unescape(match[2]).strip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without comments and blank ones; one that ends in an odd number of backslashes goes on."""
+    held = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = held + natural.lstrip(" \t\f")
+        if not held and (not line or line[0] in "#!"):
+            continue
+        ends = re.search(r"\\*\Z", line)
+        if ends is not None and len(ends[0]) % 2:
+            held = line[:-1]
+        else:
+            held = ""
+            yield line
+    if held:
+        yield held
+
+
+def _unescape(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        code = match[1]
+        if not code.startswith("u"):
+            return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code)
+        if len(code) != len("u0000"):
+            raise ConfigError(f"{text!r} has a bad escape: expected \\u and four hexadecimal digits")
+        return chr(int(code[1:], 16))
+
+    return re.sub(r"\\(u[0-9a-fA-F]{0,4}|.)", plain, text, flags=re.DOTALL)
+
+
+# What it says -------------------------------------------------------------------------------------
+
+
+def settings_of(properties: Mapping[str, str]) -> Settings:
+    """Return what these properties mean for a replica.
+
+    Raises: ConfigError for what is no configuration of a KRaft node, wrong values, and security that kraftlib lacks.
+    """
+    found = Settings()
+    roles = _roles(properties)
+    found.fields["node_id"] = _node_id(properties)
+    _directory(properties, found)
+    _quorum(properties, found)
+    _listener(properties, found, is_controller="controller" in roles)
+    for key, field in NUMBERS.items():
+        if key in properties:
+            found.fields[field] = _number(key, properties[key])
+    if "broker" in roles:
+        found.say("process.roles", "kraftlib is no broker: this replica carries the metadata log and nothing else")
+    for key in properties:
+        if key not in NUMBERS and key not in OTHERS:
+            found.say(key, word_on(key))
+    return found
+
+
+def word_on(key: str) -> str:
+    """Return why this key, which is not ours, has no effect."""
+    return next((text for pattern, text in NOT_OURS if re.fullmatch(pattern, key)), UNKNOWN)
+
+
+def _roles(properties: Mapping[str, str]) -> frozenset[str]:
+    old = sorted(key for key in properties if key.startswith("zookeeper."))
+    roles = frozenset(_list(properties.get("process.roles", "")))
+    if not roles:
+        hint = f"{old[0]} is of a cluster with ZooKeeper; kraftlib" if old else "a KRaft node has it, and kraftlib"
+        raise ConfigError(f"process.roles is missing: {hint} speaks with KRaft controllers only (Kafka 3.9 and later)")
+    if not roles <= ROLES:
+        raise ConfigError(f"process.roles={properties['process.roles']!r} must be controller, broker, or both")
+    return roles
+
+
+def _node_id(properties: Mapping[str, str]) -> int:
+    given = {key: _number(key, properties[key]) for key in ("node.id", "broker.id") if key in properties}
+    if not given:
+        raise ConfigError("node.id is missing")
+    if len(set(given.values())) > 1:
+        raise ConfigError(f"node.id={given['node.id']} and broker.id={given['broker.id']} must be the same")
+    return next(iter(given.values()))
+
+
+def _directory(properties: Mapping[str, str], found: Settings) -> None:
+    """The log is in `metadata.log.dir`, else in the first of `log.dirs`, else in that of `log.dir`."""
+    several = _list(properties.get("log.dirs", "")) or _list(properties.get("log.dir", ""))
+    place = properties.get("metadata.log.dir") or (several[0] if several else "")
+    if place:
+        found.fields["directory"] = place
+    others = [name for name in several if name != place]
+    if others:
+        found.say("log.dirs", f"kraftlib uses {place}; {', '.join(others)} would be a broker's")
+
+
+def _quorum(properties: Mapping[str, str], found: Settings) -> None:
+    for key, field in (
+        ("controller.quorum.voters", "voters"),
+        ("controller.quorum.bootstrap.servers", "bootstrap_servers"),
+    ):
+        if properties.get(key):
+            found.fields[field] = properties[key]
+    if not {"voters", "bootstrap_servers"} & found.fields.keys():
+        raise ConfigError("neither controller.quorum.voters nor controller.quorum.bootstrap.servers says who votes")
+    join = properties.get("controller.quorum.auto.join.enable", "false").lower()
+    if join not in ("true", "false"):
+        raise ConfigError(f"controller.quorum.auto.join.enable={join!r} must be true or false")
+    if join == "true":
+        found.fields["auto_join"] = True
+
+
+def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: bool) -> None:
+    """Where the first controller listener is, and how it is reached; a broker has none of its own."""
+    names = _list(properties.get("controller.listener.names", ""))
+    if not names:
+        raise ConfigError("controller.listener.names is missing: it names the listener that replicas use")
+    name = names[0].upper()
+    if len(names) > 1:
+        found.say("controller.listener.names", f"replicas use {name}, the first one; kraftlib has no others")
+    found.fields["listener_name"] = name
+    protocol = _protocol(properties, name)
+    if protocol.startswith("SASL"):
+        raise ConfigError(f"listener {name} is {protocol}: kraftlib has TLS, and no SASL")
+    if protocol == "SSL":
+        found.say("listener.security.protocol.map", f"{name} is SSL: {word_on('ssl.')}, which you must do")
+    if not is_controller:
+        return
+    own = _places("listeners", properties)
+    if name not in own:
+        raise ConfigError(f"listeners={properties.get('listeners', '')!r} has no {name}, of controller.listener.names")
+    for other in sorted(own.keys() - {name}):
+        found.say("listeners", f"{other} is not served: kraftlib has no clients of a broker")
+    host, port = own[name]
+    found.fields["listen"] = str(Endpoint(host or ANYWHERE, port))
+    found.fields["insecure"] = protocol == "PLAINTEXT"  # the file says so, for all interfaces that it names
+    host, port = _places("advertised.listeners", properties).get(name, (host, port))
+    if host not in WILDCARDS:
+        found.fields["advertised"] = str(Endpoint(host, port))
+        return
+    own_entry = re.search(rf"(?:^|,)\s*{found.fields['node_id']}@([^,\s]+)", str(found.fields.get("voters", "")))
+    if own_entry is None:
+        raise ConfigError(f"advertised.listeners must say at which host {name} is reached: nobody connects to {host!r}")
+    found.fields["advertised"] = own_entry[1]
+
+
+def _protocol(properties: Mapping[str, str], name: str) -> str:
+    """How a listener is secured: as the map says, else as its name says, else not at all."""
+    protocols = {}
+    for pair in _list(properties.get("listener.security.protocol.map", "")):
+        listener, _, protocol = pair.partition(":")
+        protocols[listener.strip().upper()] = protocol.strip().upper()
+    protocol = protocols.get(name, name if name in PROTOCOLS else "PLAINTEXT")
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"listener.security.protocol.map: {protocol!r} of {name} must be one of {sorted(PROTOCOLS)}")
+    return protocol
+
+
+def _places(key: str, properties: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Return host and port of each listener by name; an empty host stays empty."""
+    places = {}
+    for text in _list(properties.get(key, "")):
+        match = re.fullmatch(r"([\w-]+)://(?:\[([^\[\]]+)\]|([^:\[\]]*)):([0-9]{1,5})", text, re.ASCII)
+        if match is None or int(match[4]) > 65_535:
+            raise ConfigError(f"{key}: {text!r} is no listener: expected NAME://host:port")
+        places[match[1].upper()] = (match[2] or match[3] or "", int(match[4]))
+    return places
+
+
+def _number(key: str, text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,10}", text.strip(), re.ASCII):
+        raise ConfigError(f"{key}={text!r} must be a whole number")
+    return int(text)
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
