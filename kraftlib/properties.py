@@ -21,7 +21,7 @@ from kraftlib.types import Endpoint
 
 ROLES: Final = frozenset({"controller", "broker"})
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-ANYWHERE: Final = "0.0.0.0"  # noqa: S104 - what Kafka means by an empty host
+ANYWHERE: Final = "0.0.0.0"
 WILDCARDS: Final = ("", ANYWHERE, "::")
 
 NUMBERS: Final[Mapping[str, str]] = {
@@ -260,7 +260,8 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
     found.fields["insecure"] = protocol == "PLAINTEXT"  # the file says so, for all interfaces that it names
     host, port = _places("advertised.listeners", properties).get(name, (host, port))
     if host not in WILDCARDS:
-        found.fields["advertised"] = str(Endpoint(host, port))
+        if port:  # else: any free one, known once it is bound
+            found.fields["advertised"] = str(Endpoint(host, port))
         return
     own_entry = re.search(rf"(?:^|,)\s*{found.fields['node_id']}@([^,\s]+)", str(found.fields.get("voters", "")))
     if own_entry is None:

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from kraftlib.cli import UsageError
+from kraftlib.cli.config_file import FORMS, HELP, read_config
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.storage.bootstrap import NEWEST_RELEASE, parse_initial_controllers
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  kraftlib format data --node-id 1 --advertised 127.0.0.1:9001 --standalone --cluster-id demo"
     )
     parser.add_argument("directory", nargs="?", metavar="DIR", help="the directory, where no configuration names it")
-    parser.add_argument("-c", "--config", metavar="CONFIG.toml", help="the replica: kraftlib.RaftConfig")
+    parser.add_argument("-c", "--config", metavar=FORMS, help=HELP)
     parser.add_argument("-t", "--cluster-id", metavar="ID", help="name of the cluster, the same on every replica")
     parser.add_argument("--node-id", metavar="N", help="with DIR: number of this replica")
     parser.add_argument("--advertised", metavar="HOST:PORT", help="with DIR and --standalone: where it is reached")
@@ -94,13 +95,13 @@ def run(options: argparse.Namespace) -> int:
 def _config(options: argparse.Namespace) -> RaftConfig:
     """Return the configuration that the options name or stand for."""
     if (options.config is None) == (options.directory is None):
-        raise UsageError("format needs either a directory or -c CONFIG.toml")
+        raise UsageError("format needs either a directory or -c CONFIG")
     own = {"node_id": options.node_id, "advertised": options.advertised, "voters": options.voters}
     given = {name: value for name, value in own.items() if value is not None}
     if options.config is not None:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with DIR: the configuration says it")
-        config = RaftConfig.from_toml(options.config)
+        config = read_config(options.config)
     else:
         config = RaftConfig.from_mapping(
             {**given, **_number(given), "directory": Path(options.directory)}, where="command line"

@@ -1,4 +1,4 @@
-"""`kraftlib run -c CONFIG.toml`: one replica, with a small key-value store inside, until Ctrl-C or SIGTERM.
+"""`kraftlib run -c CONFIG`: one replica, with a small key-value store inside, until Ctrl-C or SIGTERM.
 
 It is the smallest useful service on top of the library, and the process that `kraftlib demo` and `kraftlib bench` start
 three times. How clients talk to it stands in `kraftlib.cli.key_value`.
@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from kraftlib.cli.config_file import FORMS, HELP, read_config
 from kraftlib.cli.key_value import KeyValueStore, offer_store
 from kraftlib.cli.lines import LineServer
 from kraftlib.cli.service import Service
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  kraftlib run -c replica-1.toml --clients 127.0.0.1:9101\n"
         '  echo \'{"put": {"key": "a", "value": "1"}}\' | nc -N 127.0.0.1 9101'
     )
-    parser.add_argument("-c", "--config", required=True, metavar="CONFIG.toml", help="the replica: kraftlib.RaftConfig")
+    parser.add_argument("-c", "--config", required=True, metavar=FORMS, help=HELP)
     parser.add_argument(
         "--clients",
         default="127.0.0.1:0",
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run until told to stop."""
-    config = RaftConfig.from_toml(options.config)
+    config = read_config(options.config)
     clients = parse_clients(options.clients)
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
     run_loop(config, _serve_until_told(config, clients))
