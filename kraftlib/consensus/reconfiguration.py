@@ -20,7 +20,7 @@ from kraftlib.consensus.checks import (
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.roles import Endpoints, Leader, VoterChange
+from kraftlib.consensus.roles import Endpoints, Leader, Transfer, VoterChange
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.types import ZERO_UUID, Endpoint, ReplicaKey
@@ -172,11 +172,16 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Act
         )
     role = state.role_state
     wanted = state.voters.without(key)
+    deadline_ms = state.now_ms + state.config.request_timeout_ms
+    change = VoterChange(request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms)
     if isinstance(role, Leader):
-        deadline_ms = state.now_ms + state.config.request_timeout_ms
-        role.change = VoterChange(
-            request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms, wanted=wanted
-        )
+        role.change = change
+        if key == state.key and len(wanted) == 1:
+            # Beyond Kafka: were we to die with the record before the other one has it, neither could be elected: the
+            # other has the shorter log, and we are no voter. So the other leads first, and removes us by itself.
+            role.transfer = Transfer(target_id=wanted.ids[0], deadline_ms=deadline_ms)
+            return []
+        change.wanted = wanted
     return [SubmitControl((wanted.to_record(),))]
 
 
@@ -203,7 +208,10 @@ def advance_change(state: ReplicaState, role: Leader) -> list[Action]:
     if change.offset is not None and state.high_watermark is not None and state.high_watermark > change.offset:
         return _finish(role, ErrorCode.NONE)
     if state.now_ms >= change.deadline_ms:
-        return _finish(role, ErrorCode.REQUEST_TIMED_OUT, "the change is not committed yet; it may still be")
+        text = "the change is not committed yet; it may still be"
+        if change.voter_id == state.key.id and change.wanted is None:
+            text = "no other voter has caught up to lead instead; nothing was changed, try again"
+        return _finish(role, ErrorCode.REQUEST_TIMED_OUT, text)
     acknowledges_append = isinstance(change.request, AddRaftVoterRequest) and not change.request.ack_when_committed
     if change.offset is not None and acknowledges_append and change.request_id is not None:
         request_id, change.request_id = change.request_id, None

@@ -131,7 +131,8 @@ class VoterChange:
     voter_id: ReplicaId
     deadline_ms: int
     wanted: VoterSet | None = None
-    """The voter set that was submitted; None while the new voter is asked for its versions."""
+    """The voter set that was submitted; None while the new voter is asked for its versions, or while the other one of
+    two is to lead before this leader is removed."""
     offset: Offset | None = None
     """Where its Voters record stands, once it does."""
 

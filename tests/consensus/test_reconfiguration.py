@@ -13,6 +13,7 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import VoterSet
+from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaKey
@@ -110,6 +111,13 @@ def append_submitted(core: Replica, actions: list[Any]) -> list[Any]:
         submitted.records, timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch
     )
     return core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+
+
+def append_one(core: Replica) -> None:
+    """Append a record that only this replica has, durably."""
+    batch = encode_batch([b"x"], timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch)
+    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    flush(core)
 
 
 def answers(actions: list[Any], request_id: int = 77) -> list[int]:
@@ -255,6 +263,32 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
     assert answers(actions) == [ErrorCode.NONE]
     core.handle(TimeoutReached(), core.state.now_ms)
     assert core.role is Role.RESIGNED
+
+
+def test_one_of_two_hands_over_before_it_is_removed() -> None:
+    """Had it appended its own removal and died, the other would have the shorter log and nobody could be elected."""
+    core = dynamic_leader(1, 2)
+    append_one(core)
+    actions = tell(core, remove_request(1))
+    assert (answers(actions), core.role) == ([], Role.LEADER)
+    assert not any(isinstance(action, SubmitControl) for action in actions)
+
+    actions = fetch(core, 2, 60)
+
+    assert core.role is Role.RESIGNED
+    assert answers(actions) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_one_of_two_is_not_removed_while_the_other_lags() -> None:
+    core = dynamic_leader(1, 2)
+    append_one(core)
+    tell(core, remove_request(1))
+
+    actions = core.handle(TimeoutReached(), core.state.now_ms + core.state.config.request_timeout_ms)
+
+    assert core.role is Role.LEADER
+    assert answers(actions) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert len(core.voters) == 2
 
 
 def update_request(voter_id: int, port: int, *, epoch: int, low: int = 0, high: int = 1) -> UpdateRaftVoterRequest:
