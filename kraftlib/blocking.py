@@ -14,7 +14,7 @@ import asyncio
 import random as chance
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -31,7 +31,7 @@ from kraftlib.runtime.status import Status
 from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
-from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 LAST_CALLS_S: Final = 5.0
 """How long the loop waits at its end for calls that are about to return."""
@@ -175,6 +175,20 @@ class RaftClient(Generic[T]):
         """Let the voter `target_id` lead instead of this replica, once it has everything; return who leads then."""
         return self._wait(self._client.transfer_leadership(target_id, timeout_ms=timeout_ms))
 
+    def add_voter(
+        self, key: ReplicaKey, endpoint: Endpoint | Mapping[str, Endpoint], *, timeout_ms: int = 30_000
+    ) -> None:
+        """Make the observer `key`, which is reached at `endpoint`, a voter; return when that is committed."""
+        self._wait(self._client.add_voter(key, endpoint, timeout_ms=timeout_ms))
+
+    def remove_voter(self, key: ReplicaKey, *, timeout_ms: int = 30_000) -> None:
+        """Make the voter `key` an observer; return when that is committed."""
+        self._wait(self._client.remove_voter(key, timeout_ms=timeout_ms))
+
+    def upgrade_kraft_version(self, version: int = 1, *, timeout_ms: int = 30_000) -> None:
+        """Make a static quorum a dynamic one, whose voters stand in the log; there is no way back."""
+        self._wait(self._client.upgrade_kraft_version(version, timeout_ms=timeout_ms))
+
     def create_snapshot(self, values: Iterable[T] | None = None, *, offset: Offset | None = None) -> OffsetAndEpoch:
         """Write a snapshot that replaces every record below `offset`; return its id, once it is durable."""
         return self._wait(self._client.create_snapshot(values, offset=offset))
@@ -185,6 +199,11 @@ class RaftClient(Generic[T]):
     def node_id(self) -> ReplicaId:
         """Number of this replica."""
         return self._config.node_id
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Its number and the id of its directory, by which a voter set of kraft.version 1 names it."""
+        return self._client.key
 
     @property
     def config(self) -> RaftConfig:

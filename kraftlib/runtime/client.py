@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random as chance
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
@@ -27,9 +27,10 @@ from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.status import Status
 from kraftlib.runtime.tcp import TcpTransport
 from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.voter_changes import VoterChangeRequest, addition, removal, upgrade
 from kraftlib.runtime.waiters import APPLIED, COMMITTED, Appended, Post, level_of
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
-from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 T = TypeVar("T")
 
@@ -292,6 +293,42 @@ class RaftClient(Generic[T]):
         )
         return cast(LeaderAndEpoch, await self._within(timeout_ms, f"voter {target_id} to lead", promise))
 
+    async def add_voter(
+        self, key: ReplicaKey, endpoint: Endpoint | Mapping[str, Endpoint], *, timeout_ms: int = 30_000
+    ) -> None:
+        """Make the observer `key`, which is reached at `endpoint`, a voter; return when that is committed (KIP-853).
+
+        It must be running and have caught up; a leader that finds it lagging is asked again until the time is up. Any
+        replica may be told; the leader does it. `endpoint` is that of our listener, or several by listener name.
+
+        Raises: ConfigError, if it is a voter already or cannot be one; UnsupportedError in a static quorum
+        (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if nobody said so.
+        """
+        places = endpoint if isinstance(endpoint, Mapping) else {self._config.listener_name: endpoint}
+        await self._change_voters(lambda cluster_id: addition(key, places, cluster_id=cluster_id), timeout_ms)
+
+    async def remove_voter(self, key: ReplicaKey, *, timeout_ms: int = 30_000) -> None:
+        """Make the voter `key` an observer; return when that is committed (KIP-853). It may be this very replica.
+
+        Raises: as `add_voter`; the last voter cannot be removed.
+        """
+        await self._change_voters(lambda cluster_id: removal(key, cluster_id=cluster_id), timeout_ms)
+
+    async def upgrade_kraft_version(self, version: int = 1, *, timeout_ms: int = 30_000) -> None:
+        """Make a static quorum a dynamic one, whose voters stand in the log; there is no way back (KIP-853).
+
+        Raises: UnsupportedError, if a voter does not know the version or has not said so yet; else as `add_voter`.
+        """
+        await self._change_voters(lambda cluster_id: upgrade(version), timeout_ms)
+
+    async def _change_voters(self, change: Callable[[str | None], VoterChangeRequest], timeout_ms: int) -> None:
+        if timeout_ms < 1:
+            raise ConfigError(f"timeout_ms={timeout_ms} must be at least 1: a change of voters takes a round trip")
+        engine = self._running()
+        node = engine.node
+        request = change(node.core.state.cluster_id)
+        await engine.ask(lambda promise: node.change_voters(promise, request, timeout_ms))
+
     async def create_snapshot(
         self, values: Iterable[T] | None = None, *, offset: Offset | None = None
     ) -> OffsetAndEpoch:
@@ -312,6 +349,11 @@ class RaftClient(Generic[T]):
     def node_id(self) -> ReplicaId:
         """Number of this replica."""
         return self._config.node_id
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Its number and the id of its directory, by which a voter set of kraft.version 1 names it."""
+        return self._engine.node.core.key
 
     @property
     def config(self) -> RaftConfig:

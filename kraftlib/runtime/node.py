@@ -31,6 +31,7 @@ from kraftlib.runtime.api_versions import PRIVATE, SERVED
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.controller_apis import REFUSED
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
+from kraftlib.runtime.errands import Errands
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
 from kraftlib.runtime.metrics import RaftMetrics
@@ -39,6 +40,7 @@ from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.snapshots import LogSnapshots, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.voter_changes import VoterChangeRequest, change_voters
 from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, settle
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
@@ -80,6 +82,7 @@ class Node:
         self._on_failure = on_failure
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
+        self._changes: set[asyncio.Task[None]] = set()
         self._leader_waiters: list[tuple[Epoch, Promise]] = []
         self._closing: asyncio.Task[None] | None = None
         self._handed_over: asyncio.Event | None = None
@@ -127,6 +130,7 @@ class Node:
             features=lambda: {"kraft.version": self.core.kraft_version},
             served={**SERVED, **(REFUSED if config.yield_to else {}), **(PRIVATE if config.private_apis else {})},
         )
+        self.errands = Errands(self.network)
         self.endpoint = await self.network.start()
         undo.push_async_callback(self.network.close)
         self.core = Replica(
@@ -148,7 +152,7 @@ class Node:
             log=opened.log,
             elections=opened.elections,
             disk=self.disk,
-            network=self.network,
+            network=self.errands,
             snapshots=LogSnapshots(opened.log),
             waiters=self.waiters,
             listeners=self.applier,
@@ -167,7 +171,8 @@ class Node:
         for listener in self._first_listeners:
             self.applier.register(listener)
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
-        inbox.open(self.executor)
+        self.errands.open(self.executor)
+        inbox.open(self.errands)
 
     def _feeding(self, machine: StateMachine) -> StateMachineListener:
         def deliver(end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
@@ -259,6 +264,21 @@ class Node:
         """Hand the leadership of `epoch` to a voter; settle `promise` with whoever leads next."""
         self.wait_for_leader(promise, after_epoch=epoch)
         self.executor.submit(ev.TransferRequested(epoch, target_id, timeout_ms))
+
+    def change_voters(self, promise: Promise, change: VoterChangeRequest, timeout_ms: int) -> None:
+        """Settle `promise` when the leader has done it, or with what it has said instead."""
+        self._ensure_running()
+        doing = asyncio.ensure_future(
+            change_voters(change, core=self.core, errands=self.errands, timeout_ms=timeout_ms)
+        )
+        self._changes.add(doing)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._changes.discard(task)
+            error = ClosedError("the client was closed") if task.cancelled() else task.exception()
+            self._post(settle, [(promise, None, error)])
+
+        doing.add_done_callback(done)
 
     def create_snapshot(self, promise: Promise, values: Sequence[bytes] | None, offset: Offset | None) -> None:
         """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
@@ -362,6 +382,7 @@ class Node:
     def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
         self.applier.failed(error_of)
         self.executor.barriers.fail(error_of)
+        self.errands.close(error_of())
         outcomes: list[Settled] = [(promise, None, error_of()) for _, promise in self._leader_waiters]
         self._leader_waiters.clear()
         if outcomes:
@@ -385,7 +406,7 @@ class _Signal:
 
 
 class _Inbox:
-    """Keeps what arrives between listening and starting; after that the executor is called directly."""
+    """Keeps what arrives between listening and starting; after that the receiver is called directly."""
 
     def __init__(self) -> None:
         early: list[tuple[str, tuple[Any, ...]]] = []
@@ -395,9 +416,9 @@ class _Inbox:
         self.request_failed = lambda *arguments: early.append(("request_failed", arguments))
         self.connection_lost = lambda *arguments: early.append(("connection_lost", arguments))
 
-    def open(self, executor: Executor) -> None:
+    def open(self, receiver: Errands) -> None:
         """Hand over what has arrived, and everything that will."""
         for name in ("request_received", "response_received", "request_failed", "connection_lost"):
-            setattr(self, name, getattr(executor, name))
+            setattr(self, name, getattr(receiver, name))
         for name, arguments in self._early:
-            getattr(executor, name)(*arguments)
+            getattr(receiver, name)(*arguments)

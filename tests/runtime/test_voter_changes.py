@@ -1,0 +1,216 @@
+"""Voters come and go while a real quorum runs, asked on whichever replica; and what is said when that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.events import Failure
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, UnsupportedError
+from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.errands import FailedErrandError
+from kraftlib.runtime.memory_transport import MemoryTransport
+from kraftlib.runtime.voter_changes import addition, change_voters, removal, upgrade
+from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.raft_voters import AddRaftVoterResponse, RemoveRaftVoterResponse
+from kraftlib.wire.messages.update_features import UpdateFeaturesResponse
+from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, quorum, until
+
+KEY = ReplicaKey(4, uuid.UUID(int=4))
+
+
+async def dynamic(nodes: Quorum) -> None:
+    """Raise kraft.version, as soon as every voter has told the leader what it supports."""
+    await nodes.leader()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await nodes.clients[1].upgrade_kraft_version()
+            except UnsupportedError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_a_quorum_becomes_dynamic_loses_a_voter_and_gets_another(engine: str) -> None:
+    async with quorum(engine=engine) as nodes:
+        await dynamic(nodes)
+        leader = await nodes.leader()
+        others = [client for client in nodes.clients.values() if client is not leader]
+        gone = others[0].key
+        await others[1].remove_voter(gone)
+        assert sorted(row.id for row in leader.status().voters) == sorted({1, 2, 3} - {gone.id})
+
+        await others[0].add_voter(gone, others[0].endpoint)
+
+        assert [row.id for row in leader.status().voters] == [1, 2, 3]
+        with pytest.raises(ConfigError, match="is a voter"):
+            await leader.add_voter(gone, others[0].endpoint)
+
+
+async def test_a_leader_can_be_asked_to_remove_itself_until_one_is_left() -> None:
+    """With two, the other one leads first, and then does it; the asker need not know."""
+    async with quorum() as nodes:
+        await dynamic(nodes)
+        await nodes.stop(3)
+        leader = await nodes.leader()
+        await leader.remove_voter(nodes_key(leader, 3))
+
+        await leader.remove_voter(leader.key)
+
+        last = await nodes.leader(not_id=leader.node_id)
+        assert [row.id for row in last.status().voters] == [last.node_id]
+        with pytest.raises(ConfigError, match="the only one"):
+            await last.remove_voter(last.key)
+
+
+def nodes_key(client: RaftClient[Any], replica_id: int) -> ReplicaKey:
+    voters = client._engine.node.core.voters
+    voter = voters.get(replica_id)
+    assert voter is not None
+    return voter.key
+
+
+async def test_an_observer_joins_and_is_waited_for_until_it_has_caught_up() -> None:
+    async with quorum(voters=1) as nodes:
+        await dynamic(nodes)
+        place = Endpoint("replica", 4)
+        config = RaftConfig(node_id=4, cluster_id="test", bootstrap_servers=(nodes.endpoint(1),), **TIMING)  # type: ignore[arg-type]
+        async with RaftClient(config, transport=MemoryTransport(nodes.hub, place)) as observer:
+            await observer.add_voter(observer.key, place)
+            await until(lambda: observer.status().is_voter)
+            assert (await nodes.clients[1].append_one(b"by two")).last_offset > 0
+
+
+async def test_static_quorums_do_not_change() -> None:
+    async with quorum() as nodes:
+        leader = await nodes.leader()
+        with pytest.raises(UnsupportedError, match=r"kraft\.version"):
+            await leader.remove_voter(ReplicaKey(2, uuid.UUID(int=2)))
+
+
+async def test_a_change_without_a_leader_ends_in_time_and_changed_nothing() -> None:
+    async with quorum() as nodes:
+        leader = await nodes.leader()
+        for node_id in set(nodes.ids) - {leader.node_id}:
+            await nodes.stop(node_id)
+        await until(lambda: leader.leader_and_epoch().leader_id is None)
+
+        with pytest.raises(TimeoutError, match="nothing was changed"):
+            await leader.upgrade_kraft_version(timeout_ms=120)
+
+
+async def test_a_client_that_closes_says_so_to_who_waits_for_a_change() -> None:
+    async with quorum() as nodes:
+        leader = await nodes.leader()
+        for node_id in set(nodes.ids) - {leader.node_id}:
+            await nodes.stop(node_id)
+        changing = asyncio.ensure_future(leader.upgrade_kraft_version())
+        await asyncio.sleep(0)
+        await nodes.stop(leader.node_id)
+        with pytest.raises((ClosedError, UnsupportedError)):
+            await changing
+    with pytest.raises(ClosedError):
+        await leader.remove_voter(KEY)
+
+
+@pytest.mark.parametrize("key", [ReplicaKey(4), ReplicaKey(4, uuid.UUID(int=0)), ReplicaKey(-1, uuid.UUID(int=1))])
+def test_a_voter_is_named_by_its_disk_too(key: ReplicaKey) -> None:
+    for ask in (lambda: removal(key, cluster_id="c"), lambda: addition(key, {"C": KEY_PLACE}, cluster_id="c")):
+        with pytest.raises(ConfigError, match="id of its directory"):
+            ask()
+
+
+KEY_PLACE = Endpoint("localhost", 1)
+
+
+def test_a_voter_needs_a_place() -> None:
+    with pytest.raises(ConfigError, match="endpoint"):
+        addition(KEY, {}, cluster_id="c")
+
+
+async def test_a_wait_of_no_time_is_refused() -> None:
+    async with quorum(voters=1) as nodes:
+        with pytest.raises(ConfigError, match="timeout_ms=0"):
+            await nodes.clients[1].remove_voter(KEY, timeout_ms=0)
+
+
+class Leading:
+    """A core that is its own leader."""
+
+    key = ReplicaKey(1)
+    leader_and_epoch = LeaderAndEpoch(1, 1)
+
+
+class Answers:
+    """Errands that end as told."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self._outcomes = list(outcomes)
+
+    def ask_here(self, message: Any) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        outcome = self._outcomes.pop(0) if self._outcomes else None
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        elif outcome is not None:
+            future.set_result(outcome)
+        return future
+
+
+def added(code: int) -> Any:
+    return AddRaftVoterResponse(error_code=code, error_message=None)
+
+
+def removed(code: int) -> Any:
+    return RemoveRaftVoterResponse(error_code=code, error_message=None)
+
+
+def raised(code: int) -> Any:
+    row = UpdateFeaturesResponse.UpdatableFeatureResult(feature="kraft.version", error_code=code, error_message="why")
+    return UpdateFeaturesResponse(error_code=0, error_message=None, results=(row,))
+
+
+ADD = addition(KEY, {"C": KEY_PLACE}, cluster_id="c")
+REMOVE = removal(KEY, cluster_id="c")
+LOST = FailedErrandError(Failure.DISCONNECTED)
+
+
+@pytest.mark.parametrize(
+    ("change", "outcomes", "error"),
+    [
+        (ADD, [added(0)], None),
+        (ADD, [added(ErrorCode.NOT_LEADER_OR_FOLLOWER), added(0)], None),
+        (ADD, [added(ErrorCode.DUPLICATE_VOTER)], ConfigError),
+        (ADD, [LOST, added(ErrorCode.DUPLICATE_VOTER)], None),
+        (ADD, [added(ErrorCode.REQUEST_TIMED_OUT), added(ErrorCode.DUPLICATE_VOTER)], None),
+        (ADD, [added(ErrorCode.NOT_LEADER_OR_FOLLOWER), added(ErrorCode.DUPLICATE_VOTER)], ConfigError),
+        (ADD, [LOST, added(ErrorCode.VOTER_NOT_FOUND)], ConfigError),
+        (REMOVE, [LOST, removed(ErrorCode.VOTER_NOT_FOUND)], None),
+        (REMOVE, [removed(ErrorCode.VOTER_NOT_FOUND)], ConfigError),
+        (REMOVE, [removed(ErrorCode.UNSUPPORTED_VERSION)], UnsupportedError),
+        (REMOVE, [FailedErrandError(Failure.UNSUPPORTED_VERSION)], UnsupportedError),
+        (REMOVE, [LOST], OutcomeUnknownError),
+        (REMOVE, [removed(ErrorCode.REQUEST_TIMED_OUT)], OutcomeUnknownError),
+        (REMOVE, [], OutcomeUnknownError),
+        (REMOVE, [removed(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 99, TimeoutError),
+        (upgrade(1), [raised(ErrorCode.INVALID_UPDATE_VERSION)], UnsupportedError),
+        (upgrade(1), [raised(ErrorCode.NOT_CONTROLLER), raised(0)], None),
+    ],
+)
+async def test_every_answer_ends_in_what_is_known(
+    change: Any, outcomes: list[Any], error: type[Exception] | None
+) -> None:
+    doing = change_voters(change, core=Leading(), errands=Answers(*outcomes), timeout_ms=300)  # type: ignore[arg-type]
+    if error is None:
+        await doing
+    else:
+        with pytest.raises(error) as raised_:
+            await doing
+        assert isinstance(raised_.value, KraftError | TimeoutError)
