@@ -15,13 +15,14 @@ from uuid import UUID
 
 import attrs
 
+from kraftlib.cli import quorum_changes
+from kraftlib.cli.find_leader import find_leader, only_partition, question, servers_of
 from kraftlib.cli.wire_client import UnreachableError, WireClient
-from kraftlib.errors import ConfigError, KraftError, RemoteProtocolError
-from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Endpoint, parse_endpoint, uuid_text
+from kraftlib.errors import RemoteProtocolError
+from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 
 CONTROLLERS: Final = 2
 """Kind of endpoint in DescribeCluster, version 1 on."""
@@ -46,13 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--human-readable", action="store_true", help="with --replication: times as `N ms ago`")
     status.add_argument("--output", choices=("text", "json"), default="text", help="json: everything, in one object")
     status.add_argument("--timeout-ms", type=int, default=5_000, help="for each answer (5000)")
+    quorum_changes.add_arguments(questions)
 
 
 def run(options: argparse.Namespace) -> int:
     """Ask, and print the answer."""
-    servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part]
-    if not servers or options.timeout_ms < 1:
-        raise ConfigError("--bootstrap names at least one host:port, --timeout-ms at least 1")
+    if options.question != "status":
+        return quorum_changes.run(options)
+    servers = servers_of(options)
     found = describe(servers, timeout_s=options.timeout_ms / 1_000)
     if options.output == "json":
         print(json.dumps(found.to_dict()))
@@ -171,45 +173,14 @@ def _text_or_none(directory_id: UUID) -> str | None:
 
 
 def describe(servers: Sequence[Endpoint], *, timeout_s: float) -> Description:
-    """Find the leader from any of `servers` and return what it says.
-
-    Raises: UnreachableError that tells what each of them said, if none leads to a leader.
-    """
-    waiting, asked, said = list(servers), set[Endpoint](), list[str]()
-    while waiting:
-        endpoint = waiting.pop(0)
-        if endpoint in asked:
-            continue
-        asked.add(endpoint)
-        try:
-            with WireClient(endpoint, timeout_s=timeout_s) as client:
-                answer = client.ask(_question(), DescribeQuorumResponse)
-                partition = _partition(answer, endpoint)
-                if partition.error_code == ErrorCode.NONE:
-                    return _description(answer, partition, _cluster_id(client))
-                said.append(f"{endpoint} does not lead ({error_name(partition.error_code)})")
-                leader = _leader_by_fetch(client)
-        except KraftError as error:
-            said.append(str(error))
-        else:
-            # The leader itself, before whoever else was named on the command line.
-            waiting[:0] = [leader] if leader is not None else []
-    raise UnreachableError(f"no leader found: {'; '.join(said)}")
-
-
-def _question() -> DescribeQuorumRequest:
-    partition = DescribeQuorumRequest.PartitionData()
-    topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    return DescribeQuorumRequest(topics=(topic,))
-
-
-def _partition(answer: DescribeQuorumResponse, endpoint: Endpoint) -> DescribeQuorumResponse.PartitionData:
-    if answer.error_code != ErrorCode.NONE:
-        raise RemoteProtocolError(f"{endpoint} refuses: {error_name(answer.error_code)} {answer.error_message or ''}")
-    partitions = [partition for topic in answer.topics for partition in topic.partitions]
-    if len(partitions) != 1:
-        raise RemoteProtocolError(f"{endpoint} answers with {len(partitions)} partitions")
-    return partitions[0]
+    """Find the leader from any of `servers` and return what it says. Raises: as `find_leader`."""
+    leader = find_leader(servers, timeout_s=timeout_s)
+    with WireClient(leader, timeout_s=timeout_s) as client:
+        answer = client.ask(question(), DescribeQuorumResponse)
+        partition = only_partition(answer, leader)
+        if partition.error_code != ErrorCode.NONE:
+            raise UnreachableError(f"no leader found: {leader} led a moment ago ({error_name(partition.error_code)})")
+        return _description(answer, partition, _cluster_id(client))
 
 
 def _description(
@@ -229,15 +200,6 @@ def _description(
             for node in answer.nodes
         },
     )
-
-
-def _leader_by_fetch(client: WireClient) -> Endpoint | None:
-    """Ask for records as nobody, in an epoch of the past: the refusal names the leader and where it is reached."""
-    partition = FetchRequest.FetchPartition(partition=0, current_leader_epoch=0, fetch_offset=0)
-    topic = FetchRequest.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=(partition,))
-    answer = client.ask(FetchRequest(max_wait_ms=0, topics=(topic,)), FetchResponse)
-    leaders = {part.current_leader.leader_id for topic_ in answer.responses for part in topic_.partitions}
-    return next((Endpoint(node.host, node.port) for node in answer.node_endpoints if node.node_id in leaders), None)
 
 
 def _cluster_id(client: WireClient) -> str | None:

@@ -18,6 +18,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import attrs
@@ -40,7 +41,7 @@ from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.snapshots import LogSnapshots, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
-from kraftlib.runtime.voter_changes import VoterChangeRequest, change_voters
+from kraftlib.runtime.voter_changes import VoterChangeRequest, ask_leader, change_voters
 from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, settle
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
@@ -269,7 +270,7 @@ class Node:
         """Settle `promise` when the leader has done it, or with what it has said instead."""
         self._ensure_running()
         doing = asyncio.ensure_future(
-            change_voters(change, core=self.core, errands=self.errands, timeout_ms=timeout_ms)
+            change_voters(change, ask=partial(ask_leader, self.core, self.errands), timeout_ms=timeout_ms)
         )
         self._changes.add(doing)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -90,13 +90,19 @@ def _check_key(key: ReplicaKey) -> None:
         raise ConfigError(f"voter {key}: a voter is named by its id and the id of its directory (kraft.version 1)")
 
 
-async def change_voters(change: VoterChangeRequest, *, core: Replica, errands: Errands, timeout_ms: int) -> None:
-    """See the change through. Raises: ConfigError, UnsupportedError, TimeoutError (nothing was changed, as far as
-    anybody answered), OutcomeUnknownError."""
+Ask = Callable[[Any], "asyncio.Future[Any] | None"]
+"""Puts a question to the leader; None, while none is known. The answer may be FailedErrandError."""
+
+
+async def change_voters(change: VoterChangeRequest, *, ask: Ask, timeout_ms: int) -> None:
+    """See the change through.
+
+    Raises: ConfigError, UnsupportedError, TimeoutError (nothing was changed), OutcomeUnknownError.
+    """
     deadline = time.monotonic() + timeout_ms / 1_000
     in_doubt, reason = False, "no leader is known"
     while (left_s := deadline - time.monotonic()) > 0:
-        question = _ask(core, errands, change.message)
+        question = ask(change.message)
         if question is not None:
             try:
                 answer = await asyncio.wait_for(question, left_s)
@@ -123,8 +129,8 @@ async def change_voters(change: VoterChangeRequest, *, core: Replica, errands: E
     raise TimeoutError(f"{message}; nothing was changed")
 
 
-def _ask(core: Replica, errands: Errands, message: Any) -> asyncio.Future[Any] | None:
-    """Put the question to the leader as known now; None, while none is."""
+def ask_leader(core: Replica, errands: Errands, message: Any) -> asyncio.Future[Any] | None:
+    """Put the question to the leader as `core` knows it now, be it here or elsewhere."""
     leader_id = core.leader_and_epoch.leader_id
     if leader_id is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknown
 from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.errands import FailedErrandError
 from kraftlib.runtime.memory_transport import MemoryTransport
-from kraftlib.runtime.voter_changes import addition, change_voters, removal, upgrade
+from kraftlib.runtime.voter_changes import addition, ask_leader, change_voters, removal, upgrade
 from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import AddRaftVoterResponse, RemoveRaftVoterResponse
@@ -207,7 +208,7 @@ LOST = FailedErrandError(Failure.DISCONNECTED)
 async def test_every_answer_ends_in_what_is_known(
     change: Any, outcomes: list[Any], error: type[Exception] | None
 ) -> None:
-    doing = change_voters(change, core=Leading(), errands=Answers(*outcomes), timeout_ms=300)  # type: ignore[arg-type]
+    doing = change_voters(change, ask=partial(ask_leader, Leading(), Answers(*outcomes)), timeout_ms=300)  # type: ignore[arg-type]
     if error is None:
         await doing
     else:

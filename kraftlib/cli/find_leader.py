@@ -1,0 +1,78 @@
+"""Where the leader of a quorum is reached, asked of any replica, ours or Kafka's.
+
+Only the leader answers DescribeQuorum; one that does not lead names the leader in its answer to a Fetch, which is also
+how replicas find each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from kraftlib.cli.wire_client import UnreachableError, WireClient
+from kraftlib.errors import ConfigError, KraftError, RemoteProtocolError
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, parse_endpoint
+from kraftlib.wire.apis import ErrorCode, error_name
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+
+
+def servers_of(options: argparse.Namespace) -> list[Endpoint]:
+    """Return whom to ask. Raises: ConfigError."""
+    servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part]
+    if not servers or options.timeout_ms < 1:
+        raise ConfigError("--bootstrap names at least one host:port, --timeout-ms at least 1")
+    return servers
+
+
+def find_leader(servers: Sequence[Endpoint], *, timeout_s: float) -> Endpoint:
+    """Return where the leader is reached, from any of `servers`.
+
+    Raises: UnreachableError that tells what each of them said, if none leads to a leader.
+    """
+    waiting, asked, said = list(servers), set[Endpoint](), list[str]()
+    while waiting:
+        endpoint = waiting.pop(0)
+        if endpoint in asked:
+            continue
+        asked.add(endpoint)
+        try:
+            with WireClient(endpoint, timeout_s=timeout_s) as client:
+                answer = client.ask(question(), DescribeQuorumResponse)
+                partition = only_partition(answer, endpoint)
+                if partition.error_code == ErrorCode.NONE:
+                    return endpoint
+                said.append(f"{endpoint} does not lead ({error_name(partition.error_code)})")
+                leader = _leader_by_fetch(client)
+        except KraftError as error:
+            said.append(str(error))
+        else:
+            # The leader itself, before whoever else was named on the command line.
+            waiting[:0] = [leader] if leader is not None else []
+    raise UnreachableError(f"no leader found: {'; '.join(said)}")
+
+
+def question() -> DescribeQuorumRequest:
+    """Return what only a leader answers: who is in the quorum, and how far."""
+    partition = DescribeQuorumRequest.PartitionData()
+    topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return DescribeQuorumRequest(topics=(topic,))
+
+
+def only_partition(answer: DescribeQuorumResponse, endpoint: Endpoint) -> DescribeQuorumResponse.PartitionData:
+    """Return what an answer says of the metadata partition. Raises: RemoteProtocolError."""
+    if answer.error_code != ErrorCode.NONE:
+        raise RemoteProtocolError(f"{endpoint} refuses: {error_name(answer.error_code)} {answer.error_message or ''}")
+    partitions = [partition for topic in answer.topics for partition in topic.partitions]
+    if len(partitions) != 1:
+        raise RemoteProtocolError(f"{endpoint} answers with {len(partitions)} partitions")
+    return partitions[0]
+
+
+def _leader_by_fetch(client: WireClient) -> Endpoint | None:
+    """Ask for records as nobody, in an epoch of the past: the refusal names the leader and where it is reached."""
+    partition = FetchRequest.FetchPartition(partition=0, current_leader_epoch=0, fetch_offset=0)
+    topic = FetchRequest.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    answer = client.ask(FetchRequest(max_wait_ms=0, topics=(topic,)), FetchResponse)
+    leaders = {part.current_leader.leader_id for topic_ in answer.responses for part in topic_.partitions}
+    return next((Endpoint(node.host, node.port) for node in answer.node_endpoints if node.node_id in leaders), None)
