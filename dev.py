@@ -31,7 +31,7 @@ STAMP = VENV / "kraftlib-stamp"
 """Says what .venv holds and what that was made from. Written last, so that a half-made one has none."""
 
 CORE, FULL = "core", "full"
-EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,prometheus,opentelemetry,test,dev,docs]"}
+EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,prometheus,opentelemetry,spark,test,dev,docs]"}
 
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
@@ -47,6 +47,9 @@ KAFKA = "4.3.1,3.9.2"
 
 PARALLEL = ("-n", "2", "--dist", "worksteal")
 """How tests are shared out. Not loadgroup or loadscope: xdist 3.8 then waits for ever after the loss of a worker."""
+
+SPARK_TESTS = "tests/spark"
+"""Run by themselves: they share one session, which uses all processors on its own."""
 
 TYPED = ("kraftlib", "dev.py", "examples")
 SOURCES = ("kraftlib", "tests", "examples", "docs")
@@ -216,22 +219,22 @@ def docs(options: argparse.Namespace) -> int:
 def test(options: argparse.Namespace) -> int:
     """settle everything: lint, types, docs and tests (--fast: without docs and slow tests)"""
     ensure_environment(FULL)
-    pytest_arguments = [
-        *PARALLEL,
-        *(["-m", "not slow"] if options.fast else []),
-        *options.pytest,
-    ]
-    summary = ""
+    chosen = ["-m", "not slow"] if options.fast else []
+    summaries = []
 
-    def pytest() -> int:
-        nonlocal summary
-        status, summary = call_pytest(pytest_arguments)
+    def pytest(*arguments: str) -> int:
+        status, summary = call_pytest([*arguments, *chosen, *options.pytest])
+        summaries.append(summary)
         return status
 
     steps: dict[str, Callable[[], int]] = {"lint": lambda: lint(options), "types": lambda: types(options)}
     if not options.fast:
         steps["docs"] = lambda: docs(options)
-    steps["pytest"] = pytest
+    if options.pytest:
+        steps["pytest"] = lambda: pytest(*PARALLEL)
+    else:
+        steps["pytest"] = lambda: pytest(*PARALLEL, f"--ignore={SPARK_TESTS}")
+        steps["spark"] = lambda: pytest(SPARK_TESTS)
 
     rows = []
     for name, step in steps.items():
@@ -242,8 +245,8 @@ def test(options: argparse.Namespace) -> int:
     print("\nstep       seconds  result")
     for name, seconds, result in rows:
         print(f"{name:<10} {seconds:7.1f}  {result}")
-    # The very last line is pytest's own summary, so that whoever reads only the end sees what was run.
-    print(summary, flush=True)
+    # The very last lines are pytest's own summaries, so that whoever reads only the end sees what was run.
+    print(*summaries, sep="\n", flush=True)
     return int(any(result != "ok" for _, _, result in rows))
 
 

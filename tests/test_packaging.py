@@ -19,7 +19,11 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CORE: Final = {"attrs", "crc32c", "lz4", "zstandard"}
-NEEDS_AN_EXTRA: Final[dict[str, str]] = {"kraftlib.testing.pytest_plugin": "test"}
+NEEDS_AN_EXTRA: Final[dict[str, str]] = {
+    "kraftlib.testing.pytest_plugin": "test",
+    "kraftlib.analysis": "spark",
+    "kraftlib.spark": "spark",
+}
 """Module, or package with all below it -> the extra without which it does not import."""
 
 pytestmark = pytest.mark.slow

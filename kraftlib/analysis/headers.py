@@ -1,0 +1,188 @@
+"""The headers of a chunk of batches as columns.
+
+Only the length of a batch says where the next one begins, so the walk is a loop, one step a batch; everything else is
+then gathered at once. The walk stops at what cannot be a batch and says so; it never searches for the next one.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from kraftlib.analysis.varints import Array
+from kraftlib.records.batch import CODEC_MASK, CONTROL, CRC_START, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
+from kraftlib.records.checksum import crc32c
+
+HEADER: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+"""The layout of `kraftlib.records.batch`, as numpy reads it."""
+
+BATCH_MAX_BYTES: Final = 128 << 20
+"""A batch that claims more is damaged: no request is that large."""
+
+_LENGTH_MIN: Final = HEADER_SIZE - LENGTH_PREFIX_SIZE
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_INT: Final = struct.Struct(">i")
+_IN_HEADER: Final = np.arange(HEADER_SIZE)
+
+
+class Stop(enum.Enum):
+    """Why a walk over batches ended."""
+
+    END = "end"
+    """The last batch ends with the data."""
+    CUT = "cut"
+    """The batch there is longer than the data: more must be read, or the file ends within it."""
+    BROKEN = "broken"
+    """What stands there cannot be a batch."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Headers:
+    """Headers of consecutive batches; one numpy array a field, in the order of the file."""
+
+    start: Array
+    """Position of each batch in the data (int64)."""
+    size: Array
+    """Bytes of each, header included (int64)."""
+    base_offset: Array
+    last_offset: Array
+    """Inclusive."""
+    epoch: Array
+    crc: Array
+    attributes: Array
+    base_timestamp: Array
+    max_timestamp: Array
+    count: Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Array:
+        """Position behind each batch."""
+        return self.start + self.size
+
+    @property
+    def is_control(self) -> Array:
+        """Whether each holds control records."""
+        return self.attributes & CONTROL != 0
+
+    @property
+    def codec(self) -> Array:
+        """Number of each one's codec."""
+        return self.attributes & CODEC_MASK
+
+    def select(self, chosen: Array) -> Headers:
+        """Return those that `chosen` (a slice, a mask or indexes) names."""
+        return Headers(**{name: getattr(self, name)[chosen] for name in _FIELDS})
+
+
+_FIELDS: Final = tuple(field.name for field in attrs.fields(Headers))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Walk:
+    """What a walk found: the batches that are whole, and where and why it ended."""
+
+    headers: Headers
+    end: int
+    stop: Stop
+    wanted: int
+    """Bytes that the batch at `end` claims, 0 where its length cannot be read or believed."""
+    reason: str
+    """Why it is BROKEN."""
+
+
+def walk(data: bytes | memoryview, position: int = 0, *, until: int | None = None) -> Walk:
+    """Walk over the batches that begin at or after `position`, and before `until`, in `data`."""
+    starts: list[int] = []
+    end = len(data)
+    until = end if until is None else until
+    length_at = _INT.unpack_from
+    stop, reason, wanted = Stop.END, "", 0
+    while position < until:
+        if position + HEADER_SIZE > end:
+            stop = Stop.CUT
+            break
+        length = length_at(data, position + _LENGTH_AT)[0]
+        if data[position + _MAGIC_AT] != MAGIC or not _LENGTH_MIN <= length <= BATCH_MAX_BYTES:
+            stop, reason = Stop.BROKEN, _why_broken(data[position + _MAGIC_AT], length)
+            break
+        behind = position + length + LENGTH_PREFIX_SIZE
+        if behind > end:
+            stop, wanted = Stop.CUT, behind - position
+            break
+        starts.append(position)
+        position = behind
+    return Walk(headers=headers_at(data, np.array(starts, dtype=np.int64)), end=position, stop=stop, wanted=wanted,
+                reason=reason)  # fmt: skip
+
+
+def _why_broken(magic: int, length: int) -> str:
+    if magic != MAGIC:
+        return f"has magic {magic}, only {MAGIC} is supported"
+    return f"claims a length of {length}, which is not within [{_LENGTH_MIN}, {BATCH_MAX_BYTES}]"
+
+
+def headers_at(data: bytes | memoryview, starts: Array) -> Headers:
+    """Return the headers at the positions `starts` (int64), each of which has 61 bytes in `data`."""
+    area = np.frombuffer(data, dtype=np.uint8)
+    rows = area[starts[:, None] + _IN_HEADER].view(HEADER)[:, 0] if len(starts) else np.empty(0, dtype=HEADER)
+
+    def field(name: str, kind: Any = np.int64) -> Array:
+        return rows[name].astype(kind)
+
+    base_offset = field("base_offset")
+    return Headers(
+        start=starts,
+        size=field("length") + LENGTH_PREFIX_SIZE,
+        base_offset=base_offset,
+        last_offset=base_offset + field("last_delta"),
+        epoch=field("epoch"),
+        crc=field("crc"),
+        attributes=field("attributes"),
+        base_timestamp=field("base_timestamp"),
+        max_timestamp=field("max_timestamp"),
+        count=field("count"),
+    )
+
+
+def actual_crcs(data: bytes | memoryview, headers: Headers) -> Array:
+    """Return the CRC-32C that the bytes of each batch have (int64)."""
+    view = memoryview(data)
+    covered = zip((headers.start + CRC_START).tolist(), headers.end.tolist(), strict=True)
+    sums = [crc32c(view[start:end]) for start, end in covered]
+    return np.array(sums, dtype=np.int64)
+
+
+def impossible(headers: Headers) -> Array:
+    """Return which batches have offsets and a record count that no batch can have."""
+    last_delta = headers.last_offset - headers.base_offset
+    return (
+        (headers.base_offset < 0)
+        | (last_delta < 0)
+        | (headers.last_offset < headers.base_offset)  # beyond int64
+        | (headers.count < 0)
+        | (headers.count > last_delta + 1)
+    )

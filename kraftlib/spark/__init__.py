@@ -1,0 +1,22 @@
+"""The data pipeline on Spark: `spark.read.format("kraft")`, streams, checkpoints and jobs, all thin over `analysis`.
+
+    from kraftlib import spark as kraft
+
+    spark = kraft.session()
+    kraft.read(spark, "/archive").createOrReplaceTempView("log")
+    spark.sql("SELECT epoch, count(*) FROM log GROUP BY epoch ORDER BY epoch").show()
+
+Runs in local mode, on any cluster and through Spark Connect. Needs `pip install 'kraftlib[spark]'` and Java 17 or
+newer; pyspark itself is imported at first use, so that workers and planners load as little as they can.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("pyspark") is None:
+    raise ImportError("kraftlib.spark needs pyspark: pip install 'kraftlib[spark]'")
+
+from kraftlib.spark.sessions import session
+
+__all__ = ["session"]

@@ -1,0 +1,49 @@
+"""The session has the settings that were measured to matter."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from kraftlib.errors import ConfigError
+from kraftlib.spark import session, sessions
+
+
+def test_a_local_session_has_the_fast_settings_and_listens_on_loopback(spark: Any) -> None:
+    conf = spark.conf
+    assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert conf.get("spark.driver.memory") == "1g"
+    assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_an_active_session_is_used(spark: Any) -> None:
+    assert session() is spark
+
+
+def test_a_session_on_a_cluster_gets_no_local_addresses() -> None:
+    settings = sessions.settings_for("spark://somewhere:7077")
+    assert "spark.driver.host" not in settings
+    assert settings[sessions.UNIX_SOCKETS] == settings[sessions.PUSHDOWN] == "true"
+
+
+def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(ConfigError, match=r"needs Java 17.*'/nowhere'"):
+        sessions.check_java()
+
+
+def test_a_worker_freezes_its_collector_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_frozen", False)
+    frozen: list[None] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
+    sessions.prepare_worker()
+    sessions.prepare_worker()
+    assert len(frozen) == 1
