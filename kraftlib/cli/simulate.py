@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kraftlib.cli.scenarios import run_scenarios
 from kraftlib.errors import ConfigError
 from kraftlib.testing.campaign import Finding, Summary, quiet, run_seeds
 from kraftlib.testing.profiles import PROFILES, profile_of
@@ -28,6 +29,8 @@ examples:
   kraftlib simulate --seed 362 --trace          one of them again, step by step
   kraftlib simulate --seeds 0:200 --profile crashes --output json
   kraftlib simulate --seeds 0:200 --subject bank.py:subject    your own state machine
+  kraftlib simulate --scenario list             stories of one trouble each, and what they show
+  kraftlib simulate --scenario E4 --seeds 0:50  one of them; `all` for all
 
 profiles:
 """
@@ -45,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seeds.add_argument("--seed", type=int, metavar="N", help="run one seed, and say more about it")
     seeds.add_argument("--seeds", type=seed_range, metavar="A:B", help="run the seeds from A up to, not with, B")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes (1)")
+    parser.add_argument(
+        "--scenario", metavar="ID", help="tell one story instead, or `all` of them; `list` shows what there is"
+    )
     parser.add_argument("--profile", default="swarm", metavar="NAME", help="what may go wrong (swarm)")
     parser.add_argument(
         "--until-ms", type=int, metavar="T", help="simulated ms of trouble, instead of what the seed draws"
@@ -68,6 +74,8 @@ def seed_range(text: str) -> range:
 
 def run(options: argparse.Namespace) -> int:
     """Run one seed or many; return 1 if a promise was broken."""
+    if options.scenario is not None:
+        return run_scenarios(options)
     profile_of(options.profile)
     if options.jobs < 1:
         raise ConfigError(f"--jobs {options.jobs}: at least one process is needed")

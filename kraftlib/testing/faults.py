@@ -17,7 +17,7 @@ from kraftlib.testing import strangers
 from kraftlib.testing.clock import MILLION, MILLISECOND
 from kraftlib.testing.network_faults import Undo, any_node, leader_or_any
 from kraftlib.testing.node import SimulatedNode
-from kraftlib.testing.process import Ending
+from kraftlib.testing.process import Ending, doom_after
 
 if TYPE_CHECKING:
     from kraftlib.testing.world import World
@@ -60,7 +60,7 @@ def kill_between_actions(world: World, random: chance.Random) -> Undo | None:
     node = leader_or_any(world, random)
     if node is None or node.process is None:
         return None
-    node.process.doom = random.randrange(12)
+    node.process.doom = doom_after(random.randrange(12), node.random)
 
     def undo() -> None:
         if node.process is not None:

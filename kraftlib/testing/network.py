@@ -28,6 +28,9 @@ from kraftlib.types import Endpoint, ReplicaId
 
 Message = Any
 Deliver = Callable[..., None]
+Meddler = Callable[[ReplicaId, ReplicaId, Message], "Sequence[tuple[int, Message]] | None"]
+"""Given source, target and message, returns what arrives instead, each with its delay in µs beyond that of the link;
+None if it has no hand in this message."""
 
 FIRST_PORT: Final = 9_000
 """Node `n` listens on this plus `n`."""
@@ -206,6 +209,8 @@ class SimulatedNetwork:
         self.links: dict[tuple[ReplicaId, ReplicaId], Link] = {}
         self.corruption = 0.0
         """How many of the Fetch answers arrive with a flipped bit."""
+        self.meddler: Meddler | None = None
+        """Somebody who drops, delays, repeats or rewrites particular messages."""
         self.lost = self.repeated = self.reordered = self.damaged = 0
         self.timeline = timeline
         self._random = random
@@ -260,6 +265,13 @@ class SimulatedNetwork:
             else:
                 self._lose(link, arguments)
             return
+        if self.meddler is not None and len(arguments) > 2:
+            instead = self.meddler(source, target, arguments[2])
+            if instead is not None:
+                for extra_us, message in instead:
+                    changed = (*arguments[:2], message, *arguments[3:])
+                    self.timeline.after(link.delay_us + extra_us, deliver, *changed)
+                return
         random = self._random.random
         delay_us = link.delay_us + int(random() * link.jitter_us)
         if link.loss and random() < link.loss:

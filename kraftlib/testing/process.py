@@ -59,6 +59,21 @@ class Ending(enum.IntEnum):
     """It ended as it was asked to."""
 
 
+Doom = Callable[[act.Action], Ending | None]
+
+
+def doom_after(count: int, random: chance.Random) -> Doom:
+    """Return a doom that comes after so many actions."""
+    left = iter(range(count))
+
+    def doom(action: act.Action) -> Ending | None:
+        if next(left, None) is not None:
+            return None
+        return Ending.POWER_LOST if random.random() < 0.5 else Ending.KILLED
+
+    return doom
+
+
 class Process:
     """One life of a replica. It is the receiver of its port, the observer of its log, and the watch over its core."""
 
@@ -72,8 +87,8 @@ class Process:
         self.heard_us: dict[int, int] = {}
         """When each node last fetched from here."""
         self.leads_since_us = 0
-        self.doom: int | None = None
-        """If set: so many more actions, and this process is killed between two of them."""
+        self.doom: Doom | None = None
+        """If set: asked before each action of the core whether this process ends there, and how."""
         self.last_event: ev.Event | None = None
         self._world = world
         self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -221,12 +236,11 @@ class Process:
     def until_doom(self, actions: Sequence[act.Action]) -> Iterator[act.Action]:
         """Yield actions until the moment has come."""
         for action in actions:
-            if self.doom is not None:
-                self.doom -= 1
-                if self.doom < 0:
-                    self.doom = None
-                    self.node.end(Ending.POWER_LOST if self.node.random.random() < 0.5 else Ending.KILLED)
-                    return
+            ending = None if self.doom is None else self.doom(action)
+            if ending is not None:
+                self.doom = None
+                self.node.end(ending)
+                return
             yield action
 
     # --- the loop that the executor thinks it runs on ---------------------------------------------------------------

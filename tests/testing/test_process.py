@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraftlib.consensus.events import ShutdownRequested
-from kraftlib.testing.process import Ending
+from kraftlib.testing.process import Ending, doom_after
 from tests.testing.worlds import world
 
 
@@ -30,7 +30,7 @@ def test_a_process_dies_between_two_actions() -> None:
             leader = made.leader()
             assert leader is not None
             assert leader.process is not None
-            leader.process.doom = doom
+            leader.process.doom = doom_after(doom, leader.random)
             made.workload.start()
             made.run_until(lambda node=leader: not node.is_up, 2_000)  # type: ignore[misc]
             assert leader.ended in (Ending.KILLED, Ending.POWER_LOST)
