@@ -23,7 +23,7 @@ import attrs
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.events import Failure, ResignRequested, ShutdownRequested, TransferRequested
 from kraftlib.consensus.roles import Role
-from kraftlib.testing import liveness
+from kraftlib.testing import histories, liveness
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.meddling import Meddling
 from kraftlib.testing.network import FIRST_PORT, Link, Port
@@ -168,7 +168,8 @@ class Story:
         liveness.v3_everybody_catches_up(world)
         liveness.v7_service_resumes(world)
         liveness.settle(world)
-        liveness.i10_log_holds_what_callers_were_told(world)
+        histories.i10_log_holds_what_callers_were_told(world)
+        histories.i21_history_is_linearizable(world)
         liveness.i18_logs_are_equal(world)
         liveness.u3_states_are_equal(world)
         liveness.i19_nothing_is_left_over(world)
