@@ -45,7 +45,7 @@ def begin(leader_id: int, epoch: Epoch, *, cluster_id: str | None) -> BeginQuoru
     partition = BeginQuorumEpochRequest.PartitionData(leader_id=leader_id, leader_epoch=epoch)
     topic = BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
     endpoint = BeginQuorumEpochRequest.LeaderEndpoint(
-        name="CONTROLLER", host=f"node-{leader_id}", port=9_000 + leader_id
+        name="CONTROLLER", host=f"node-{leader_id}", port=(9_000 + leader_id) % 65_536
     )
     return BeginQuorumEpochRequest(cluster_id=cluster_id, topics=(topic,), leader_endpoints=(endpoint,))
 
