@@ -101,6 +101,13 @@ class SqliteLog:
         """One past the last record that survives a crash."""
         return self._flushed
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of all batches: what retention counts."""
+        with storage_errors(self._path):
+            stored = self._reader.execute("SELECT coalesce(sum(length(data)), 0) FROM batches").fetchone()[0]
+        return int(stored) + sum(len(batch.data) for batch in self._unflushed)
+
     def epoch_starts(self) -> Sequence[EpochStart]:
         """Return the epochs and where they start."""
         return self._epochs.starts()

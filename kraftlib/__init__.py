@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CorruptBatchError,
         DirectoryInUseError,
         ElectionStateLostError,
+        HoldExpiredError,
         InvariantError,
         KraftError,
         LocalProtocolError,
@@ -37,8 +38,17 @@ if TYPE_CHECKING:
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
     from kraftlib.runtime.client import RaftClient
-    from kraftlib.runtime.listener import BatchReader, CommittedBatch, CommittedRecord, Listener, StateMachine
+    from kraftlib.runtime.listener import (
+        BatchReader,
+        CommittedBatch,
+        CommittedRecord,
+        Listener,
+        LoadedSnapshot,
+        StateMachine,
+    )
     from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+    from kraftlib.runtime.retention import RetentionHold
+    from kraftlib.runtime.snapshots import OpenSnapshot
     from kraftlib.runtime.status import ReplicaStatus, Status
     from kraftlib.runtime.tcp import TcpTransport
     from kraftlib.runtime.transport import Destination, Frame, FrameReceiver, Peer, Reply, Transport
@@ -63,6 +73,7 @@ _HOMES = {
         "CorruptBatchError",
         "DirectoryInUseError",
         "ElectionStateLostError",
+        "HoldExpiredError",
         "InvariantError",
         "KraftError",
         "LocalProtocolError",
@@ -81,8 +92,17 @@ _HOMES = {
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
     "kraftlib.runtime.client": ["RaftClient"],
-    "kraftlib.runtime.listener": ["BatchReader", "CommittedBatch", "CommittedRecord", "Listener", "StateMachine"],
+    "kraftlib.runtime.listener": [
+        "BatchReader",
+        "CommittedBatch",
+        "CommittedRecord",
+        "Listener",
+        "LoadedSnapshot",
+        "StateMachine",
+    ],
     "kraftlib.runtime.memory_transport": ["MemoryHub", "MemoryTransport"],
+    "kraftlib.runtime.retention": ["RetentionHold"],
+    "kraftlib.runtime.snapshots": ["OpenSnapshot"],
     "kraftlib.runtime.status": ["ReplicaStatus", "Status"],
     "kraftlib.runtime.tcp": ["TcpTransport"],
     "kraftlib.runtime.transport": ["Destination", "Frame", "FrameReceiver", "Peer", "Reply", "Transport"],
@@ -121,12 +141,14 @@ __all__ = [
     "FileReplicatedLog",
     "Frame",
     "FrameReceiver",
+    "HoldExpiredError",
     "InitialController",
     "InvariantError",
     "JsonSerde",
     "KraftError",
     "LeaderAndEpoch",
     "Listener",
+    "LoadedSnapshot",
     "LocalProtocolError",
     "MemoryHub",
     "MemoryQuorumStateStore",
@@ -135,6 +157,7 @@ __all__ = [
     "NotFormattedError",
     "NotLeaderError",
     "OffsetAndEpoch",
+    "OpenSnapshot",
     "OutcomeUnknownError",
     "Peer",
     "ProtocolError",
@@ -149,6 +172,7 @@ __all__ = [
     "ReplicaStatus",
     "ReplicatedLog",
     "Reply",
+    "RetentionHold",
     "SnapshotReader",
     "SnapshotSink",
     "SnapshotSource",

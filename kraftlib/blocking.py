@@ -27,6 +27,8 @@ from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime import client as asyncio_face
 from kraftlib.runtime.engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.retention import RetentionHold
+from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status
 from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.waiters import Appended
@@ -192,6 +194,14 @@ class RaftClient(Generic[T]):
     def create_snapshot(self, values: Iterable[T] | None = None, *, offset: Offset | None = None) -> OffsetAndEpoch:
         """Write a snapshot that replaces every record below `offset`; return its id, once it is durable."""
         return self._wait(self._client.create_snapshot(values, offset=offset))
+
+    def begin_snapshot(self, *, offset: Offset | None = None) -> OpenSnapshot:
+        """Open a snapshot for writing that replaces every record below `offset`; by default what was applied here."""
+        return self._call(lambda: self._client.begin_snapshot(offset=offset))
+
+    def hold_log(self, name: str, *, offset: Offset | None = None, max_bytes: int | None = None) -> RetentionHold:
+        """Keep the log from `offset` on for the reader `name`, until it moves on, lets go, or the log is too large."""
+        return self._call(lambda: self._client.hold_log(name, offset=offset, max_bytes=max_bytes))
 
     # --- what is known -----------------------------------------------------------------------------------------------
 

@@ -157,6 +157,29 @@ class RaftConfig:
     segment_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(1))
     """A log segment is closed when its first batch is older than this."""
 
+    snapshot_interval_bytes: int = attrs.field(default=20 * MEBIBYTE, validator=at_least(0))
+    """A snapshot of the state machine is taken when so much was applied since the last one; 0: never for that."""
+
+    snapshot_interval_ms: int = attrs.field(default=3_600_000, validator=at_least(0))
+    """A snapshot is taken when the last one is so old and anything was applied since; 0: never for that."""
+
+    snapshot_interval_records: int = attrs.field(default=0, validator=at_least(0))
+    """A snapshot is taken when so many records were applied since the last one; 0: never for that (beyond Kafka)."""
+
+    retention_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(-1))
+    """Beyond this size of log and snapshots the oldest snapshot goes, and the log below the next one; -1: never for
+    that. The newest snapshot and the log behind it always stay."""
+
+    retention_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(-1))
+    """A snapshot goes when the last record that it covers is older than this and there is a newer one; -1: never."""
+
+    retention_interval_ms: int = attrs.field(default=60_000, validator=at_least(1))
+    """How often retention looks whether something may go; after each new snapshot it looks, too."""
+
+    hold_max_bytes: int = attrs.field(default=1_024 * MEBIBYTE, validator=at_least(0))
+    """A retention hold expires when it alone keeps a log of more than this, so that a reader that is gone for good
+    cannot fill the disk (beyond Kafka)."""
+
     frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
     """Largest request or answer that is read from a connection."""
 

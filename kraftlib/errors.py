@@ -6,6 +6,7 @@
     ├── BacklogFullError            nothing was appended; try again later
     ├── RecordTooLargeError         nothing was appended; it never will be
     ├── ClosedError                 nothing was appended; the client is shut down
+    ├── HoldExpiredError            the log no longer waits for this reader: begin with the newest snapshot
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
     ├── UnsupportedError            nothing was done: the leader, or the quorum's version, does not know it
     ├── ProtocolError               bytes or messages that the protocol forbids
@@ -61,6 +62,10 @@ class RecordTooLargeError(KraftError, ValueError):
 
 class ClosedError(KraftError):
     """The client is shut down, or shutting down. Nothing was appended."""
+
+
+class HoldExpiredError(KraftError):
+    """A retention hold kept too much and was given up: records that its reader has not read may be gone."""
 
 
 class OutcomeUnknownError(KraftError):

@@ -122,6 +122,13 @@ class InstallSnapshot:
 
 
 @attrs.frozen
+class DeleteBefore:
+    """Forget the batches and snapshots that this stored snapshot replaces."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.frozen
 class AdvanceHighWatermark:
     """Everything below is committed: wake waiters, feed the applier."""
 
@@ -196,6 +203,7 @@ Action = (
     | WriteSnapshotChunk
     | DropSnapshotDownload
     | InstallSnapshot
+    | DeleteBefore
     | AdvanceHighWatermark
     | AcceptAppends
     | RefuseAppends

@@ -98,6 +98,13 @@ class SnapshotCreated:
 
 
 @attrs.frozen
+class RetentionDue:
+    """Everything that this stored and verified snapshot replaces may go."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.frozen
 class SnapshotChunkWritten:
     """WriteSnapshotChunk was performed; `size` bytes of the download are there."""
 
@@ -162,6 +169,7 @@ Event = (
     | LogTruncated
     | TimeoutReached
     | SnapshotCreated
+    | RetentionDue
     | SnapshotChunkWritten
     | SnapshotInstalled
     | SnapshotRefused

@@ -208,6 +208,19 @@ class LogView:
         if snapshot_id not in self.snapshots:
             bisect.insort(self.snapshots, snapshot_id)
 
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Take note that the log begins at the end of this stored snapshot; older snapshots are gone.
+
+        Voters and kraft.version stay known for what was deleted, too: the newest of them are still in force.
+        """
+        self.start_offset = max(self.start_offset, snapshot_id.offset)
+        self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
+        starts = self.epoch_starts
+        while len(starts) > 1 and starts[1].start_offset <= self.start_offset:
+            del starts[0]
+        if starts and starts[0].start_offset < self.start_offset:
+            starts[0] = EpochStart(epoch=starts[0].epoch, start_offset=self.start_offset)
+
     def install(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
         """Begin anew at the end of a snapshot, which replaces the whole log."""
         self.log_version += 1

@@ -10,7 +10,9 @@ from kraftlib.consensus import answers
 from kraftlib.consensus.actions import (
     Action,
     AdvanceHighWatermark,
+    DeleteBefore,
     DropSnapshotDownload,
+    FlushLog,
     InstallSnapshot,
     SendResponse,
     SendSnapshotChunk,
@@ -31,6 +33,7 @@ from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import (
     RequestReceived,
+    RetentionDue,
     SnapshotChunkWritten,
     SnapshotCreated,
     SnapshotInstalled,
@@ -88,6 +91,15 @@ def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list
     """The application froze a snapshot: from now on it may be sent to others."""
     state.log.add_snapshot(event.snapshot_id)
     return []
+
+
+def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Action]:
+    """Let the log begin at the end of a snapshot, if that is stored and committed. The flush removes the files."""
+    stored = event.snapshot_id in state.log.snapshots and event.snapshot_id.offset <= state.committed_offset
+    if not stored or event.snapshot_id == state.log.snapshots[0]:
+        return []
+    state.log.delete_before(event.snapshot_id)
+    return [DeleteBefore(event.snapshot_id), FlushLog(state.log.log_version)]
 
 
 # --- the follower's side ---------------------------------------------------------------------------------------------

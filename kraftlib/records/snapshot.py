@@ -15,7 +15,7 @@ What is durable, and under which name, is the affair of the storage; here are by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, Final, Protocol
 
 from kraftlib.errors import ConfigError, CorruptBatchError, KraftError, RecordTooLargeError, ensure
@@ -48,6 +48,8 @@ class SnapshotWriter:
 
     `last_contained_log_timestamp` is that of the last record that the snapshot covers; `timestamp_ms`, with which
     batches are stamped when begun, is the same unless given or set later. `voters` is wanted from kraft.version 1 on.
+    A batch is full at `batch_bytes`; only a single value may make a larger one, up to `batch_max_bytes`. Not more than
+    a batch is ever in memory.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class SnapshotWriter:
         kraft_version: int = 0,
         voters: VotersRecord | None = None,
         timestamp_ms: int | None = None,
+        batch_bytes: int = BATCH_MAX_BYTES,
         batch_max_bytes: int = BATCH_MAX_BYTES,
         codec: Codec = Codec.NONE,
     ) -> None:
@@ -68,6 +71,7 @@ class SnapshotWriter:
         self.size = 0
         self.frozen = False
         self._write = write
+        self._batch_bytes = min(batch_bytes, batch_max_bytes)
         self._batch_max_bytes = batch_max_bytes
         self._codec = codec
         self._values: list[bytes] = []
@@ -80,7 +84,7 @@ class SnapshotWriter:
             header += [KRaftVersionRecord(kraft_version=kraft_version), voters]
         self._put_control(header)
 
-    def append(self, values: Sequence[bytes]) -> None:
+    def append(self, values: Iterable[bytes]) -> None:
         """Add records. They leave in batches as large as the limit allows, independent of how they were handed over.
 
         Raises: RecordTooLargeError for a value that no batch can hold; ConfigError for one that is empty.
@@ -90,7 +94,7 @@ class SnapshotWriter:
             if not value:
                 raise ConfigError("a value must not be empty: Kafka's readers reject it")
             bound = len(value) + RECORD_OVERHEAD_MAX
-            if self._bound + bound > self._batch_max_bytes:
+            if self._bound + bound > self._batch_bytes:
                 self._check_fits(value)
                 self._put_values()
             if not self._values:

@@ -48,7 +48,7 @@ class Feed:
     """First offset that it has not been given; None before its first call."""
     leader: LeaderAndEpoch | None = None
     """News of the leader that it has not been told yet."""
-    reader: BatchReader | None = None
+    reader: BatchReader | LoadedSnapshot | None = None
     """What it still holds."""
 
 
@@ -67,7 +67,9 @@ class Applier:
         on_failure: Callable[[BaseException], None],
         post: Post = call_here,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        on_applied: Callable[[Sequence[CommittedBatch]], None] = lambda batches: None,
     ) -> None:
+        """`on_applied` is told what the state machine was given."""
         self._node_id = node_id
         self._log = log
         self._serde = serde
@@ -77,6 +79,7 @@ class Applier:
         self._on_failure = on_failure
         self._post = post
         self._clock_ns = clock_ns
+        self._on_applied = on_applied
         self._feeds: list[Feed] = []
         self._state_machine: Feed | None = None
         self._high_watermark: Offset | None = None
@@ -192,7 +195,10 @@ class Applier:
         """Give `feed` one thing that is due; return whether more may be."""
         if feed not in self._feeds or (feed.reader is not None and not feed.reader.closed):
             return False
-        feed.reader = None
+        reader, feed.reader = feed.reader, None
+        if isinstance(reader, LoadedSnapshot):
+            self._loaded(feed, reader)
+            return True
         if self._high_watermark is not None and self._give(feed, self._high_watermark):
             return True
         leader = feed.leader
@@ -222,6 +228,8 @@ class Applier:
             feed.next_offset = batches[-1].last_offset + 1
             if not reader.held:
                 reader.closed = True
+            if feed is self._state_machine:
+                self._on_applied(batches)
         return True
 
     def _load(self, feed: Feed, high_watermark: Offset) -> bool:
@@ -232,14 +240,21 @@ class Applier:
                 return False  # the high watermark lies before the log: more is coming
             feed.next_offset = 0
             return True
-        feed.next_offset = ids[-1].offset
         load = (
             feed.listener.handle_load_bootstrap if ids[-1] == BOOTSTRAP_SNAPSHOT else feed.listener.handle_load_snapshot
         )
-        with SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch) as reader:
-            snapshot = LoadedSnapshot(ids[-1], reader, self._serde)
-            self._guarded(feed, lambda: load(snapshot))
+        reader = SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch)
+        snapshot = feed.reader = LoadedSnapshot(ids[-1], reader, self._serde, on_close=self._reader_closed)
+        if not self._guarded(feed, lambda: load(snapshot)) or not snapshot.held:
+            snapshot.close()
         return True
+
+    def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
+        """Count `snapshot` as given, now that the listener is done with it."""
+        if snapshot.error is not None:
+            self._stop(feed, snapshot.error)
+        else:
+            feed.next_offset = snapshot.snapshot_id.offset
 
     def _committed(self, start: Offset, high_watermark: Offset) -> Sequence[CommittedBatch]:
         """Return a slice of committed batches from `start` on; the same for every listener that stands there."""
@@ -256,20 +271,24 @@ class Applier:
         try:
             call()
             return True
-        except Exception as error:
-            name = type(feed.listener).__name__
-            logger.exception("replica %d: %s raised at offset %s and is stopped", self._node_id, name, feed.next_offset)
-            if feed in self._feeds:
-                self._feeds.remove(feed)
-            if feed is self._state_machine:
-                failure = ReplicaFailedError(
-                    f"the state machine of replica {self._node_id} raised {error!r} in the batch at offset "
-                    f"{feed.next_offset}: nothing is applied here any more until this replica is restarted"
-                )
-                failure.__cause__ = error
-                self._waiters.fail_applied(failure, f"the state machine raised {error!r}")
-                self.failed(lambda: again(failure))
+        except Exception as error:  # noqa: BLE001 - the application's: it is logged
+            self._stop(feed, error)
             return False
+
+    def _stop(self, feed: Feed, error: BaseException) -> None:
+        """Give this listener nothing any more, because of what it raised."""
+        name, where = type(feed.listener).__name__, feed.next_offset
+        logger.error("replica %d: %s raised at offset %s and is stopped", self._node_id, name, where, exc_info=error)
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+        if feed is self._state_machine:
+            failure = ReplicaFailedError(
+                f"the state machine of replica {self._node_id} raised {error!r} in the batch at offset "
+                f"{feed.next_offset}: nothing is applied here any more until this replica is restarted"
+            )
+            failure.__cause__ = error
+            self._waiters.fail_applied(failure, f"the state machine raised {error!r}")
+            self.failed(lambda: again(failure))
 
     def _reader_closed(self) -> None:
         # A held reader may be closed by any thread.

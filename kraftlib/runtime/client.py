@@ -24,6 +24,8 @@ from kraftlib.runtime.engine import Engine, InlineEngine, ThreadEngine
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.node import Node
 from kraftlib.runtime.opening import listen_endpoint, open_replica
+from kraftlib.runtime.retention import RetentionHold
+from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status
 from kraftlib.runtime.tcp import TcpTransport
 from kraftlib.runtime.transport import Transport
@@ -335,13 +337,37 @@ class RaftClient(Generic[T]):
         """Write a snapshot that replaces every record below `offset`; return its id, once it is durable.
 
         Without arguments: of the state machine, as it stands. With `values`: of a listener's state as it was when it
-        had taken every batch below `offset`. Raises: ConfigError, StorageError.
+        had taken every batch below `offset`; they are taken one by one on another thread. Snapshots of the state
+        machine are taken without being asked, too: see `RaftConfig.snapshot_interval_bytes`.
+
+        Raises: ConfigError, StorageError.
         """
         engine = self._running()
-        data = None if values is None else self._encoded(values)
+        data = None if values is None else map(self._to_bytes, values)
         return cast(
             OffsetAndEpoch, await engine.ask(lambda promise: engine.node.create_snapshot(promise, data, offset))
         )
+
+    def begin_snapshot(self, *, offset: Offset | None = None) -> OpenSnapshot:
+        """Open a snapshot for writing that replaces every record below `offset`; by default what was applied here.
+
+        It takes any number of values, a batch of them in memory at a time, from a thread of your own. Raises:
+        ConfigError, if `offset` is not the committed end of a batch that the log still holds; StorageError.
+        """
+        engine = self._running()
+        return engine.call(lambda: engine.node.begin_snapshot(offset, self._to_bytes))
+
+    def hold_log(self, name: str, *, offset: Offset | None = None, max_bytes: int | None = None) -> RetentionHold:
+        """Keep the log from `offset` on for the reader `name`, until it moves on, lets go, or `max_bytes` are exceeded.
+
+        It outlives restarts of this replica: the same name returns the same hold, moved on to `offset` if that is
+        given. Without `offset` a new one begins at the start of the log. `max_bytes` is by default
+        `config.hold_max_bytes`. Only snapshots of this replica wait for it; a download that replaces its log does not.
+
+        Raises: ConfigError, if `offset` is gone already.
+        """
+        engine = self._running()
+        return engine.call(lambda: engine.node.hold_log(name, offset, max_bytes))
 
     # --- what is known -----------------------------------------------------------------------------------------------
 

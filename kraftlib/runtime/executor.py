@@ -126,6 +126,7 @@ class Executor:
             act.WriteSnapshotChunk: self._write_snapshot_chunk,
             act.DropSnapshotDownload: self._drop_snapshot_download,
             act.InstallSnapshot: self._install_snapshot,
+            act.DeleteBefore: self._delete_before,
             act.AdvanceHighWatermark: self._advance_high_watermark,
             act.AcceptAppends: self._accept_appends,
             act.RefuseAppends: self._refuse_appends,
@@ -371,6 +372,9 @@ class Executor:
             self.appends.written(end_offset)
         else:
             self._metrics.fetched.record(end_offset - batches[0].base_offset)
+
+    def _delete_before(self, action: act.DeleteBefore) -> None:
+        self._log.delete_before(action.snapshot_id)
 
     def _advance_high_watermark(self, action: act.AdvanceHighWatermark) -> None:
         high_watermark = self.high_watermark = action.high_watermark

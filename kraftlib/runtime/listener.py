@@ -6,7 +6,8 @@ watermark.
 
 All of these are called on the engine's loop, one at a time, and share it with the replica: **they must not block.**
 What takes longer holds the reader, returns, and goes on elsewhere, a thread for instance; `close` then asks for the
-next one.
+next one. Two methods of a state machine may take their time, since they run beside the loop: `restore`, and the
+iteration over what `freeze` returned.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from kraftlib.records.batch import Batch
 from kraftlib.records.control import ControlRecord, decode_control_batch
 from kraftlib.records.serde import BytesSerde, RecordSerde
 from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.disk import Disk, InlineDisk
+from kraftlib.runtime.pace import unhurried
 from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
 
 
@@ -148,13 +151,30 @@ class BatchReader:
 
 
 class LoadedSnapshot:
-    """A stored snapshot, for a listener to load. Every batch is verified as it is read, and the footer at the end."""
+    """A stored snapshot, for a listener to load. Every batch is verified as it is read, and the footer at the end.
 
-    def __init__(self, snapshot_id: OffsetAndEpoch, reader: SnapshotReader, serde: RecordSerde[Any]) -> None:
+    Closed when the callback returns, unless it called `hold`: then by `close`, from whichever thread. Nothing else is
+    given to the listener before; meanwhile it still counts as standing where it stood.
+    """
+
+    def __init__(
+        self,
+        snapshot_id: OffsetAndEpoch,
+        reader: SnapshotReader,
+        serde: RecordSerde[Any],
+        *,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
         self.snapshot_id = snapshot_id
         """It replaces every record below `snapshot_id.offset`."""
+        self.held = False
+        self.closed = False
+        self.error: BaseException | None = None
+        """Why it could not be loaded."""
         self._reader = reader
         self._serde = serde
+        self._on_close = on_close
+        self._step: Callable[[], None] = unhurried
 
     @property
     def last_contained_log_timestamp_ms(self) -> int:
@@ -168,7 +188,22 @@ class LoadedSnapshot:
 
     def __iter__(self) -> Iterator[CommittedBatch]:
         """Yield its data batches; their offsets count from the beginning of the snapshot."""
-        return (CommittedBatch(batch, self._serde) for batch in self._reader.batches())
+        for batch in self._reader.batches():
+            yield CommittedBatch(batch, self._serde)
+            self._step()
+
+    def hold(self, *, step: Callable[[], None] = unhurried) -> None:
+        """Keep it open after the callback has returned; `step` is called after each batch that was read."""
+        self.held = True
+        self._step = step
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Be done with it; with an error the listener is stopped, as if the callback had raised it."""
+        if not self.closed:
+            self.error = error
+            self._reader.close()
+            self.closed = True
+            self._on_close()
 
 
 class Listener:
@@ -215,8 +250,22 @@ class StateMachine:
         """
         raise NotImplementedError
 
+    def freeze(self) -> Iterable[Any]:
+        """Return what `snapshot` would, to be iterated over later, on another thread, while records are applied.
+
+        This runs on the loop, so everybody waits for it: by default it reads all of `snapshot()`, a tenth of a second
+        for a million values. A large state is better copied as a whole and taken apart later, for instance
+        `copy = dict(self.items)`, then `return copy.items()`. What it holds must not be changed in place.
+        """
+        return list(self.snapshot())
+
     def restore(self, values: Iterable[Any]) -> None:
-        """Replace the state by that of a snapshot."""
+        """Replace the state by that of a snapshot.
+
+        It runs beside the loop, so that a large state does not hold up the replica. Nothing is applied meanwhile; but
+        whoever reads the state on his own, without `read_barrier` or `wait_for_offset`, may see it half restored,
+        unless it is built aside and put in place at the end. If `values` raises, the snapshot is not whole.
+        """
         raise NotImplementedError
 
     def leader_changed(self, leader: LeaderAndEpoch) -> None:
@@ -227,6 +276,7 @@ class StateMachineListener(Listener):
     """Feeds a state machine, and hands its results to whoever waits for them.
 
     `deliver(end_offset, base_offset, results)` is called per batch; `wants_results` says whether anybody would listen.
+    Snapshots are restored in the `background`, and `step` is called after each batch of them.
     """
 
     def __init__(
@@ -235,10 +285,14 @@ class StateMachineListener(Listener):
         *,
         deliver: Callable[[Offset, Offset, Sequence[Any]], None],
         wants_results: Callable[[], bool],
+        background: Disk | None = None,
+        step: Callable[[], None] = unhurried,
     ) -> None:
         self.machine = machine
         self._deliver = deliver
         self._wants_results = wants_results
+        self._background = background or InlineDisk()
+        self._step = step
 
     def handle_commit(self, reader: BatchReader) -> None:
         """Apply every record of every batch."""
@@ -253,8 +307,9 @@ class StateMachineListener(Listener):
                     apply(record)
 
     def handle_load_snapshot(self, reader: LoadedSnapshot) -> None:
-        """Restore the state from the values of the snapshot."""
-        self.machine.restore(reader.values())
+        """Restore the state from the values of the snapshot, beside the loop."""
+        reader.hold(step=self._step)
+        self._background.run(lambda: self.machine.restore(reader.values()), lambda _, error: reader.close(error))
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Pass it on."""

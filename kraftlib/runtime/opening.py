@@ -7,6 +7,8 @@ directory, a quorum without this node in it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -17,8 +19,10 @@ from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import ElectionState, Endpoint, ReplicaKey, new_uuid
 
 logger = logging.getLogger("kraftlib.runtime")
@@ -27,6 +31,23 @@ MEMORY_CLUSTER_ID: Final = "memory"
 """Cluster id of voters without a directory and without a configured one."""
 
 SCAN_BYTES: Final = 8 * 1024 * 1024
+
+
+@attrs.frozen
+class HoldStore:
+    """Where retention holds outlive a restart; nowhere, if the log is not in the replica's directory."""
+
+    directory: Path | None
+    file_mode: int
+
+    def read(self) -> Sequence[StoredHold]:
+        """Return what was written last."""
+        return [] if self.directory is None else read_holds(self.directory)
+
+    def write(self, holds: Sequence[StoredHold]) -> None:
+        """Replace what is stored."""
+        if self.directory is not None:
+            write_holds(self.directory, holds, mode=self.file_mode)
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +60,7 @@ class Opened:
     elections: QuorumStateStore
     election: ElectionState | None
     view: LogView
+    holds: HoldStore
 
     def close(self) -> None:
         """Release the stores. Raises: StorageError, if the log cannot be flushed."""
@@ -55,6 +77,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     """
     check_voters(config)
     cluster_id, directory_id = config.cluster_id, None
+    partition = None
     if config.directory is not None and (log is None or elections is None):
         if log is not None or elections is not None:
             raise ConfigError(
@@ -64,6 +87,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
 
         directory = open_directory(config)
         log, elections = directory.log, directory.elections
+        partition = directory.path / PARTITION_DIRECTORY
         cluster_id, directory_id = directory.cluster_id, directory.directory_id
     elif (log is None or elections is None) and (config.voters or log is not None or elections is not None):
         # Not of an observer that follows from memory: it acknowledges nothing.
@@ -83,6 +107,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             elections=elections,
             election=elections.read(),
             view=view_of(log, config),
+            holds=HoldStore(partition, config.file_mode),
         )
     except BaseException:
         log.close()

@@ -41,6 +41,11 @@ class ReplicatedLog(Protocol):
         """One past the last record that survives a crash. Equal to `end_offset` when the log has just been opened."""
         ...
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of all batches that are kept: what retention counts."""
+        ...
+
     def epoch_starts(self) -> Sequence[EpochStart]:
         """Return the epochs in the log and where they start, both ascending (formats.md, leader-epoch-checkpoint)."""
         ...

@@ -104,6 +104,11 @@ class FileReplicatedLog:
         """One past the last record that survives a crash."""
         return self._flushed_offset
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the segments."""
+        return self._segments.size_bytes
+
     def epoch_starts(self) -> Sequence[EpochStart]:
         """Return the epochs in the log and where they start."""
         return self._epochs.starts()

@@ -58,6 +58,11 @@ class MemoryReplicatedLog:
         """One past the last record that `crash` certainly keeps."""
         return self._flushed_offset
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(len(batch.data) for batch in self._batches)
+
     def epoch_starts(self) -> Sequence[EpochStart]:
         """Return the epochs in the log and where they start."""
         return self._epochs.starts()

@@ -10,6 +10,7 @@ __cluster_metadata-0/
   00000000000000012345-0000000007.checkpoint snapshot: end offset, 20 digits, and epoch, 10 digits
   leader-epoch-checkpoint quorum-state partition.metadata
   quorum-state.bak kraftlib.json             ours; Kafka leaves such names alone
+  kraftlib-holds.json                        ours: who still reads the log, and from where
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PARTITION_METADATA: Final = "partition.metadata"
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 HAS_RUN: Final = "kraftlib.json"
 UNSYNCED: Final = "kraftlib-unsynced.json"
+HOLDS: Final = "kraftlib-holds.json"
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**31 - 1
@@ -41,7 +43,7 @@ _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII
 _LEFT_OVER: Final = re.compile(
     r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
-    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib\.json|kraftlib-unsynced\.json)\.tmp",
+    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds)?\.json)\.tmp",
     re.ASCII,
 )
 

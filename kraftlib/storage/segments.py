@@ -77,6 +77,11 @@ class SegmentChain:
         self._condemned: deque[Path] = deque()
         self._reserved = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
     # On the loop ------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Batch], size: int) -> None:

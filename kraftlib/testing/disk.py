@@ -188,6 +188,11 @@ class SimulatedLog:
         """As `ReplicatedLog.flushed_offset`."""
         return self.inner.flushed_offset
 
+    @property
+    def size_bytes(self) -> int:
+        """As `ReplicatedLog.size_bytes`."""
+        return self.inner.size_bytes
+
     def append(self, batches: Sequence[Batch]) -> None:
         """As `ReplicatedLog.append`."""
         self.inner.append(batches)

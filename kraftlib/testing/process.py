@@ -201,15 +201,15 @@ class Process:
         offset = self.applier.applied_offset
         values = [self._world.subject.serde.to_bytes(value) for value in self.machine.snapshot()]
         try:
-            plan = plan_snapshot(log, values, offset=offset, high_watermark=high_watermark, view=self.replica.state.log)
+            plan = plan_snapshot(log, offset=offset, high_watermark=high_watermark, view=self.replica.state.log)
         except ConfigError:
             return False  # nothing new, or in the midst of a batch
-        self._world.timeline.after(delay_us, self.deliver, self._write_snapshot, plan)
+        self._world.timeline.after(delay_us, self.deliver, self._write_snapshot, plan, values)
         return True
 
-    def _write_snapshot(self, plan: SnapshotPlan) -> None:
+    def _write_snapshot(self, plan: SnapshotPlan, values: Sequence[bytes]) -> None:
         if plan.snapshot_id not in self._log.snapshots():
-            plan.write(self._log)
+            plan.write(self._log, values)
             self._world.checker.snapshot_created(self, plan.snapshot_id)
             self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
 

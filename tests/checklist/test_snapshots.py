@@ -491,6 +491,6 @@ def test_a_snapshot_ends_at_a_committed_batch_of_the_log(high_watermark: int, of
         log.append([encode_batch([b"a", b"b"], timestamp_ms=0, base_offset=base, epoch=1 + base // 2)])
     view = log_view(1, 1, 2, 2, 3, 3)
     with pytest.raises(ConfigError, match="cannot end at offset"):
-        plan_snapshot(log, [], offset=offset, high_watermark=high_watermark, view=view)
+        plan_snapshot(log, offset=offset, high_watermark=high_watermark, view=view)
 
-    assert plan_snapshot(log, [], offset=4, high_watermark=4, view=view).snapshot_id == snapshot(4, 2)
+    assert plan_snapshot(log, offset=4, high_watermark=4, view=view).snapshot_id == snapshot(4, 2)

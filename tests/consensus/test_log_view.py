@@ -13,6 +13,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, EpochStart, OffsetAndEpoch
 from tests.consensus.build import log_view, voter_set
 
@@ -166,3 +167,23 @@ def test_an_installed_snapshot_is_all_there_is() -> None:
     assert log.voters.latest.ids == (7,)
     assert log.voters.latest_offset == 9
     assert log.log_version > version
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=12).map(sorted), st.data())
+def test_a_log_that_was_cut_in_front_is_known_as_the_log_itself_knows_it(
+    epochs: list[int], data: st.DataObject
+) -> None:
+    view = log_view(*epochs)
+    table = EpochTable()
+    for start in view.epoch_starts:
+        table.assign(start.epoch, start.start_offset)
+    offset = data.draw(st.integers(1, len(epochs)))
+    older = OffsetAndEpoch(offset=max(0, offset - 1), epoch=0)
+    newest = OffsetAndEpoch(offset=offset, epoch=epochs[offset - 1])
+    view.snapshots = [older, newest]
+    view.delete_before(newest)
+    table.start_at(offset)
+
+    assert (view.start_offset, view.end_offset, view.snapshots) == (offset, len(epochs), [newest])
+    assert view.epoch_starts == list(table.starts())
+    assert view.last_epoch == epochs[-1]

@@ -8,13 +8,16 @@ import pytest
 
 from kraftlib.consensus.actions import (
     AdvanceHighWatermark,
+    DeleteBefore,
     DropSnapshotDownload,
+    FlushLog,
     InstallSnapshot,
     SendRequest,
     SendSnapshotChunk,
     WriteSnapshotChunk,
 )
 from kraftlib.consensus.events import (
+    RetentionDue,
     SnapshotChunkWritten,
     SnapshotCreated,
     SnapshotInstalled,
@@ -211,3 +214,31 @@ def test_an_observer_whose_leader_vanishes_in_a_download_asks_others_for_a_new_o
     reply(core, number, fetch_response(epoch=6, leader_id=3, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     assert core.leader_and_epoch == LeaderAndEpoch(3, 6)
+
+
+# Retention -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_committed_snapshot_replaces_goes_from_the_view_and_then_from_the_log() -> None:
+    replica = leader(1, 1, 1, 1)
+    state = replica.state
+    state.committed_offset = 3
+    for offset in (1, 3, 4):
+        replica.handle(SnapshotCreated(OffsetAndEpoch(offset=offset, epoch=1)), state.now_ms)
+    third = OffsetAndEpoch(offset=3, epoch=1)
+    actions = replica.handle(RetentionDue(third), state.now_ms)
+
+    assert actions[:2] == [DeleteBefore(third), FlushLog(state.log.log_version)]
+    assert (state.log.start_offset, [kept.offset for kept in state.log.snapshots]) == (3, [3, 4])
+
+
+@pytest.mark.parametrize("offset", [1, 2, 4], ids=["it is the first", "it is not there", "it is not committed"])
+def test_nothing_is_deleted_where_nothing_may_go(offset: int) -> None:
+    replica = leader(1, 1, 1, 1)
+    replica.state.committed_offset = 3
+    for stored in (1, 3, 4):
+        replica.handle(SnapshotCreated(OffsetAndEpoch(offset=stored, epoch=1)), 0)
+    actions = replica.handle(RetentionDue(OffsetAndEpoch(offset=offset, epoch=1)), 0)
+
+    assert not [action for action in actions if isinstance(action, DeleteBefore)]
+    assert replica.state.log.start_offset == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -546,3 +547,113 @@ async def test_an_empty_follower_is_given_the_snapshot_and_then_the_log(engine: 
             assert three.clients[3].status().log_start_offset == snapshot_id.offset
     finally:
         await three.close()
+
+
+class Slow(Counter):
+    """Restores only when it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.restoring = threading.Event()
+        self.may_restore = threading.Event()
+
+    def restore(self, values: Iterable[Any]) -> None:
+        self.restoring.set()
+        if not self.may_restore.wait(PATIENCE_S):
+            raise TimeoutError("nobody allowed it")
+        super().restore(values)
+
+
+@ENGINES
+async def test_a_long_restore_holds_up_nobody_but_its_own_results(engine: str) -> None:
+    machines: dict[int, Counter] = {}
+
+    def make(node_id: int) -> dict[str, Any]:
+        machines[node_id] = Slow() if node_id == 3 else Counter()
+        return {"state_machine": machines[node_id], "serde": JsonSerde()}
+
+    three = Quorum(engine=engine, make=make)
+    three.probe = 0
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await three.start(1, 2)
+            leader = await three.leader()
+            await leader.propose(5)
+            snapshot_id = await leader.create_snapshot()
+            await three.start(3)
+            slow = machines[3]
+            assert isinstance(slow, Slow)
+            await until(slow.restoring.is_set)
+            last = await leader.append_one(7)
+            # It fetches and acknowledges all the while, and says where its state machine really is.
+            await until(lambda: (three.clients[3].high_watermark() or 0) > last.last_offset)
+            assert three.clients[3].status().applied_offset < snapshot_id.offset
+            slow.may_restore.set()
+            await three.clients[3].wait_for_offset(last.last_offset)
+            assert slow.total == 12
+    finally:
+        for machine in machines.values():
+            if isinstance(machine, Slow):
+                machine.may_restore.set()
+        await three.close()
+
+
+async def test_a_snapshot_that_cannot_be_restored_stops_the_state_machine(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Counter):
+        def restore(self, values: Iterable[Any]) -> None:
+            raise ValueError("not mine")
+
+    async with quorum(voters=1, make=lambda node_id: {"state_machine": Broken(), "serde": JsonSerde()}) as alone:
+        alone.probe = 0
+        leader = await alone.leader()
+        await leader.propose(1)
+        await leader.create_snapshot()
+        await alone.stop(1)
+        await alone.start(1)
+        leader = await alone.leader()
+        with pytest.raises(ReplicaFailedError, match="not mine"):
+            await leader.propose(1)
+
+
+@ENGINES
+async def test_snapshots_are_taken_and_the_log_is_cut_without_being_asked(engine: str) -> None:
+    limits = {"snapshot_interval_records": 5, "retention_bytes": 0}
+    async with quorum(
+        make=lambda node_id: {"state_machine": Counter(), "serde": JsonSerde()}, engine=engine, **limits
+    ) as three:
+        three.probe = 0
+        leader = await three.leader()
+        for number in range(40):
+            await leader.propose(number)
+        for client in three.clients.values():
+            await until(lambda client=client: client.status().log_start_offset > 20)  # type: ignore[misc]
+        assert await leader.propose(0) == sum(range(40))
+        hold = leader.hold_log("reader")
+        held = hold.offset
+        for number in range(20):
+            await leader.propose(number)
+        await until(lambda: leader.latest_snapshot_id().offset > held + 15)  # type: ignore[union-attr]
+        assert leader.status().log_start_offset == held
+        hold.release()
+        await until(lambda: leader.status().log_start_offset > held)
+
+
+@ENGINES
+async def test_a_snapshot_is_written_value_by_value_or_not_at_all(engine: str) -> None:
+    async with quorum(voters=1, make=lambda node_id: {"serde": JsonSerde()}, engine=engine) as alone:
+        alone.probe = 0
+        leader = await alone.leader()
+        end = (await leader.append(list(range(10)))).last_offset + 1
+        await leader.wait_for_offset(end - 1)
+        snapshot = leader.begin_snapshot(offset=end)
+        snapshot.append([1])
+        snapshot.abort()
+        assert leader.latest_snapshot_id() is None
+        with pytest.raises(RecordTooLargeError), leader.begin_snapshot(offset=end) as snapshot:
+            snapshot.append(["x" * (9 << 20)])
+        with leader.begin_snapshot() as snapshot:
+            for number in range(10):
+                snapshot.append([number])
+            assert leader.latest_snapshot_id() is None
+        await until(lambda: leader.latest_snapshot_id() == snapshot.snapshot_id)
+        assert snapshot.snapshot_id.offset == end

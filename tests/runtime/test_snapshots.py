@@ -151,8 +151,8 @@ def view(log: MemoryReplicatedLog) -> LogView:
 
 
 def test_a_planned_snapshot_is_written_with_place_and_time_of_its_last_record(log: MemoryReplicatedLog) -> None:
-    plan = plan_snapshot(log, [b"x", b"y"], offset=8, high_watermark=12, view=view(log))
-    plan.write(log)
+    plan = plan_snapshot(log, offset=8, high_watermark=12, view=view(log))
+    plan.write(log, [b"x", b"y"])
 
     assert plan.snapshot_id == OffsetAndEpoch(epoch=2, offset=8)
     assert list(log.snapshots()) == [plan.snapshot_id]
@@ -166,7 +166,7 @@ def test_a_dynamic_quorum_names_its_voters_as_they_were(log: MemoryReplicatedLog
     seen.kraft_version.add(1, 1)
     seen.voters.add(2, VOTERS)
     seen.voters.add(9, VoterSet())
-    plan = plan_snapshot(log, [b"x"], offset=8, high_watermark=12, view=seen)
+    plan = plan_snapshot(log, offset=8, high_watermark=12, view=seen)
 
     assert plan.kraft_version == 1
     assert plan.voters is not None
@@ -176,11 +176,11 @@ def test_a_dynamic_quorum_names_its_voters_as_they_were(log: MemoryReplicatedLog
 @pytest.mark.parametrize(("offset", "message"), [(0, "from 1 to 10"), (12, "from 1 to 10"), (7, "in the midst of")])
 def test_a_snapshot_ends_at_the_end_of_a_committed_batch(log: MemoryReplicatedLog, offset: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan_snapshot(log, [b"x"], offset=offset, high_watermark=10, view=view(log))
+        plan_snapshot(log, offset=offset, high_watermark=10, view=view(log))
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_nothing(log: MemoryReplicatedLog) -> None:
-    plan = plan_snapshot(log, [b"x" * (9 << 20)], offset=8, high_watermark=12, view=view(log))
+    plan = plan_snapshot(log, offset=8, high_watermark=12, view=view(log))
     with pytest.raises(RecordTooLargeError):
-        plan.write(log)
+        plan.write(log, [b"x" * (9 << 20)])
     assert list(log.snapshots()) == []

@@ -1,0 +1,152 @@
+"""Takes snapshots of the state machine by itself: after so many bytes, records or hours, and when asked.
+
+On the loop the state is only frozen, which is as quick as the state machine makes it. Encoding, writing, syncing and
+reading it back happen in the background, in small slices, while records are committed and applied. Only one snapshot is
+written at a time, and a snapshot that could not be written costs nothing but the attempt: the log still has everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.disk import Disk
+from kraftlib.runtime.listener import CommittedBatch, StateMachine
+from kraftlib.runtime.pace import unhurried
+from kraftlib.runtime.snapshots import SnapshotPlan, verify_snapshot
+from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.types import Offset, OffsetAndEpoch
+
+logger: Final = logging.getLogger("kraftlib.runtime.snapshotter")
+
+Done = Callable[[OffsetAndEpoch | None, BaseException | None], None]
+"""Takes the id of a new snapshot, or why there is none."""
+
+
+def can_snapshot(machine: StateMachine | None) -> bool:
+    """Whether this state machine says how to write its state."""
+    return machine is not None and (
+        type(machine).snapshot is not StateMachine.snapshot or type(machine).freeze is not StateMachine.freeze
+    )
+
+
+@attrs.define
+class _Applied:
+    """What was applied since the last snapshot."""
+
+    bytes: int = 0
+    records: int = 0
+
+
+class Snapshotter:
+    """The snapshots of one replica. Everything but the writing is for the loop.
+
+    `plan` says what a snapshot that ends at an offset must contain; `on_created` is told of each that is durable.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        log: ReplicatedLog,
+        machine: StateMachine | None,
+        *,
+        serde: RecordSerde[Any],
+        background: Disk,
+        plan: Callable[[Offset], SnapshotPlan],
+        applied_offset: Callable[[], Offset],
+        on_created: Callable[[OffsetAndEpoch], None],
+        clock: Callable[[], int],
+        step: Callable[[], None] = unhurried,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._machine = machine
+        self._serde = serde
+        self._background = background
+        self._plan = plan
+        self._applied_offset = applied_offset
+        self._on_created = on_created
+        self._clock = clock
+        self._step = step
+        self._automatic = can_snapshot(machine)
+        self._applied = _Applied()
+        self._last_ms = clock()
+        self._writing = 0
+        """How many snapshots are being written, or wait for their turn."""
+        if machine is not None and not self._automatic:
+            logger.warning(
+                "replica %d: %s has no snapshot(), so its log grows for ever and every start applies all of it",
+                *(config.node_id, type(machine).__name__),
+            )
+
+    def applied(self, batches: Sequence[CommittedBatch]) -> None:
+        """The state machine was given these; take a snapshot, if it was enough by now."""
+        applied = self._applied
+        for batch in batches:
+            applied.bytes += batch.size
+            applied.records += batch.last_offset + 1 - batch.base_offset
+        self.look()
+
+    def look(self) -> None:
+        """Take a snapshot of the state machine, if it is time for one."""
+        if not self._automatic or self._writing or not self._is_due():
+            return
+        try:
+            self.create(self._log_outcome, None, None)
+        except Exception as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
+            self._log_outcome(None, error)
+
+    def _is_due(self) -> bool:
+        config, applied = self._config, self._applied
+        return (
+            0 < config.snapshot_interval_bytes <= applied.bytes
+            or 0 < config.snapshot_interval_records <= applied.records
+            or (applied.records > 0 and 0 < config.snapshot_interval_ms <= self._clock() - self._last_ms)
+        )
+
+    def create(self, done: Done, values: Iterable[bytes] | None, offset: Offset | None) -> None:
+        """Write a snapshot, of the state machine or of `values`; `done` hears what came of it.
+
+        Raises, before anything is written: ConfigError, and whatever the state machine raises.
+        """
+        if offset is None:
+            offset = self._applied_offset()
+        if values is None:
+            if self._machine is None:
+                raise ConfigError("a snapshot without values is one of the state machine as it stands: pass values")
+            plan = self._plan(offset)
+            self._applied, self._last_ms = _Applied(), self._clock()
+            values = map(self._serde.to_bytes, self._machine.freeze())
+        else:
+            plan = self._plan(offset)
+        self._write(plan, values, done)
+
+    def _write(self, plan: SnapshotPlan, values: Iterable[bytes], done: Done) -> None:
+        def write() -> None:
+            plan.write(self._log, values, step=self._step)
+            verify_snapshot(self._log, plan.snapshot_id, step=self._step)
+
+        def written(_: object, error: BaseException | None) -> None:
+            self._writing -= 1
+            if error is None:
+                self._on_created(plan.snapshot_id)
+            done(plan.snapshot_id, error)
+
+        self._writing += 1
+        self._background.run(write, written)
+
+    def _log_outcome(self, snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:
+        if error is None:
+            logger.info("replica %d: snapshot %s is there", self._config.node_id, snapshot_id)
+        elif not isinstance(error, ClosedError):
+            logger.error(
+                "replica %d: no snapshot was taken: %s; the log still has everything, the next attempt comes when due",
+                *(self._config.node_id, error),
+                exc_info=error,
+            )

@@ -1,0 +1,81 @@
+"""Who still reads the log, and from where: `kraftlib-holds.json`, a side file of ours.
+
+    {"version": 1, "holds": [{"name": "feed", "offset": 4711, "max_bytes": 1073741824}]}
+
+It is replaced as a whole. A lost or damaged one costs the readers their hold and nobody his records; one of a newer
+version is left alone, as if there was none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.errors import StorageError
+from kraftlib.storage import files, names
+from kraftlib.types import Offset
+
+logger: Final = logging.getLogger(__name__)
+
+VERSION: Final = 1
+MAX_BYTES: Final = 1 << 20
+NAME_MAX: Final = 200
+
+
+@attrs.frozen(kw_only=True)
+class StoredHold:
+    """One reader: nothing from `offset` on may be deleted, as long as the log is not larger than `max_bytes`."""
+
+    name: str
+    offset: Offset
+    max_bytes: int
+
+
+def read_holds(directory: Path) -> list[StoredHold]:
+    """Return the holds in the partition's directory; none, if the file is missing, damaged or of a newer version."""
+    path = directory / names.HOLDS
+    try:
+        data = files.read_file(path, max_bytes=MAX_BYTES)
+        return [] if data is None else _parse(data)
+    except (ValueError, KeyError, TypeError, StorageError) as error:
+        logger.warning("%s cannot be used, so no reader holds the log: %s", path, error)
+        return []
+
+
+def write_holds(directory: Path, holds: Sequence[StoredHold], *, mode: int = files.FILE_MODE) -> None:
+    """Replace the file, durably; unless it is of a newer version. Raises: StorageError."""
+    path = directory / names.HOLDS
+    data = files.read_file(path, max_bytes=MAX_BYTES)
+    if data is not None and _version(data) > VERSION:
+        return
+    document = {"version": VERSION, "holds": [attrs.asdict(hold) for hold in holds]}
+    files.replace_file(path, json.dumps(document, separators=(",", ":")).encode(), mode=mode)
+
+
+def _version(data: bytes) -> int:
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return 0
+    version = document.get("version") if isinstance(document, dict) else None
+    return version if isinstance(version, int) else 0
+
+
+def _parse(data: bytes) -> list[StoredHold]:
+    if _version(data) != VERSION:
+        raise ValueError(f"its version is {_version(data)}, known is {VERSION}")
+    return [_hold(item) for item in json.loads(data)["holds"]]
+
+
+def _hold(item: Any) -> StoredHold:
+    hold = StoredHold(name=item["name"], offset=item["offset"], max_bytes=item["max_bytes"])
+    if not isinstance(hold.name, str) or not 0 < len(hold.name) <= NAME_MAX:
+        raise ValueError(f"{hold.name!r} is no name of a reader")
+    if type(hold.offset) is not int or type(hold.max_bytes) is not int or hold.offset < 0 or hold.max_bytes < 0:
+        raise ValueError(f"{item!r} has no offset or no limit")
+    return hold
