@@ -35,6 +35,10 @@ NUMBERS: Final[Mapping[str, str]] = {
     "controller.quorum.append.linger.ms": "append_linger_ms",
     "metadata.log.segment.bytes": "segment_bytes",
     "metadata.log.segment.ms": "segment_ms",
+    "metadata.log.max.record.bytes.between.snapshots": "snapshot_interval_bytes",
+    "metadata.log.max.snapshot.interval.ms": "snapshot_interval_ms",
+    "metadata.max.retention.bytes": "retention_bytes",
+    "metadata.max.retention.ms": "retention_ms",
     "internal.metadata.max.batch.size.in.bytes": "batch_max_bytes",
     "socket.request.max.bytes": "frame_max_bytes",
 }
@@ -49,10 +53,6 @@ OTHERS: Final = frozenset(
 
 NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
     (r"metadata\.max\.idle\.interval\.ms", "kraftlib writes no NoOpRecord into an idle log"),
-    (
-        r"metadata\.(log\.max\.|max\.retention\.).*",
-        "snapshots and their age are the application's: RaftClient.create_snapshot",
-    ),
     (
         r"internal\.metadata\..*|metadata\.log\.segment\.min\.bytes",
         "a setting of Kafka's own tests; kraftlib's limits are those of RaftConfig",

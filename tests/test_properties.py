@@ -217,7 +217,7 @@ def test_a_word_is_there_for_what_kafka_has() -> None:
     for key in (
         "num.partitions",
         "group.initial.rebalance.delay.ms",
-        "metadata.max.retention.ms",
+        "metadata.max.idle.interval.ms",
         "sasl.enabled.mechanisms",
     ):
         assert word_on(key) != UNKNOWN
