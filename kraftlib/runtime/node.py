@@ -26,7 +26,7 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError, StorageError
+from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.api_versions import PRIVATE, SERVED
 from kraftlib.runtime.applier import Applier
@@ -34,14 +34,13 @@ from kraftlib.runtime.controller_apis import REFUSED
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
 from kraftlib.runtime.errands import Errands
 from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.housekeeping import Background, Housekeeping
 from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.network import Network
 from kraftlib.runtime.opening import Opened
-from kraftlib.runtime.pace import Pacer
-from kraftlib.runtime.retention import Retention, RetentionHold
-from kraftlib.runtime.snapshots import LogSnapshots, OpenSnapshot, SnapshotPlan, plan_snapshot
-from kraftlib.runtime.snapshotter import Snapshotter
+from kraftlib.runtime.retention import RetentionHold
+from kraftlib.runtime.snapshots import LogSnapshots, OpenSnapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.voter_changes import VoterChangeRequest, ask_leader, change_voters
@@ -91,7 +90,6 @@ class Node:
         self._closing: asyncio.Task[None] | None = None
         self._handed_over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._housekeeping: asyncio.TimerHandle | None = None
         self.endpoint: Endpoint = config.listen
         self.metrics = RaftMetrics()
         self.waiters = Waiters(post)
@@ -110,7 +108,7 @@ class Node:
             self.executor.start()
             if self.executor.failure is not None:
                 raise again(self.executor.failure)
-            self._keep_house()
+            self.housekeeping.start()
             undo.pop_all()
 
     async def _start(self, undo: AsyncExitStack) -> None:
@@ -126,7 +124,7 @@ class Node:
             call_soon_threadsafe=loop.call_soon_threadsafe,
             on_failure=self._fail,
             post=self._post,
-            on_applied=lambda batches: self.snapshotter.applied(batches),
+            on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
         )
         inbox = _Inbox()
         self.network = Network(
@@ -153,9 +151,8 @@ class Node:
         name = f"kraftlib-disk-{config.node_id}"
         self.disk: Disk = InlineDisk() if config.flush == "inline" else ThreadDisk(loop, name=name)
         undo.callback(self.disk.close)
-        self._pacer = Pacer()
-        self.background: Disk = ThreadDisk(loop, name=f"kraftlib-background-{config.node_id}")
-        undo.callback(self._end_background)
+        self.background = Background(loop, name=f"kraftlib-background-{config.node_id}")
+        undo.callback(self.background.close)
         self.executor = Executor(
             self.core,
             config=config,
@@ -176,7 +173,19 @@ class Node:
             on_shutdown_complete=self._handed_over.set,
         )
         self.appends = self.executor.appends
-        self._make_snapshots()
+        self.housekeeping = Housekeeping(
+            config,
+            opened,
+            loop=loop,
+            background=self.background,
+            executor=self.executor,
+            applier=self.applier,
+            view=self.core.state.log,
+            machine=self.state_machine,
+            serde=self._serde,
+            clock=monotonic_ms,
+            wall_clock=wall_clock_ms,
+        )
         if self.state_machine is not None:
             self.applier.register(self._feeding(self.state_machine), state_machine=True)
         for listener in self._first_listeners:
@@ -193,46 +202,9 @@ class Node:
             machine,
             deliver=deliver,
             wants_results=lambda: self.waiters.wants_results,
-            background=self.background,
-            step=self._pacer.step,
+            background=self.background.disk,
+            step=self.background.pacer.step,
         )
-
-    def _make_snapshots(self) -> None:
-        config, opened = self._config, self._opened
-        self.snapshotter = Snapshotter(
-            config,
-            opened.log,
-            self.state_machine,
-            serde=self._serde,
-            background=self.background,
-            plan=self._snapshot_plan,
-            applied_offset=lambda: self.applier.applied_offset,
-            on_created=self._snapshot_created,
-            clock=monotonic_ms,
-            step=self._pacer.step,
-        )
-        self.retention = Retention(
-            config,
-            opened.log,
-            background=self.background,
-            delete=lambda snapshot_id: self.executor.submit(ev.RetentionDue(snapshot_id)),
-            wall_clock=wall_clock_ms,
-            call_soon=self._loop.call_soon_threadsafe,
-            holds=opened.holds.read(),
-            save=opened.holds.write,
-            step=self._pacer.step,
-        )
-
-    def _keep_house(self) -> None:
-        """Look now and then whether a snapshot is due, and whether something may go."""
-        self.snapshotter.look()
-        self.retention.look()
-        period_ms = min(self._config.retention_interval_ms, self._config.snapshot_interval_ms or 60_000)
-        self._housekeeping = self._loop.call_later(period_ms / 1_000, self._keep_house)
-
-    def _end_background(self) -> None:
-        self._pacer.cancel()
-        self.background.close()
 
     def _set_timer(self, deadline_ms: int) -> None:
         if self._timer is not None:
@@ -337,45 +309,21 @@ class Node:
     def create_snapshot(self, promise: Promise, values: Iterable[bytes] | None, offset: Offset | None) -> None:
         """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
         self._ensure_running()
-        if values is None:
-            if offset is not None:
-                raise ConfigError("a snapshot without values is one of the state machine as it stands: pass values")
-            if self.waiters.apply_failure is not None:
-                raise again(self.waiters.apply_failure)
-        self.snapshotter.create(
+        if values is None and self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
+        self.housekeeping.create(
             lambda snapshot_id, error: self._post(settle, [(promise, snapshot_id, error)]), values, offset
         )
 
     def begin_snapshot(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
         """Open a snapshot for writing elsewhere (see `RaftClient.begin_snapshot`)."""
         self._ensure_running()
-        return OpenSnapshot(
-            self._snapshot_plan(self.applier.applied_offset if offset is None else offset),
-            self._opened.log,
-            to_bytes=to_bytes,
-            on_frozen=lambda snapshot_id: self._loop.call_soon_threadsafe(self._snapshot_frozen, snapshot_id),
-        )
-
-    def _snapshot_plan(self, offset: Offset) -> SnapshotPlan:
-        return plan_snapshot(
-            self._opened.log,
-            offset=offset,
-            high_watermark=self.executor.high_watermark or 0,
-            view=self.core.state.log,
-        )
-
-    def _snapshot_created(self, snapshot_id: OffsetAndEpoch) -> None:
-        self.retention.verified(snapshot_id)
-        self._snapshot_frozen(snapshot_id)
-
-    def _snapshot_frozen(self, snapshot_id: OffsetAndEpoch) -> None:
-        self.executor.submit(ev.SnapshotCreated(snapshot_id))
-        self.retention.look()
+        return self.housekeeping.begin(offset, to_bytes)
 
     def hold_log(self, name: str, offset: Offset | None, max_bytes: int | None) -> RetentionHold:
         """Keep the log from `offset` on for a reader (see `RaftClient.hold_log`)."""
         self._ensure_running()
-        return self.retention.hold(name, offset, max_bytes)
+        return self.housekeeping.retention.hold(name, offset, max_bytes)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -417,8 +365,7 @@ class Node:
     async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
+        self.housekeeping.stop()
         self.executor.stop()
         self.applier.close()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
@@ -432,7 +379,7 @@ class Node:
             logger.warning("replica %d: closing after its failure: %s", self._config.node_id, error)
 
     def _release(self) -> None:
-        self._end_background()
+        self.background.close()
         self.disk.close()
         self._opened.close()
 
@@ -443,9 +390,8 @@ class Node:
         """The replica has stopped itself: nobody is answered any more, and everybody who waits is told."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
-        self._pacer.cancel()
+        self.housekeeping.stop()
+        self.background.cancel()
         self.applier.close()
         self._fail_other_waiters(lambda: again(failure))
         if self._handed_over is not None:

@@ -1,0 +1,135 @@
+"""What a replica does beside its work: snapshots, retention, and the one thread in the background that they share.
+
+The thread does one thing at a time, at a pace that the loop does not notice, and gives up at its next step when the
+replica ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.log_view import LogView
+from kraftlib.errors import ConfigError
+from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.disk import Disk, ThreadDisk
+from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.listener import StateMachine
+from kraftlib.runtime.opening import Opened
+from kraftlib.runtime.pace import Pacer
+from kraftlib.runtime.retention import Retention
+from kraftlib.runtime.snapshots import OpenSnapshot, SnapshotPlan, plan_snapshot
+from kraftlib.runtime.snapshotter import Done, Snapshotter
+from kraftlib.types import Offset, OffsetAndEpoch
+
+PERIOD_MS = 60_000
+
+
+class Background:
+    """A thread for what takes long, and the pace at which it works there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str) -> None:
+        self.pacer = Pacer()
+        self.disk: Disk = ThreadDisk(loop, name=name)
+
+    def cancel(self) -> None:
+        """Let what is being done end at its next step."""
+        self.pacer.cancel()
+
+    def close(self) -> None:
+        """Give up what is being done, and wait until it has ended."""
+        self.pacer.cancel()
+        self.disk.close()
+
+
+class Housekeeping:
+    """Snapshots and retention of one replica, on its loop."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        opened: Opened,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        background: Background,
+        executor: Executor,
+        applier: Applier,
+        view: LogView,
+        machine: StateMachine | None,
+        serde: RecordSerde[Any],
+        clock: Callable[[], int],
+        wall_clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._log = opened.log
+        self._loop = loop
+        self._executor = executor
+        self._applier = applier
+        self._view = view
+        self._timer: asyncio.TimerHandle | None = None
+        self.snapshotter = Snapshotter(
+            config,
+            opened.log,
+            machine,
+            serde=serde,
+            background=background.disk,
+            plan=self._plan,
+            applied_offset=lambda: applier.applied_offset,
+            on_created=self._created,
+            clock=clock,
+            step=background.pacer.step,
+        )
+        self.retention = Retention(
+            config,
+            opened.log,
+            background=background.disk,
+            delete=lambda snapshot_id: executor.submit(ev.RetentionDue(snapshot_id)),
+            wall_clock=wall_clock,
+            call_soon=loop.call_soon_threadsafe,
+            holds=opened.holds.read(),
+            save=opened.holds.write,
+            step=background.pacer.step,
+        )
+
+    def start(self) -> None:
+        """Look now and then whether a snapshot is due, and whether something may go."""
+        self.snapshotter.look()
+        self.retention.look()
+        period_ms = min(self._config.retention_interval_ms, self._config.snapshot_interval_ms or PERIOD_MS)
+        self._timer = self._loop.call_later(period_ms / 1_000, self.start)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def create(self, done: Done, values: Iterable[bytes] | None, offset: Offset | None) -> None:
+        """Write a snapshot of the state machine, or of `values`; `done` hears what came of it. Raises: ConfigError."""
+        if values is None and offset is not None:
+            raise ConfigError("a snapshot without values is one of the state machine as it stands: pass values")
+        self.snapshotter.create(done, values, offset)
+
+    def begin(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
+        """Open a snapshot that is written elsewhere. Raises: ConfigError."""
+        plan = self._plan(self._applier.applied_offset if offset is None else offset)
+
+        def frozen(snapshot_id: OffsetAndEpoch) -> None:
+            self._loop.call_soon_threadsafe(self._announce, snapshot_id)
+
+        return OpenSnapshot(plan, self._log, to_bytes=to_bytes, on_frozen=frozen)
+
+    def _plan(self, offset: Offset) -> SnapshotPlan:
+        high_watermark = self._executor.high_watermark or 0
+        return plan_snapshot(self._log, offset=offset, high_watermark=high_watermark, view=self._view)
+
+    def _created(self, snapshot_id: OffsetAndEpoch) -> None:
+        self.retention.verified(snapshot_id)
+        self._announce(snapshot_id)
+
+    def _announce(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._executor.submit(ev.SnapshotCreated(snapshot_id))
+        self.retention.look()
