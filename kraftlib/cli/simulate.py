@@ -7,14 +7,19 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
+
+import attrs
 
 from kraftlib.cli.scenarios import run_scenarios
 from kraftlib.errors import ConfigError
 from kraftlib.testing.campaign import Finding, Summary, quiet, run_seeds
+from kraftlib.testing.minimizer import minimize
 from kraftlib.testing.profiles import PROFILES, profile_of
 from kraftlib.testing.simulation import Report, Simulation, replay_command
 from kraftlib.testing.subject import DEFAULT, load_subject
+from kraftlib.testing.timeline_page import TimelinePage
 from kraftlib.testing.trace import Entry
 from kraftlib.testing.violation import InvariantViolation
 
@@ -27,6 +32,8 @@ EXAMPLES: Final = """
 examples:
   kraftlib simulate --seeds 0:1000 --jobs 2     a thousand quorums
   kraftlib simulate --seed 362 --trace          one of them again, step by step
+  kraftlib simulate --seed 362 --timeline run.html    the same as a picture, for a browser
+  kraftlib simulate --seed 362 --minimize       the few strikes that it takes to break what it breaks
   kraftlib simulate --seeds 0:200 --profile crashes --output json
   kraftlib simulate --seeds 0:200 --subject bank.py:subject    your own state machine
   kraftlib simulate --scenario list             stories of one trouble each, and what they show
@@ -62,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", choices=("text", "json"), default="text", help="json: one object a seed, then a sum"
     )
     parser.add_argument("--trace", action="store_true", help="with --seed: print every step")
+    parser.add_argument(
+        "--timeline", type=Path, metavar="FILE.html", help="with --seed: write the run as a picture for a browser"
+    )
+    parser.add_argument("--only", type=strike_numbers, metavar="N,N", help="with --seed: these strikes only, or 'none'")
+    parser.add_argument(
+        "--minimize", action="store_true", help="with --seed: find the few strikes that it takes to break the promise"
+    )
 
 
 def seed_range(text: str) -> range:
@@ -72,17 +86,28 @@ def seed_range(text: str) -> range:
     return range(int(first), int(last))
 
 
+def strike_numbers(text: str) -> frozenset[int]:
+    """Read `3,17`, or `none`."""
+    words = [] if text == "none" else text.split(",")
+    if not all(word.isdecimal() for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of strikes: expected numbers like 3,17, or none")
+    return frozenset(map(int, words))
+
+
 def run(options: argparse.Namespace) -> int:
     """Run one seed or many; return 1 if a promise was broken."""
     if options.scenario is not None:
         return run_scenarios(options)
     profile_of(options.profile)
+    for name in ("only", "timeline", "minimize"):
+        if options.seed is None and getattr(options, name) not in (None, False):
+            raise ConfigError(f"--{name} is for one run: say which with --seed")
     if options.jobs < 1:
         raise ConfigError(f"--jobs {options.jobs}: at least one process is needed")
     if options.until_ms is not None and options.until_ms < 0:
         raise ConfigError(f"--until-ms {options.until_ms}: time does not run backwards")
     if options.seed is not None:
-        return run_one(options)
+        return run_minimized(options) if options.minimize else run_one(options)
     results = run_seeds(
         options.seeds or DEFAULT_SEEDS,
         profile=options.profile,
@@ -129,41 +154,73 @@ def plain(result: Report | Finding) -> dict[str, object]:
 def run_one(options: argparse.Namespace) -> int:
     """Run one seed: with its steps if wanted, and with the last of them if it breaks something."""
     as_json = options.output == "json"
+    replay = replay_command(options.seed, options.profile, options.until_ms, options.subject, only=options.only)
+    page = TimelinePage(replay) if options.timeline is not None else None
 
     def show(entry: Entry) -> None:
-        print(json.dumps(step_of(entry)) if as_json else entry)
+        if page is not None:
+            page.add(entry)
+        if options.trace:
+            print(json.dumps(step_of(entry)) if as_json else entry)
 
     simulation = Simulation(
         options.seed,
         profile_of(options.profile),
         trouble_ms=options.until_ms,
+        only=options.only,
         subject=DEFAULT if options.subject is None else load_subject(options.subject),
-        replay=replay_command(options.seed, options.profile, options.until_ms, options.subject),
-        on_entry=show if options.trace else None,
+        replay=replay,
+        on_entry=show if options.trace or page is not None else None,
     )
+    report, violation = None, None
     with quiet():
         try:
             report = simulation.run()
-        except InvariantViolation as violation:
-            if as_json:
-                finding = Finding(
-                    seed=options.seed,
-                    profile=options.profile,
-                    invariant=violation.invariant,
-                    what=violation.what,
-                    time_ms=violation.time_ms,
-                    replay=violation.replay,
-                    trace_hash=violation.trace_hash,
-                )
-                print(json.dumps(plain(finding)))
-                return 1
-            if not options.trace:
-                for entry in list(simulation.world.trace.latest())[-LATEST_SHOWN:]:
-                    print(entry)
-            print(violation, file=sys.stderr)
-            return 1
-    print(json.dumps(plain(report)) if as_json else describe(report))
-    return 0
+        except InvariantViolation as broken:
+            violation = broken
+    if page is not None:
+        outcome = str(violation) if report is None else describe(report)
+        write_page(options.timeline, page.render(outcome=outcome, violation=violation))
+    if violation is None and report is not None:
+        print(json.dumps(plain(report)) if as_json else describe(report))
+        return 0
+    if violation is not None and as_json:
+        print(json.dumps(plain(Finding.of(violation, options.seed, options.profile))))
+    elif not options.trace:
+        for entry in list(simulation.world.trace.latest())[-LATEST_SHOWN:]:
+            print(entry)
+    print(violation, file=sys.stderr)
+    return 1
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a timeline. Raises: ConfigError, if it cannot be written there."""
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+    print(f"the run as a picture: {path}", file=sys.stderr)
+
+
+def run_minimized(options: argparse.Namespace) -> int:
+    """Make a failing seed smaller, and say what is left; return 1, as the seed does."""
+    small = minimize(
+        options.seed,
+        options.profile,
+        trouble_ms=options.until_ms,
+        subject=options.subject,
+        progress=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    if small is None:
+        print(f"seed {options.seed} breaks no promise: there is nothing to minimize")
+        return 0
+    if options.output == "json":
+        finding = Finding.of(small.violation, options.seed, options.profile)
+        strikes = [attrs.asdict(strike) for strike in small.strikes]
+        print(json.dumps({**plain(finding), "replay": small.replay, "strikes": strikes, "runs": small.runs}))
+    else:
+        print(small)
+    return 1
 
 
 def step_of(entry: Entry) -> dict[str, object]:

@@ -34,6 +34,19 @@ class Finding:
     replay: str
     trace_hash: str
 
+    @classmethod
+    def of(cls, violation: InvariantViolation, seed: int, profile: str) -> Finding:
+        """Take a violation's values."""
+        return cls(
+            seed=seed,
+            profile=profile,
+            invariant=violation.invariant,
+            what=violation.what,
+            time_ms=violation.time_ms,
+            replay=violation.replay,
+            trace_hash=violation.trace_hash,
+        )
+
     def __str__(self) -> str:
         return f"seed {self.seed}: {self.invariant} is violated at {self.time_ms} ms: {self.what}"
 
@@ -110,15 +123,7 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject:
             replay = replay_command(seed, profile, trouble_ms, subject)
             return simulate(seed, profile, trouble_ms=trouble_ms, subject=simulated, replay=replay)
         except InvariantViolation as violation:
-            return Finding(
-                seed=seed,
-                profile=profile,
-                invariant=violation.invariant,
-                what=violation.what,
-                time_ms=violation.time_ms,
-                replay=violation.replay,
-                trace_hash=violation.trace_hash,
-            )
+            return Finding.of(violation, seed, profile)
 
 
 def run_seeds(

@@ -237,6 +237,7 @@ class Checker:
                 epoch = partition.replica_epoch
                 self.check(inv.i16_only_voters_stand, node, self.voters_of(node), "asking for votes")
                 if not partition.pre_vote:
+                    self._trace.add(self._timeline.now_us, Step.VOTED, node.key.id, node.key.id, epoch)
                     self.check(inv.i3_one_vote_per_epoch, self.facts, node.key, epoch, node.key)
                     self.check(inv.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, node.key)
             case BeginQuorumEpochRequest() | EndQuorumEpochRequest():
@@ -281,6 +282,7 @@ class Checker:
             return
         directory_id = asked.replica_directory_id
         candidate = ReplicaKey(asked.replica_id, None if directory_id == ZERO_UUID else directory_id)
+        self._trace.add(self._timeline.now_us, Step.VOTED, node.key.id, candidate.id, epoch)
         self.check(inv.i3_one_vote_per_epoch, self.facts, node.key, epoch, candidate)
         self.check(inv.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, candidate)
 

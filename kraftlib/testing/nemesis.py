@@ -2,14 +2,19 @@
 
 A run with all kinds at once is less likely to find a bug than many runs with a few kinds each: some faults keep others
 from mattering.
+
+What is drawn does not depend on what happens: each strike has its number, its time and a seed of its own. So any of
+them can be left out, and the others stay what they are; that is how a failing run is made smaller (`minimizer`).
 """
 
 from __future__ import annotations
 
 import random as chance
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
+
+import attrs
 
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.faults import FAULTS, Fault
@@ -25,12 +30,42 @@ AT_ONCE_MAX: Final = 6
 """No more than this is wrong at one time."""
 
 
-class Nemesis:
-    """The troublemaker of one world. `pace` stretches all its times: 1.0 fits the default timeouts."""
+@attrs.frozen(kw_only=True)
+class Strike:
+    """One piece of trouble. All that it draws, it draws from `seed`."""
 
-    def __init__(self, world: World, random: chance.Random, *, kinds: Sequence[str], pace: float = 1.0) -> None:
+    number: int
+    at_ms: int
+    """Since the trouble began."""
+    name: str
+    duration_ms: int
+    seed: int
+
+    def __str__(self) -> str:
+        lasts = f" for {self.duration_ms} ms" if FAULTS[self.name].longest_ms else ""
+        return f"strike {self.number}: {self.name} at {self.at_ms} ms{lasts}"
+
+
+class Nemesis:
+    """The troublemaker of one world. `pace` stretches all its times: 1.0 fits the default timeouts.
+
+    With `only`, all strikes but those numbers are left out.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        random: chance.Random,
+        *,
+        kinds: Sequence[str],
+        pace: float = 1.0,
+        only: Collection[int] | None = None,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         """How often each kind was begun."""
+        self.made: list[Strike] = []
+        """What it has done, in order."""
+        self._only = only
         self._world = world
         self._random = random
         self._pace = pace
@@ -38,7 +73,9 @@ class Nemesis:
         self._pause_ms = pace * 10 ** random.uniform(2.0, 3.5)
         self._shortest_ms = pace * 20
         self._active: dict[int, tuple[Fault, Undo]] = {}
+        self._planned_ends_us: list[int] = []
         self._number = 0
+        self._began_us = 0
         self._running = False
 
     @property
@@ -49,6 +86,7 @@ class Nemesis:
     def start(self) -> None:
         """Begin to make trouble."""
         self._running = True
+        self._began_us = self._world.timeline.now_us
         self._plan()
 
     def stop(self) -> None:
@@ -59,18 +97,38 @@ class Nemesis:
 
     def strike(self, name: str, duration_ms: int | None = None) -> bool:
         """Begin trouble of one kind now; return whether there was something to do."""
-        fault, random, world = FAULTS[name], self._random, self._world
-        if duration_ms is None:
-            longest = max(self._shortest_ms, fault.longest_ms * self._pace)
-            duration_ms = int(self._shortest_ms * (longest / self._shortest_ms) ** random.random())
-        world.trace.add(world.timeline.now_us, Step.FAULT, -1, KINDS[name], duration_ms, name)
-        undo = fault.begin(world, random)
-        self.counts[name] += 1
+        return self._begin(self._draw(name, duration_ms))
+
+    def _draw(self, name: str, duration_ms: int | None = None) -> Strike:
+        random, fault = self._random, FAULTS[name]
+        longest = max(self._shortest_ms, fault.longest_ms * self._pace)
+        drawn_ms = int(self._shortest_ms * (longest / self._shortest_ms) ** random.random())
+        self._number += 1
+        return Strike(
+            number=self._number,
+            at_ms=(self._world.timeline.now_us - self._began_us) // MILLISECOND,
+            name=name,
+            duration_ms=drawn_ms if duration_ms is None else duration_ms,
+            seed=random.getrandbits(64),
+        )
+
+    def _begin(self, strike: Strike) -> bool:
+        fault, world = FAULTS[strike.name], self._world
+        world.trace.add(
+            world.timeline.now_us,
+            Step.FAULT,
+            -1,
+            KINDS[strike.name],
+            strike.duration_ms,
+            f"{strike.name} #{strike.number}",
+        )
+        self.made.append(strike)
+        undo = fault.begin(world, chance.Random(strike.seed))
+        self.counts[strike.name] += 1
         if undo is None:
             return False
-        self._number += 1
-        self._active[self._number] = (fault, undo)
-        world.timeline.after(duration_ms * MILLISECOND, self._mend, self._number)
+        self._active[strike.number] = (fault, undo)
+        world.timeline.after(strike.duration_ms * MILLISECOND, self._mend, strike.number)
         return True
 
     def _plan(self) -> None:
@@ -80,13 +138,21 @@ class Nemesis:
     def _next(self) -> None:
         if not self._running:
             return
-        if self._weights and len(self._active) < AT_ONCE_MAX:
-            name = self._random.choices(list(self._weights), list(self._weights.values()))[0]
-            self.strike(name)
+        now_us = self._world.timeline.now_us
+        if self._weights:
+            strike = self._draw(self._random.choices(list(self._weights), list(self._weights.values()))[0])
+            self._planned_ends_us = [end_us for end_us in self._planned_ends_us if end_us > now_us]
+            if len(self._planned_ends_us) < AT_ONCE_MAX:
+                # Planned, whether it is left out or finds nothing to do: the others must not depend on that.
+                self._planned_ends_us.append(now_us + strike.duration_ms * MILLISECOND)
+                if self._only is None or strike.number in self._only:
+                    self._begin(strike)
         self._plan()
 
     def _mend(self, number: int) -> None:
         fault, undo = self._active.pop(number, (None, None))
         if fault is not None and undo is not None:
-            self._world.trace.add(self._world.timeline.now_us, Step.HEALED, -1, KINDS[fault.name], 0, fault.name)
+            self._world.trace.add(
+                self._world.timeline.now_us, Step.HEALED, -1, KINDS[fault.name], 0, f"{fault.name} #{number}"
+            )
             undo()

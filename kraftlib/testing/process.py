@@ -175,12 +175,14 @@ class Process:
         """Do nothing until `resume`, and do not notice."""
         if self.running:
             self.running, self.paused = False, True
+            self._world.trace.add(self._world.timeline.now_us, Step.PAUSED, self.node_id)
 
     def resume(self) -> None:
         """Go on with everything that has come meanwhile; timers among it, somewhere."""
         if not self.paused:
             return
         self.running, self.paused = True, False
+        self._world.trace.add(self._world.timeline.now_us, Step.RESUMED, self.node_id)
         backlog, self._backlog = self._backlog, []
         timers = [call for call in backlog if call[0] == self._fire]
         others = [call for call in backlog if call[0] != self._fire]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random as chance
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import attrs
@@ -61,6 +61,7 @@ class Simulation:
         profile: Profile,
         *,
         trouble_ms: int | None = None,
+        only: Collection[int] | None = None,
         subject: Subject = DEFAULT,
         listener: ListenerFactory | None = None,
         on_entry: Callable[[Entry], None] | None = None,
@@ -73,7 +74,7 @@ class Simulation:
         drawn_ms = int(draw.uniform(*profile.trouble_ms) * self.pace)
         self.trouble_ms = drawn_ms if trouble_ms is None else trouble_ms
         if replay is None:
-            replay = replay_command(seed, profile.name, trouble_ms)
+            replay = replay_command(seed, profile.name, trouble_ms, only=only)
         voters = draw.choice(profile.voters)
         self.world = World(
             draw.getrandbits(64),
@@ -88,7 +89,7 @@ class Simulation:
         )
         self.world.seed = seed
         kinds = draw_kinds(draw, profile)
-        self.nemesis = Nemesis(self.world, chance.Random(draw.getrandbits(64)), kinds=kinds, pace=self.pace)
+        self.nemesis = Nemesis(self.world, chance.Random(draw.getrandbits(64)), kinds=kinds, pace=self.pace, only=only)
         workload = self.world.workload
         workload.rate = draw.uniform(*profile.rate) / self.pace
         if profile.odd_configurations:
@@ -205,11 +206,19 @@ class Simulation:
         self.world.trace.add(self.world.timeline.now_us, Step.PHASE, -1, number)
 
 
-def replay_command(seed: int, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> str:
-    """Return the one command that runs a seed again."""
+def replay_command(
+    seed: int,
+    profile: str,
+    trouble_ms: int | None = None,
+    subject: str | None = None,
+    *,
+    only: Collection[int] | None = None,
+) -> str:
+    """Return the one command that runs a seed again, with all of its strikes or only some."""
     parts = ["kraftlib simulate", f"--seed {seed}"]
     parts += [] if profile == "swarm" else [f"--profile {profile}"]
     parts += [] if trouble_ms is None else [f"--until-ms {trouble_ms}"]
+    parts += [] if only is None else [f"--only {','.join(map(str, sorted(only))) or 'none'}"]
     parts += [] if subject is None else [f"--subject {subject}"]
     return " ".join(parts)
 
@@ -290,16 +299,21 @@ def simulate(
     profile: str = "swarm",
     *,
     trouble_ms: int | None = None,
+    only: Collection[int] | None = None,
     subject: Subject = DEFAULT,
     listener: ListenerFactory | None = None,
     on_entry: Callable[[Entry], None] | None = None,
     replay: str | None = None,
 ) -> Report:
-    """Run one seed. Raises: InvariantViolation; ConfigError for a profile that does not exist."""
+    """Run one seed, with all of its strikes or with `only` some.
+
+    Raises: InvariantViolation; ConfigError for a profile that does not exist.
+    """
     simulation = Simulation(
         seed,
         profile_of(profile),
         trouble_ms=trouble_ms,
+        only=only,
         subject=subject,
         listener=listener,
         on_entry=on_entry,

@@ -56,6 +56,8 @@ class Step(enum.IntEnum):
     """a: number of the phase."""
     SNAPSHOT = 20
     """Written. a: offset, b: epoch."""
+    VOTED = 21
+    """A vote is about to be told, by the candidate itself too. a: the candidate, b: epoch."""
 
 
 class Entry(NamedTuple):

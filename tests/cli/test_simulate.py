@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraftlib.cli import main
-from kraftlib.testing.simulation import Simulation
+from kraftlib.testing.simulation import Simulation, replay_command
 from kraftlib.testing.violation import InvariantViolation
 
 
@@ -53,6 +53,40 @@ def test_a_violation_is_exit_status_1_and_names_its_command(
         assert "kraftlib simulate --seed 3 --profile calm" in (shown.out if output == "json" else shown.err)
 
 
+def test_a_run_is_drawn_if_wanted_and_a_place_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "run.html"
+    arguments = ["simulate", "--seed", "3", "--profile", "calm", "--until-ms", "100", "--timeline"]
+    assert main([*arguments, str(page)]) == 0
+    assert "every promise was kept" in page.read_text(encoding="utf-8")
+    assert main([*arguments, str(tmp_path / "no" / "run.html")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_failing_run_is_drawn_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Simulation) -> None:
+        self.world.violated("I5", "planted & <seen>")
+        self.world.raise_violation()
+
+    monkeypatch.setattr(Simulation, "run", broken)
+    page = tmp_path / "run.html"
+    assert main(["simulate", "--seed", "3", "--timeline", str(page)]) == 1
+    assert "planted &amp; &lt;seen&gt;" in page.read_text(encoding="utf-8")
+
+
+def test_some_strikes_of_a_seed_are_run_and_named_in_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["simulate", "--seed", "3", "--profile", "crashes", "--until-ms", "400", "--output", "json"]
+    assert main([*arguments, "--only", "none"]) == 0
+    assert sum(json.loads(capsys.readouterr().out)["faults"].values()) < 20
+    assert replay_command(3, "crashes", only={17, 2}) == "kraftlib simulate --seed 3 --profile crashes --only 2,17"
+
+
+def test_a_seed_that_breaks_nothing_is_not_minimized(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3", "--profile", "crashes", "--until-ms", "100", "--minimize"]) == 0
+    assert "nothing to minimize" in capsys.readouterr().out
+
+
 SUBJECT = """
 from kraftlib.testing.subject import HashChain, Subject
 
@@ -88,6 +122,9 @@ def test_a_state_machine_of_ones_own_is_simulated(tmp_path: Path, capsys: pytest
         (["--seed", "1", "--seeds", "1:2"], 2, "not allowed with"),
         (["--profile", "nonsense"], 1, "there is no profile 'nonsense'"),
         (["--jobs", "0"], 1, "--jobs 0"),
+        (["--seed", "1", "--only", "3,x"], 2, "no list of strikes"),
+        (["--seeds", "1:3", "--only", "3"], 1, "say which with --seed"),
+        (["--minimize"], 1, "say which with --seed"),
         (["--seed", "1", "--until-ms", "-1"], 1, "--until-ms -1"),
     ],
 )

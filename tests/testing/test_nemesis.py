@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kraftlib.testing.nemesis import Nemesis
+from kraftlib.testing.nemesis import Nemesis, Strike
 from tests.testing.worlds import world
 
 
@@ -42,3 +42,22 @@ def test_what_has_no_end_is_counted_too() -> None:
         assert not nemesis.strike("resign")
         assert nemesis.counts == {"resign": 1}
         assert nemesis.kinds == ["resign"]
+
+
+def test_strikes_do_not_depend_on_each_other() -> None:
+    """Leaving some out leaves the others what they are: their times, their kinds and what they draw."""
+    made: list[list[Strike]] = []
+    for only in (None, frozenset({2, 5, 9}), frozenset[int]()):
+        with world() as alone:
+            kinds = ["pause", "split", "kill", "loss", "power-loss-everywhere"]
+            nemesis = Nemesis(alone, random.Random(1), kinds=kinds, pace=0.1, only=only)
+            nemesis.start()
+            alone.run_for(3_000)
+            nemesis.stop()
+            made.append(nemesis.made)
+    everything, some, nothing = made
+
+    assert [strike.number for strike in some] == [2, 5, 9]
+    assert some == [strike for strike in everything if strike.number in (2, 5, 9)]
+    assert nothing == []
+    assert str(some[0]).startswith("strike 2: ")
