@@ -7,7 +7,7 @@ directory, a quorum without this node in it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +17,14 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError
+from kraftlib.records.batch import Batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
-from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.storage.interface import QuorumStateStore, RemembersControls, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
-from kraftlib.types import ElectionState, Endpoint, ReplicaKey, new_uuid
+from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaKey, new_uuid
 
 logger = logging.getLogger("kraftlib.runtime")
 
@@ -145,17 +146,24 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
     offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
-    while offset < log.end_offset:
-        for batch in log.read(offset, SCAN_BYTES):
-            if batch.is_control and batch.base_offset >= offset:
-                view.observe(batch)
-            offset = batch.last_offset + 1
+    for batch in log.control_batches() if isinstance(log, RemembersControls) else _control_batches(log, offset):
+        if batch.base_offset >= offset:
+            view.observe(batch)
     if not view.voters.latest.voters and not config.bootstrap_servers:
         raise ConfigError(
             f"replica {config.node_id} knows of nobody: voters and bootstrap_servers are empty, and its log names no "
             f"voters; name one of them, or format its directory with --standalone or --initial-controllers"
         )
     return view
+
+
+def _control_batches(log: ReplicatedLog, offset: Offset) -> Iterator[Batch]:
+    """Yield the control batches from `offset` on, by reading everything."""
+    while offset < log.end_offset:
+        for batch in log.read(offset, SCAN_BYTES):
+            if batch.is_control:
+                yield batch
+            offset = batch.last_offset + 1
 
 
 def listen_endpoint(config: RaftConfig) -> Endpoint:

@@ -165,6 +165,21 @@ def has_run(directory: Path) -> bool:
     return False
 
 
+def kafka_wrote_last(directory: Path) -> bool:
+    """Whether `quorum-state` can be read and is without our CRC: Kafka has run here since, or nobody but Kafka."""
+    line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES)
+    try:
+        return line is not None and "crc" not in parse_line(line)
+    except DamagedError:
+        return False
+
+
+def we_wrote_last(directory: Path) -> bool:
+    """Whether `quorum-state` carries our CRC, be it right or wrong."""
+    line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES)
+    return line is not None and b'"crc":' in line
+
+
 def mark_as_run(directory: Path, *, file_mode: int) -> None:
     """Write the marker before the first vote, so that a lost vote is noticed though the log is still empty."""
     path = directory / names.HAS_RUN

@@ -15,6 +15,7 @@ The file is text, one `\\n` after every line:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -46,6 +47,11 @@ class EpochTable:
     def starts(self) -> Sequence[EpochStart]:
         """Return the entries, ascending."""
         return tuple(self._starts)
+
+    def epoch_before(self, offset: Offset) -> Epoch:
+        """Return the epoch of the record before `offset`; -1 if there is none."""
+        place = bisect_left(self._starts, offset, key=lambda start: start.start_offset)
+        return self._starts[place - 1].epoch if place else -1
 
     def assign(self, epoch: Epoch, start_offset: Offset) -> bool:
         """Note that `epoch` starts at `start_offset`; return whether that changed anything.

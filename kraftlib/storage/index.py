@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from struct import Struct
 from typing import Final
@@ -97,6 +97,33 @@ class SegmentIndex:
         if self._has_newer_time():
             entries += TIME_ENTRY.pack(self._max_timestamp, self._max_timestamp_offset)
         return entries
+
+    def __len__(self) -> int:
+        """Return how many entries the offset index has."""
+        return len(self._offsets)
+
+    def entries_below(self, position: int) -> int:
+        """Return how many entries of the offset index are of batches before this position."""
+        return bisect_left(self._positions, position)
+
+    def resume(self, offset_entries: bytes, time_entries: bytes, *, size: int) -> bool:
+        """Take the entries of both files up to position `size`, to grow on from there; False if they make no sense."""
+        whole = len(offset_entries) // OFFSET_ENTRY.size * OFFSET_ENTRY.size
+        if not self.load(offset_entries[:whole], segment_size=1 << 31):
+            return False
+        whole = len(time_entries) // TIME_ENTRY.size * TIME_ENTRY.size
+        rows = list(TIME_ENTRY.iter_unpack(time_entries[:whole]))
+        if rows != sorted(set(rows)):
+            return False
+        self._times.extend(row[0] for row in rows)
+        self._time_offsets.extend(row[1] for row in rows)
+        self.truncate(size)
+        # The last time of a file is that of its end, whatever was appended since the last entry.
+        last = self._offsets[-1] if self._offsets else -1
+        while self._times and self._time_offsets[-1] > last:
+            self._times.pop()
+            self._time_offsets.pop()
+        return True
 
     def load(self, offset_entries: bytes, *, segment_size: int) -> bool:
         """Take the entries of an `.index` file, for look-ups only; return False if they do not fit the segment."""

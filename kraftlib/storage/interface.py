@@ -121,6 +121,15 @@ class ReplicatedLog(Protocol):
 
 
 @runtime_checkable
+class RemembersControls(Protocol):
+    """A log that knows its control batches without being read; of any other, the start reads every batch."""
+
+    def control_batches(self) -> Sequence[Batch]:
+        """Return those in the log that say who votes, or which protocol version is in force, ascending."""
+        ...
+
+
+@runtime_checkable
 class SnapshotSink(Protocol):
     """Bytes of a snapshot on their way to disk."""
 

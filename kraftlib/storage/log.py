@@ -22,15 +22,23 @@ from kraftlib.storage import files, names
 from kraftlib.storage.batches import ensure_continues, ensure_readable
 from kraftlib.storage.epoch_file import EpochTable, encode_epochs
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.storage.recovery import RecoveredLog, drop_snapshots_before, recover
+from kraftlib.storage.prefix import controls_up_to, tells_of_voters, write_prefix
+from kraftlib.storage.recovery import drop_snapshots_before, recover
+from kraftlib.storage.scan import RecoveredLog
 from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentChain, SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
+from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.tail import Tail
 from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 16 << 20
+
+PREFIX_BYTES: Final = 32 << 20
+"""How much is appended before what a scan would find is noted anew: the most that a start has to read."""
+
+_REWRITE_BYTES: Final = 8 << 20
 
 T = TypeVar("T")
 
@@ -45,7 +53,7 @@ class FileReplicatedLog:
         self._directory: Final = log.directory
         self._file_mode: Final = settings.file_mode
         self._lock: Final = lock
-        self._segments: Final = SegmentChain(log.directory, log.segments, settings)
+        self._segments: Final = SegmentChain(log.directory, log.segments, settings, mark=log.mark)
         self._tail: Final = Tail(tail_bytes)
         self._epochs = log.epochs
         self._epochs_changed = True
@@ -53,8 +61,11 @@ class FileReplicatedLog:
         self._start_offset = log.start_offset
         self._end_offset = self._flushed_offset = log.end_offset
         self._failure: StorageError | None = None
-        self.control_batches: Sequence[Batch] = log.control_batches
-        """Control batches that were in the log when it was opened: the scan has passed them anyway."""
+        self._controls = log.control_batches
+        self._prefix_mark = NOTHING
+        self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode)
+        self.bytes_read_at_start: Final = log.bytes_read
+        """How much of the log was read to open it."""
 
     @classmethod
     def open(
@@ -84,9 +95,11 @@ class FileReplicatedLog:
             segment_bytes=segment_bytes, segment_ms=segment_ms, file_mode=file_mode, reserve_bytes=reserve_bytes
         )
         files.refuse_link(directory)
-        log = cls(recover(directory, file_mode=file_mode), settings, tail_bytes=tail_bytes, lock=lock)
+        found = recover(directory, file_mode=file_mode)
+        log = cls(found, settings, tail_bytes=tail_bytes, lock=lock)
         log._write_epochs()
-        log._write_unsynced_again()
+        log._write_unsynced_again(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
+        log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
         return log
 
     @property
@@ -112,6 +125,10 @@ class FileReplicatedLog:
     def epoch_starts(self) -> Sequence[EpochStart]:
         """Return the epochs in the log and where they start."""
         return self._epochs.starts()
+
+    def control_batches(self) -> Sequence[Batch]:
+        """Return the control batches in the log that say who votes, or which protocol version is in force."""
+        return tuple(self._controls)
 
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
         """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable."""
@@ -141,6 +158,8 @@ class FileReplicatedLog:
             self._tail.append(batch)
             if batch.epoch != self._epochs.latest_epoch and self._epochs.assign(batch.epoch, batch.base_offset):
                 self._epochs_changed = True
+            if batch.is_control and tells_of_voters(batch):
+                self._controls.append(batch)
         self._end_offset = end_offset
 
     def flush(self) -> Offset:
@@ -153,14 +172,28 @@ class FileReplicatedLog:
             raise
 
     def _flush(self) -> Offset:
-        end_offset = self._end_offset  # before the segments look which files there are
-        if end_offset != self._flushed_offset:
-            self._segments.sync()
-            self._flushed_offset = end_offset
+        mark = self._segments.mark  # before the segments look which files there are
+        if mark.end_offset != self._flushed_offset:
+            at_end_of_segment = self._segments.sync()
+            self._sync_point.write(mark)
+            if at_end_of_segment:
+                self._sync_point.sync()
+            self._flushed_offset = mark.end_offset
+            if at_end_of_segment or mark.position - self._prefix_mark.position >= PREFIX_BYTES:
+                self._write_prefix(mark, durable=False)
         if self._epochs_changed:
             self._write_epochs()
         self._segments.tidy()
-        return end_offset
+        return mark.end_offset
+
+    def _write_prefix(self, mark: Mark, *, durable: bool) -> None:
+        """Note what a scan up to `mark` would find. The sync point comes first: nothing is believed beyond it."""
+        self._sync_point.sync()
+        starts = [start for start in self._epochs.starts() if start.start_offset < mark.end_offset]
+        controls = controls_up_to(list(self._controls), mark.end_offset)
+        known = self._segments.known_prefix(mark, self._start_offset, starts, controls)
+        write_prefix(self._directory, known, file_mode=self._file_mode, durable=durable)
+        self._prefix_mark = mark
 
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
@@ -186,11 +219,20 @@ class FileReplicatedLog:
         return self._end_offset
 
     def _truncate(self, end_offset: Offset) -> None:
-        new_end = self._segments.truncate(end_offset)
-        self._epochs.truncate_to(new_end)
-        self._tail.truncate(new_end)
-        self._end_offset = self._flushed_offset = new_end
+        # Whoever finds a note of more than there is takes that for damage: it is lowered before anything is cut.
+        mark = self._segments.mark_at(end_offset, self._epochs)
+        self._sync_point.replace(mark)
+        self._forget_prefix()
+        self._segments.truncate(mark)
+        self._epochs.truncate_to(mark.end_offset)
+        self._controls = controls_up_to(self._controls, mark.end_offset)
+        self._tail.truncate(mark.end_offset)
+        self._end_offset = self._flushed_offset = mark.end_offset
         self._write_epochs()
+
+    def _forget_prefix(self) -> None:
+        files.remove(self._directory / names.PREFIX)  # for good once the directory is synced, which what follows does
+        self._prefix_mark = NOTHING
 
     def snapshots(self) -> Sequence[OffsetAndEpoch]:
         """Return the ids of the stored snapshots, ascending."""
@@ -217,7 +259,10 @@ class FileReplicatedLog:
         self._or_fail(lambda: self._install_snapshot(snapshot_id))
 
     def _install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._sync_point.replace(NOTHING)
+        self._forget_prefix()
         self._segments.restart(snapshot_id.offset)
+        self._controls = []
         self._snapshots = drop_snapshots_before(self._directory, self._snapshots, snapshot_id)
         self._epochs = EpochTable()
         self._tail.clear()
@@ -240,18 +285,28 @@ class FileReplicatedLog:
             self._start_offset = snapshot_id.offset
             if self._epochs.start_at(snapshot_id.offset):
                 self._epochs_changed = True
+            self._controls = [batch for batch in self._controls if batch.last_offset >= snapshot_id.offset]
 
     def close(self) -> None:
         """Flush, leave what Kafka leaves at a clean end, release files and lock. Calling it twice is allowed."""
         try:
             if self._failure is None:
                 self.flush()
-                self._or_fail(lambda: self._segments.close(self._end_offset))
+                self._or_fail(self._close_cleanly)
                 self._failure = StorageError(f"the log in {self._directory} is closed", path=self._directory)
         finally:
             self._segments.close(None)
+            self._sync_point.close()
             if self._lock is not None:
                 self._lock.release()
+
+    def _close_cleanly(self) -> None:
+        """Leave what Kafka leaves, and notes from which the next start knows that it need not read anything."""
+        mark = self._segments.mark
+        self._segments.close(self._end_offset)
+        self._sync_point.replace(mark, mtime_ns=self._segments.changed_ns)
+        if mark.position > 0:
+            self._write_prefix(mark, durable=True)
 
     def _write_epochs(self) -> None:
         self._epochs_changed = False  # before the table is read: a change meanwhile is written next time
@@ -271,18 +326,22 @@ class FileReplicatedLog:
         except StorageError as error:
             logger.error("%s: that a sync failed cannot even be noted: %s", self._directory, error)
 
-    def _write_unsynced_again(self) -> None:
-        """Write anew what lies behind the place at which a sync once failed."""
+    def _write_unsynced_again(self, durable_offset: Offset) -> None:
+        """Copy what lies behind the place at which a sync failed, and behind `durable_offset`, to a new segment."""
         path = self._directory / names.UNSYNCED
         note = files.read_file(path, max_bytes=4_096)
         if note is None:
             return
         match = re.search(rb'"flushed_offset": ([0-9]{1,19})\}', note)
-        first = max(self._start_offset, int(match[1]) if match else 0)
+        first = max(self._start_offset, int(match[1]) if match else 0, min(durable_offset, self._end_offset))
         logger.warning("%s: a sync failed in an earlier life, so all from offset %d on is written again", path, first)
-        batches = [batch for batch in self.scan() if batch.last_offset >= first]
+        batches: list[Batch] = []
+        while (offset := batches[-1].end_offset if batches else first) < self._end_offset:
+            batches += self._segments.read(offset, _REWRITE_BYTES)
         self.truncate(first)
-        self.append(batches)
+        self._segments.roll()  # not into blocks that could not be written once
+        for batch in batches:
+            self.append([batch])
         self.flush()
         files.remove(path)
         files.sync_directory(self._directory)

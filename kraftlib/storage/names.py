@@ -9,7 +9,7 @@ __cluster_metadata-0/
   00000000000000000275.snapshot              Kafka's producer state at that offset: always empty here
   00000000000000012345-0000000007.checkpoint snapshot: end offset, 20 digits, and epoch, 10 digits
   leader-epoch-checkpoint quorum-state partition.metadata
-  quorum-state.bak kraftlib.json             ours; Kafka leaves such names alone
+  quorum-state.bak kraftlib*.json            ours; Kafka leaves such names alone
   kraftlib-holds.json                        ours: who still reads the log, and from where
 """
 
@@ -31,6 +31,8 @@ EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 HAS_RUN: Final = "kraftlib.json"
 UNSYNCED: Final = "kraftlib-unsynced.json"
 HOLDS: Final = "kraftlib-holds.json"
+SYNC_POINT: Final = "kraftlib-sync.json"
+PREFIX: Final = "kraftlib-prefix.json"
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**31 - 1
@@ -43,7 +45,7 @@ _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII
 _LEFT_OVER: Final = re.compile(
     r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
-    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds)?\.json)\.tmp",
+    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-prefix)?\.json)\.tmp",
     re.ASCII,
 )
 

@@ -1,16 +1,20 @@
-"""What a log directory holds after a stop of any kind: every batch is looked at before one is believed.
+"""What a log directory holds after a stop of any kind, and what bad bytes in it mean.
 
 A replica may forget only what it never acknowledged. So there are two kinds of bad bytes:
 
-* a **torn tail**: nothing whole stands behind them. They were being written when the machine stopped, nobody was told
-  that they are safe, and they are cut off, durably, before anything is appended there;
-* **damage**: a whole batch stands behind them, or a snapshot reaches beyond them, or they are a whole batch in the
-  wrong place. Records that were acknowledged may be gone. Nothing is cut, and the log does not open.
+* a **torn tail**: nothing whole stands behind them, and nobody ever noted that they are durable. They were being
+  written when the machine stopped, nobody was told that they are safe, and they are cut off, durably, before anything
+  is appended there;
+* **damage**: a whole batch or segment stands behind them, or the sync point or a snapshot lies beyond them, or what
+  stands there is whole and in the wrong place. Records that were acknowledged may be gone. Nothing is cut.
 
-What was read may still be on its way to the disk, if only the process stopped and not the machine; so it is synced
-before anybody is told that it is there. Epoch starts and indexes are caches and come out of the same scan. A snapshot
-that is newer than the log means that the replica stopped between a download and the truncation which follows it: that
-is finished here.
+Where there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage, unless it
+is all zeros or too short for a batch.
+
+Only the end of the log is read, from the place on that `kraftlib-prefix.json` knows of; the rest is checked when it is
+read, and by the scrubber. What was read may still be on its way to the disk, if only the process stopped and not the
+machine; so it is synced before anybody is told that it is there. A snapshot that is newer than the log means that the
+replica stopped between a download and the truncation which follows it: that is finished here.
 """
 
 from __future__ import annotations
@@ -21,43 +25,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from kraftlib.errors import CorruptBatchError, StorageError
-from kraftlib.records.batch import Batch
+from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
+from kraftlib.storage.election_file import kafka_wrote_last, we_wrote_last
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
-from kraftlib.storage.salvage import has_whole_batch, has_whole_batch_behind
-from kraftlib.storage.segment import Segment, batches_in
+from kraftlib.storage.prefix import is_believed, read_prefix
+from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
+from kraftlib.storage.segment import Segment
 from kraftlib.storage.snapshot_files import list_snapshots
+from kraftlib.storage.sync_point import NOTHING, SyncPoint, SyncPointFile, read_sync_point
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
-
-
-@attrs.define
-class RecoveredLog:
-    """What a scan of the whole directory found."""
-
-    directory: Path
-    snapshots: list[OffsetAndEpoch]
-    segments: list[Segment] = attrs.Factory(list)
-    """Ascending; the last one is to grow. At least one, once recovery has ended."""
-    epochs: EpochTable = attrs.Factory(EpochTable)
-    end_offset: Offset = 0
-    control_batches: list[Batch] = attrs.Factory(list)
-    """Those in the log: what voters and protocol version follow from."""
-
-    @property
-    def start_offset(self) -> Offset:
-        """Base offset of the first segment: where the log starts is not kept anywhere else."""
-        return self.segments[0].base_offset
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no batch."""
-        return self.start_offset == self.end_offset
 
 
 def recover(directory: Path, *, file_mode: int) -> RecoveredLog:
@@ -69,19 +50,159 @@ def recover(directory: Path, *, file_mode: int) -> RecoveredLog:
     remove_left_overs(directory)
     log = RecoveredLog(directory, list_snapshots(directory))
     bases = sorted(base for base in map(names.parse_segment_name, files.list_names(directory)) if base is not None)
-    for base_offset in bases:
-        bad = _scan(log, base_offset)
-        if bad is not None:
-            _cut_torn_tail(log, bad, later=[base for base in bases if base > log.segments[-1].base_offset])
-            break
+    note = read_sync_point(directory)
+    log.sync_point = None if note is None or _is_void(directory, note, bases) else note
+    if note is not None and log.sync_point is None:
+        logger.warning("%s: somebody else has written since %s was noted: all is read", directory, note.mark)
+        void_sync_point(directory, file_mode=file_mode)
+    _read(log, bases)
+    _judge(log, doubtful=note is None and _should_have_sync_point(directory))
     _begin_after_snapshot(log, file_mode=file_mode)
     _check_start(log)
     for segment in log.segments[:-1]:
-        if not segment.has_index_files():
+        if segment.lacks_index_files:
             segment.write_index_files(mode=file_mode)
         segment.forget_index()
     files.sync_directory(directory)
     return log
+
+
+def _read(log: RecoveredLog, bases: Sequence[Offset]) -> None:
+    """Read the part of the log that is not known yet."""
+    note = log.sync_point.mark if log.sync_point is not None else None
+    known = read_prefix(log.directory) if note is not None else None
+    if (
+        known is not None
+        and note is not None
+        and is_believed(known, note, log.directory, bases)
+        and log.take_over(known)
+    ):
+        bases = [base for base in bases if base >= known.mark.segment]
+    for base_offset in bases:
+        scan_segment(log, base_offset)
+
+
+# What was durable ---------------------------------------------------------------------------------
+
+
+def _is_void(directory: Path, note: SyncPoint, bases: Sequence[Offset]) -> bool:
+    """Whether somebody else has written since: Kafka, or whoever copied the files here."""
+    if note.claims_nothing:
+        return True
+    if kafka_wrote_last(directory):
+        return True
+    if note.mark.segment not in bases:
+        return False  # the file is gone, which is what the note is there to notice
+    path = directory / names.segment_name(note.mark.segment)
+    with files.storage_errors("look at", path):
+        found = os.stat(path, follow_symlinks=False)
+    return found.st_ino != note.mark.inode or note.mtime_ns not in (0, found.st_mtime_ns)
+
+
+def void_sync_point(directory: Path, *, file_mode: int) -> None:
+    """Note, durably, that nothing is known to be durable."""
+    file = SyncPointFile(directory, file_mode=file_mode)
+    with files.storage_errors("write", directory / names.SYNC_POINT):
+        try:
+            file.replace(NOTHING)
+        finally:
+            file.close()
+
+
+def _should_have_sync_point(directory: Path) -> bool:
+    """Whether the log is one that we have kept a sync point for, so that it was there once."""
+    return (directory / names.SYNC_POINT).exists() or we_wrote_last(directory)
+
+
+# The verdict --------------------------------------------------------------------------------------
+
+
+def _judge(log: RecoveredLog, *, doubtful: bool) -> None:
+    """Cut a torn tail. Raises: CorruptBatchError, with nothing changed, if anything is damaged."""
+    _note_missing_end(log)
+    if not log.holes:
+        return
+    hole = log.holes[0]
+    behind = [segment for segment in log.segments if segment.base_offset > hole.segment]
+    newest = log.snapshots[-1].offset if log.snapshots else 0
+    last = next((segment for segment in log.segments if segment.base_offset == hole.segment), None)
+    if hole.was_durable or last is None:
+        raise _damage(log, hole, "whole batches stand behind it, or stood there")
+    if any(segment.size > 0 for segment in behind):
+        raise _damage(log, hole, f"{behind[0].path.name} behind it has whole batches")
+    if newest > hole.start_offset:
+        raise _damage(log, hole, f"snapshot {log.snapshots[-1]} reaches beyond it")
+    if doubtful and not _is_no_batch(last):
+        raise _damage(log, hole, f"{names.SYNC_POINT}, which would tell a torn tail from damage, is lost")
+    _cut_torn_tail(log, hole, last)
+
+
+def _note_missing_end(log: RecoveredLog) -> None:
+    """Compare the end of the log with the sync point: what it names beyond the end is missing.
+
+    Unless a newer epoch stands there: then the log was cut and written on by somebody who knows no sync points.
+    """
+    note = log.sync_point
+    if note is None or note.mark.end_offset <= log.end_offset:
+        return
+    if log.epochs.latest_epoch > note.mark.end_epoch and not log.holes:
+        log.sync_point = None
+        return
+    end, segment = note.mark.end_offset, log.segments[-1] if log.segments else Segment(log.directory, note.mark.segment)
+    reason = f"{segment.path}, position {segment.size}: the log ends at {log.end_offset} and was durable up to {end}"
+    position, start_offset = segment.size, log.end_offset
+    if log.holes and log.holes[-1].segment == segment.base_offset:
+        last = log.holes.pop()
+        position, start_offset, reason = last.position, last.start_offset, f"{last.reason}; {reason}"
+    log.holes.append(
+        Hole(
+            segment=segment.base_offset,
+            position=position,
+            start_offset=start_offset,
+            end_offset=end,
+            end_position=None,
+            was_durable=True,
+            reason=reason,
+        )
+    )
+
+
+def _is_no_batch(segment: Segment) -> bool:
+    """Whether what stands behind the last whole batch is zeros, or too short for a batch."""
+    size = files.size_of(segment.path) - segment.size
+    if size < HEADER_SIZE:
+        return True
+    descriptor = files.open_existing(segment.path)
+    try:
+        with files.storage_errors("read", segment.path):
+            return all(
+                not any(files.read_at(descriptor, 1 << 20, at))
+                for at in range(segment.size, segment.size + size, 1 << 20)
+            )
+    finally:
+        os.close(descriptor)
+
+
+def _cut_torn_tail(log: RecoveredLog, hole: Hole, last: Segment) -> None:
+    """Cut the log where the bad bytes begin, with the empty segments behind."""
+    torn, end_offset = files.size_of(last.path) - hole.position, hole.start_offset
+    logger.warning("%s: a torn tail of %d bytes is cut off at offset %d: %s", last.path, torn, end_offset, hole.reason)
+    while log.segments[-1] is not last:
+        log.segments.pop().remove_files()
+    last.remove_index_files()
+    cut(last.path, hole.position)
+    files.sync_directory(log.directory)
+    log.end_offset = end_offset
+    log.holes.clear()
+
+
+def _damage(log: RecoveredLog, hole: Hole, why: str) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"{hole.reason}; {why}. This is damage, no torn tail: nothing was cut. Give this replica a new, empty"
+        " directory, and it fetches the log from the others",
+        path=log.directory / names.segment_name(hole.segment),
+        position=hole.position,
+    )
 
 
 def remove_left_overs(directory: Path) -> None:
@@ -89,92 +210,6 @@ def remove_left_overs(directory: Path) -> None:
     for name in files.list_names(directory):
         if names.is_left_over(name):
             files.remove(directory / name)
-
-
-def _scan(log: RecoveredLog, base_offset: Offset) -> CorruptBatchError | None:
-    """Add the segment of this base offset to `log`; return where bad bytes begin, if there are any."""
-    if log.segments and base_offset != log.end_offset:
-        last = log.segments[-1]
-        return CorruptBatchError(
-            f"{last.path} ends at offset {log.end_offset}, the next segment begins at {base_offset}",
-            path=last.path,
-            position=last.size,
-        )
-    segment = Segment(log.directory, base_offset)
-    segment.index = SegmentIndex(base_offset)
-    log.segments.append(segment)
-    log.end_offset = base_offset
-    misplaced: Batch | None = None
-    descriptor = files.open_existing(segment.path)
-    try:
-        for batch in batches_in(descriptor, segment.path, 0, files.size_of(segment.path)):
-            if batch.base_offset != log.end_offset or batch.epoch < log.epochs.latest_epoch:
-                misplaced = batch
-                break
-            _take(log, segment, batch)
-        with files.storage_errors("sync", segment.path):
-            files.sync_data(descriptor)
-    except CorruptBatchError as bad:
-        return bad
-    finally:
-        os.close(descriptor)
-    if misplaced is not None:
-        raise _damage(
-            f"{segment.path}, position {segment.size}: {misplaced!r} does not continue a log that ends at"
-            f" {log.end_offset} in epoch {log.epochs.latest_epoch}",
-            segment.path,
-            segment.size,
-        )
-    return None
-
-
-def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
-    """Take note of the next batch."""
-    if batch.epoch != log.epochs.latest_epoch:
-        log.epochs.assign(batch.epoch, batch.base_offset)
-    if segment.size == 0:
-        segment.first_timestamp = batch.max_timestamp
-    if batch.is_control:
-        log.control_batches.append(_copied(batch))
-    segment.index.add(batch, segment.size)
-    segment.size += len(batch.data)
-    log.end_offset = batch.last_offset + 1
-
-
-def _copied(batch: Batch) -> Batch:
-    """Return the batch with bytes of its own, so that it does not keep all that was read with it."""
-    return Batch(
-        batch.base_offset, batch.last_offset, batch.epoch, batch.is_control, batch.max_timestamp, bytes(batch.data)
-    )
-
-
-def _cut_torn_tail(log: RecoveredLog, bad: CorruptBatchError, later: Sequence[Offset]) -> None:
-    """Cut the log where the bad bytes begin, and all segments behind. Raises: CorruptBatchError, if they are damage."""
-    segment = log.segments[-1]
-    if log.snapshots and log.snapshots[-1].offset > log.end_offset:
-        raise _damage(f"{bad}; snapshot {log.snapshots[-1]} reaches beyond it", segment.path, segment.size)
-    if has_whole_batch_behind(segment.path, segment.size, expected_offset=log.end_offset):
-        raise _damage(f"{bad}; whole batches stand behind it", segment.path, segment.size)
-    for base_offset in later:
-        path = log.directory / names.segment_name(base_offset)
-        if has_whole_batch(path, base_offset):
-            raise _damage(f"{bad}; {path.name} behind it has whole batches", segment.path, segment.size)
-    torn = files.size_of(segment.path) - segment.size
-    logger.warning("%s: a torn tail of %d bytes is cut off at offset %d: %s", segment.path, torn, log.end_offset, bad)
-    for base_offset in reversed(later):
-        Segment(log.directory, base_offset).remove_files()
-    segment.remove_index_files()
-    cut(segment.path, segment.size)
-    files.sync_directory(log.directory)
-
-
-def _damage(what: str, path: Path, position: int) -> CorruptBatchError:
-    return CorruptBatchError(
-        f"{what}. This is damage, no torn tail: nothing was cut. Give this replica a new, empty directory, and it"
-        " fetches the log from the others",
-        path=path,
-        position=position,
-    )
 
 
 def cut(path: Path, size: int) -> None:
@@ -207,8 +242,10 @@ def _is_beyond(log: RecoveredLog, snapshot_id: OffsetAndEpoch) -> bool:
 
 
 def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
+    if log.segments:
+        void_sync_point(log.directory, file_mode=file_mode)
     log.segments = [restart_at(log.directory, offset, file_mode=file_mode)]
-    log.epochs, log.end_offset, log.control_batches = EpochTable(), offset, []
+    log.epochs, log.end_offset, log.control_batches, log.known_start = EpochTable(), offset, [], offset
 
 
 def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
@@ -216,6 +253,7 @@ def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
 
     From the last to the first, so that a stop in between leaves a shorter log, which is still behind the snapshot.
     """
+    files.remove(directory / names.PREFIX)
     for name in reversed(files.list_names(directory)):
         if names.parse_name_of_segment_file(name) is not None or names.parse_producer_state_name(name) is not None:
             files.remove(directory / name)

@@ -23,16 +23,11 @@ _LIKELY_BATCH: Final = re.compile(rb"(?=\x02.{26}\xff{14})", re.DOTALL)
 _OFFSETS_AHEAD: Final = 2**31
 
 
-def has_whole_batch(path: Path, base_offset: Offset) -> bool:
-    """Whether a segment holds any whole batch that may stand there."""
-    return has_whole_batch_behind(path, -1, expected_offset=base_offset - 1)
-
-
-def has_whole_batch_behind(path: Path, position: int, *, expected_offset: Offset) -> bool:
-    """Whether a whole batch begins behind `position`, where the bad batch of `expected_offset` begins.
+def find_whole_batch(path: Path, position: int, *, expected_offset: Offset) -> tuple[int, BatchHeader] | None:
+    """Return the first whole batch of a later offset from `position` on, where the bad batch of `expected_offset` is.
 
     One inside the bad batch, if that says how long it is, is a value that looks like a batch, unless its offset is just
-    the next one.
+    the next one. None, if there is nothing.
     """
     descriptor = files.open_existing(path)
     try:
@@ -42,14 +37,14 @@ def has_whole_batch_behind(path: Path, position: int, *, expected_offset: Offset
         os.close(descriptor)
 
 
-def _search(descriptor: int, position: int, expected_offset: Offset) -> bool:
-    bad = _header_at(descriptor, position) if position >= 0 else None
+def _search(descriptor: int, position: int, expected_offset: Offset) -> tuple[int, BatchHeader] | None:
+    bad = _header_at(descriptor, position)
     if bad is not None and (
         bad.base_offset != expected_offset or bad.record_count != bad.last_offset - bad.base_offset + 1
     ):
         bad = None
     inside_end = position + bad.size if bad is not None else position
-    at, size = position + 1, os.fstat(descriptor).st_size
+    at, size = position, os.fstat(descriptor).st_size
     while at < size:
         # So much more that a header which begins in this chunk is seen whole.
         data = files.read_at(descriptor, _CHUNK + HEADER_SIZE, at)
@@ -61,9 +56,9 @@ def _search(descriptor: int, position: int, expected_offset: Offset) -> bool:
             if found < inside_end and bad is not None and header.base_offset != bad.last_offset + 1:
                 continue
             if _is_whole(descriptor, found, header):
-                return True
+                return found, header
         at += _CHUNK
-    return False
+    return None
 
 
 def _header_at(descriptor: int, position: int) -> BatchHeader | None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from kraftlib.errors import CorruptBatchError
-from kraftlib.records.batch import LENGTH_PREFIX_SIZE, Batch, is_incomplete, read_batch
+from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, Batch, is_incomplete, parse_header, read_batch
+from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.storage.index import INTERVAL_BYTES, SegmentIndex, index_of
 from kraftlib.types import Offset
@@ -32,16 +33,38 @@ EMPTY_PRODUCER_STATE: Final = bytes.fromhex("000148674bc700000000")
 class Segment:
     """Place, size and index of a segment. `size` counts valid bytes; the file may be larger until it is cut."""
 
-    __slots__ = ("_index", "base_offset", "directory", "first_timestamp", "path", "size")
+    __slots__ = ("_first_timestamp", "_index", "_inode", "base_offset", "crc", "directory", "path", "size")
 
     def __init__(self, directory: Path, base_offset: Offset) -> None:
         self.directory: Final = directory
         self.base_offset: Final = base_offset
         self.path: Final = directory / names.segment_name(base_offset)
         self.size = 0
-        self.first_timestamp = -1
-        """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""
+        self.crc = 0
+        """CRC-32C of the `size` bytes, offsets and epochs included; -1 if nobody has read all of them."""
+        self._first_timestamp: int | None = None
+        self._inode: int | None = None
         self._index: SegmentIndex | None = None
+
+    @property
+    def inode(self) -> int:
+        """Number of the file, which a copy of it does not have."""
+        if self._inode is None:
+            with files.storage_errors("look at", self.path):
+                self._inode = os.stat(self.path, follow_symlinks=False).st_ino
+        return self._inode
+
+    @property
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""
+        if self._first_timestamp is None and self.size > 0:
+            with self._opened(None) as descriptor, files.storage_errors("read", self.path):
+                self._first_timestamp = parse_header(files.read_at(descriptor, HEADER_SIZE, 0)).max_timestamp
+        return -1 if self._first_timestamp is None else self._first_timestamp
+
+    @first_timestamp.setter
+    def first_timestamp(self, timestamp: int) -> None:
+        self._first_timestamp = timestamp
 
     @property
     def index(self) -> SegmentIndex:
@@ -65,6 +88,16 @@ class Segment:
         index = SegmentIndex(self.base_offset)
         return index if entries is not None and index.load(entries, segment_size=self.size) else None
 
+    def resume_index(self, size: int, *, entries: int) -> bool:
+        """Load both indexes of a segment that is to grow on from `size`; False, if they have fewer than `entries`."""
+        offsets = files.read_file(self.directory / names.index_name(self.base_offset), max_bytes=_INDEX_MAX_BYTES)
+        times = files.read_file(self.directory / names.time_index_name(self.base_offset), max_bytes=_INDEX_MAX_BYTES)
+        index = SegmentIndex(self.base_offset)
+        if not index.resume(offsets or b"", times or b"", size=size) or len(index) < entries:
+            return False
+        self._index = index
+        return True
+
     def _index_by_scan(self) -> SegmentIndex:
         try:
             return self.rebuilt_index()
@@ -75,9 +108,13 @@ class Segment:
         """Return the index as it follows from the batches."""
         return index_of(self.base_offset, self.batches())
 
-    def has_index_files(self) -> bool:
-        """Whether the offset index on disk is there and makes sense."""
-        return self._load_index() is not None
+    @property
+    def lacks_index_files(self) -> bool:
+        """Whether the index is in memory, from a scan, and there is none like it on disk."""
+        if self._index is None:
+            return False
+        stored = self._load_index()
+        return stored is None or len(stored) != len(self._index)
 
     def write_index_files(self, *, mode: int) -> None:
         """Write both indexes. Not durable: they are caches."""
@@ -111,8 +148,16 @@ class Segment:
             position = self._position_before(descriptor, start_offset)
             found: list[Batch] = []
             size, chunk = 0, min(max_bytes + 2 * INTERVAL_BYTES, _CHUNK)
+            next_offset = -1
             try:
                 for batch in batches_in(descriptor, self.path, position, self.size, chunk=chunk):
+                    if batch.base_offset != next_offset and (next_offset >= 0 or batch.base_offset > start_offset):
+                        # A whole batch in the wrong place: its checksum does not cover where it belongs.
+                        raise damaged(
+                            self.path, position, f"{batch!r} stands where {max(next_offset, start_offset)} is"
+                        )
+                    position += len(batch.data)
+                    next_offset = batch.last_offset + 1
                     if batch.last_offset < start_offset:
                         continue
                     size += len(batch.data)
@@ -133,6 +178,17 @@ class Segment:
                     return position, batch.base_offset
                 position += len(batch.data)
         return None
+
+    def sum_of(self, position: int, end: int, crc: int) -> int:
+        """Return the CRC-32C of the bytes up to `end`, given that of those up to `position`."""
+        with self._opened(None) as descriptor, files.storage_errors("read", self.path):
+            while position < end:
+                data = files.read_at(descriptor, min(_CHUNK, end - position), position)
+                if not data:
+                    raise damaged(self.path, position, "the file ends here")
+                crc = crc32c(data, crc)
+                position += len(data)
+        return crc
 
     @contextmanager
     def _opened(self, descriptor: int | None) -> Iterator[int]:
@@ -179,7 +235,7 @@ def batches_in(descriptor: int, path: Path, position: int, end: int, *, chunk: i
         except CorruptBatchError as error:
             is_last = size < wanted or position + size == end
             if is_last or not is_incomplete(data, at) or _claimed_size(data, at) > BATCH_MAX_BYTES:
-                raise _damaged(path, position + at, str(error)) from error
+                raise damaged(path, position + at, str(error)) from error
             if at == 0:
                 chunk = _claimed_size(data, at)
         position += at
@@ -192,7 +248,8 @@ def _claimed_size(data: bytes, at: int) -> int:
     return int.from_bytes(data[at + 8 : at + LENGTH_PREFIX_SIZE], "big") + LENGTH_PREFIX_SIZE
 
 
-def _damaged(path: Path, position: int, reason: str) -> CorruptBatchError:
+def damaged(path: Path, position: int, reason: str) -> CorruptBatchError:
+    """Return the error for bad bytes at `position` of a segment."""
     # The reason counts positions from where a read began; nobody knows where that was.
     reason = re.sub(r" at (?:byte )?\d+\b", "", reason)
     return CorruptBatchError(f"{path}, position {position}: {reason}", path=path, position=position)

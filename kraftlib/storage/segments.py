@@ -4,12 +4,12 @@ An append is one write to the open file. A flush runs on another thread meanwhil
 them apart is the order in which each touches the few names they share:
 
     append, on the loop                          flush, on the disk thread
-    1 full? new file, old one to `_sealed`       1 the log remembers its end: this is what will be durable
+    1 full? new file, old one to `_sealed`       1 the log remembers the `mark`: this is what will be durable
     2                then `_descriptor`          2 then `_descriptor`
     3 write                                      3 then `_sealed`
-    4 the log moves its end                      4 sync the sealed ones, the open one, the directory
+    4 move the `mark`                            4 sync the sealed ones, the open one, the directory
 
-Whatever was written below the remembered end is in the file of step 2 or in those of step 3. Only a flush closes a
+Whatever was written below the remembered mark is in the file of step 2 or in those of step 3. Only a flush closes a
 sealed file, and only it writes the caches of a segment. `truncate` and `restart` run on the disk thread, too, and then
 nobody appends.
 """
@@ -28,11 +28,15 @@ import attrs
 
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import Batch
+from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
+from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import RELATIVE_OFFSET_MAX, SegmentIndex
+from kraftlib.storage.prefix import KnownPrefix, SealedSegment
 from kraftlib.storage.recovery import restart_at
 from kraftlib.storage.segment import EMPTY_PRODUCER_STATE, Segment
-from kraftlib.types import Offset
+from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark
+from kraftlib.types import EpochStart, Offset
 
 logger: Final = logging.getLogger(__name__)
 
@@ -65,8 +69,12 @@ class SegmentChain:
     After an OSError or a StorageError of any method but `read` and `scan` the files are not to be used any more.
     """
 
-    def __init__(self, directory: Path, segments: list[Segment], settings: SegmentSettings) -> None:
+    mark: Mark
+    """Where the last segment ends. Replaced, never changed: the disk thread may look at it at any time."""
+
+    def __init__(self, directory: Path, segments: list[Segment], settings: SegmentSettings, *, mark: Mark) -> None:
         """Take over what recovery found: at least one segment, whose indexes are known or on disk."""
+        self.mark = mark
         self._directory: Final = directory
         self._settings: Final = settings
         self._segments = segments
@@ -76,6 +84,8 @@ class SegmentChain:
         self._sealed: deque[_Sealed] = deque()
         self._condemned: deque[Path] = deque()
         self._reserved = 0
+        self._sums: list[tuple[int, int]] = [(0, 0)]
+        """Positions in the last segment, ascending, and the CRC-32C of it up to there, where that is known."""
 
     @property
     def size_bytes(self) -> int:
@@ -98,10 +108,14 @@ class SegmentChain:
             raise files.as_storage_error("append to", active.path, error) from error
         if active.size == 0:
             active.first_timestamp = batches[0].max_timestamp
-        index = active.index
+        index, crc = active.index, active.crc
         for batch in batches:
             index.add(batch, active.size)
             active.size += len(batch.data)
+            if crc != UNKNOWN_CRC:
+                crc = crc32c(batch.data, crc)
+        active.crc = crc
+        self.mark = Mark(active.base_offset, active.inode, active.size, batch.last_offset + 1, batch.epoch, crc)
 
     def _is_full(self, active: Segment, last: Batch, size: int) -> bool:
         """Whether `size` bytes up to this batch belong into a new segment: Kafka's rules. Timestamps are the clock."""
@@ -119,6 +133,7 @@ class SegmentChain:
         self._sealed.append(_Sealed(self._active, self._descriptor, base_offset))
         self._descriptor = descriptor
         self._active = new
+        self._sums = [(0, 0)]
         self._segments.append(new)
         self._base_offsets.append(base_offset)
         return new
@@ -139,6 +154,11 @@ class SegmentChain:
         for segment in list(self._segments):
             yield from segment.batches()
 
+    def roll(self) -> None:
+        """Let what is appended next go into a new segment."""
+        if self._active.size > 0:
+            self._roll(self.mark.end_offset)
+
     def delete_below(self, offset: Offset) -> None:
         """Forget the segments that end at or below `offset`, but the last one; the next flush removes the files."""
         while len(self._segments) > 1 and self._base_offsets[1] <= offset:
@@ -153,8 +173,8 @@ class SegmentChain:
 
     # On the disk thread -----------------------------------------------------------------------------
 
-    def sync(self) -> None:
-        """Make durable what was written before the call."""
+    def sync(self) -> bool:
+        """Make durable what was written before the call; return whether a segment came to its end."""
         # First the descriptor, then the sealed ones: see the top of the module.
         descriptor = self._descriptor
         sealed = [self._sealed[number] for number in range(len(self._sealed))]
@@ -164,6 +184,32 @@ class SegmentChain:
         if sealed:
             files.sync_directory(self._directory)
             self._finish(sealed)
+        return bool(sealed)
+
+    def known_prefix(
+        self, mark: Mark, start_offset: Offset, epochs: Sequence[EpochStart], controls: Sequence[Batch]
+    ) -> KnownPrefix:
+        """Describe the log up to `mark`, which is durable, and write the indexes that go with it."""
+        last = self._segment_of_base(mark.segment)
+        if last is self._active:
+            if len(last.index):
+                last.write_index_files(mode=self._settings.file_mode)
+            self._sums.append((mark.position, mark.crc))
+        return KnownPrefix(
+            mark=mark,
+            start_offset=start_offset,
+            index_entries=last.index.entries_below(mark.position),
+            sealed=tuple(
+                SealedSegment(segment.base_offset, segment.size, segment.crc, segment.inode)
+                for segment in list(self._segments)
+                if segment.base_offset < mark.segment
+            ),
+            epochs=tuple(epochs),
+            controls=tuple(controls),
+        )
+
+    def _segment_of_base(self, base_offset: Offset) -> Segment:
+        return self._segments[self._base_offsets.index(base_offset)]
 
     def _finish(self, sealed: Sequence[_Sealed]) -> None:
         """Close the files of full segments, now that they are durable, and write their caches."""
@@ -195,27 +241,42 @@ class SegmentChain:
                 # No harm yet: only an append that finds no space is an error.
                 logger.warning("%s: no %d bytes can be reserved: %s", self._active.path, ahead, error)
 
-    def truncate(self, end_offset: Offset) -> Offset:
-        """Cut behind the last batch that ends by `end_offset`, durably; return the new end. Everything was synced."""
+    def mark_at(self, end_offset: Offset, epochs: EpochTable) -> Mark:
+        """Return the place behind the last batch that ends by `end_offset`. Everything was synced."""
         segment = self._segment_of(end_offset)
         located = segment.locate(end_offset, self._descriptor_of(segment))
         if located is None:
             raise CorruptBatchError(f"{segment.path} has no batch of offset {end_offset}", path=segment.path)
         position, new_end = located
+        crc = self._sum_up_to(segment, position)
+        return Mark(segment.base_offset, segment.inode, position, new_end, epochs.epoch_before(new_end), crc)
+
+    def _sum_up_to(self, segment: Segment, position: int) -> int:
+        """Return the CRC-32C of the first bytes of a segment, read from the nearest place at which it is known."""
+        if segment.crc == UNKNOWN_CRC:
+            return UNKNOWN_CRC
+        sums = self._sums if segment is self._active else [(0, 0)]
+        at, crc = sums[bisect_right(sums, position, key=lambda entry: entry[0]) - 1]
+        return segment.sum_of(at, position, crc)
+
+    def truncate(self, mark: Mark) -> None:
+        """Cut at this place, durably. Everything was synced."""
+        segment = self._segment_of_base(mark.segment)
         self._drop_segments_behind(segment)
         segment.remove_index_files()
         with files.storage_errors("cut", segment.path):
-            os.ftruncate(self._descriptor, position)
+            os.ftruncate(self._descriptor, mark.position)
             os.fsync(self._descriptor)
-        segment.size = position
-        segment.index.truncate(position)
+        segment.size, segment.crc = mark.position, mark.crc
+        segment.index.truncate(mark.position)
+        self.mark = mark
+        self._sums = [entry for entry in self._sums if entry[0] <= mark.position]
         self._reserved = 0
         for name in files.list_names(self._directory):
             of_producers = names.parse_producer_state_name(name)
-            if of_producers is not None and of_producers > new_end:
+            if of_producers is not None and of_producers > mark.end_offset:
                 files.remove(self._directory / name)
         files.sync_directory(self._directory)
-        return new_end
 
     def _drop_segments_behind(self, segment: Segment) -> None:
         """Remove the segments behind this one, the last one first, and open this one to grow again."""
@@ -227,6 +288,7 @@ class SegmentChain:
             self._base_offsets.pop()
         segment.index = segment.rebuilt_index()
         self._active = segment
+        self._sums = [(0, 0)]
         self._descriptor = files.open_existing(segment.path, files.WRITE)
 
     def restart(self, offset: Offset) -> None:
@@ -235,6 +297,8 @@ class SegmentChain:
         self._condemned.clear()
         self._active = restart_at(self._directory, offset, file_mode=self._settings.file_mode)
         self._segments, self._base_offsets = [self._active], [offset]
+        self._sums = [(0, 0)]
+        self.mark = Mark(offset, self._active.inode, 0, offset, -1, 0)
         self._descriptor = files.open_existing(self._active.path, files.WRITE)
         self._reserved = 0
 
@@ -245,6 +309,12 @@ class SegmentChain:
                 self._write_caches(self._active, self._descriptor, end_offset)
         finally:
             self._close_files()
+
+    @property
+    def changed_ns(self) -> int:
+        """When the file of the last segment was changed last, in ns since 1970."""
+        with files.storage_errors("look at", self._active.path):
+            return os.stat(self._active.path, follow_symlinks=False).st_mtime_ns
 
     def _close_files(self) -> None:
         while self._sealed:

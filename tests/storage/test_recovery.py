@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
+from kraftlib.storage import files
+from kraftlib.storage.election_file import encode_line
 from kraftlib.storage.epoch_file import decode_epochs
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.recovery import recover
+from kraftlib.storage.segment import Segment
 from kraftlib.storage.snapshot_files import FileSnapshotSink
+from kraftlib.storage.sync_point import read_sync_point
 from kraftlib.testing.log_contract import read_all
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import ElectionState, OffsetAndEpoch
 from tests.storage.builders import a_batch, offsets, some_batches
 
 DATA = Path(__file__).parent.parent / "data"
@@ -212,6 +216,130 @@ def test_bad_bytes_below_the_end_of_a_snapshot_are_damage(tmp_path: Path) -> Non
     assert path.stat().st_size == len(WHOLE) - 1
 
 
+# What was durable ---------------------------------------------------------------------------------
+
+
+def flushed_log(directory: Path, batches: Sequence[Batch] = BATCHES) -> Path:
+    """Write a log as a replica does that is killed: every batch flushed, nothing closed."""
+    log = FileReplicatedLog.open(directory)
+    for batch in batches:
+        log.append([batch])
+        log.flush()
+    line = encode_line(ElectionState(epoch=4), kraft_version=1, voters=(), generation=1)
+    (directory / "quorum-state").write_bytes(line)
+    return directory / f"{0:020d}.log"
+
+
+def test_a_log_cut_below_its_sync_point_is_damaged(tmp_path: Path) -> None:
+    """Also at the end of a batch, and of an epoch: those bytes were durable."""
+    path = flushed_log(tmp_path)
+    for size in range(len(WHOLE)):
+        os.truncate(path, size)
+        with pytest.raises(CorruptBatchError, match=r"durable up to 8.*This is damage, no torn tail") as caught:
+            recover(tmp_path, file_mode=0o600)
+        assert caught.value.position == max(end for end in ENDS if end <= size)
+        assert path.stat().st_size == size
+        with path.open("r+b") as file:
+            file.write(WHOLE)
+
+
+def test_every_bit_below_the_sync_point_counts_epochs_and_offsets_included(tmp_path: Path) -> None:
+    path = flushed_log(tmp_path)
+    for bit in range(len(WHOLE) * 8):
+        data = bytearray(WHOLE)
+        data[bit // 8] ^= 1 << bit % 8
+        with path.open("r+b") as file:
+            file.write(data)
+        with pytest.raises(CorruptBatchError, match="This is damage"):
+            recover(tmp_path, file_mode=0o600)
+
+
+@pytest.mark.parametrize("tail", [b"?" * 100, bytes(5_000), bytes(a_batch(8, 4).data)[:-1]])
+def test_bad_bytes_behind_the_sync_point_are_a_torn_tail(tail: bytes, tmp_path: Path) -> None:
+    path = flushed_log(tmp_path)
+    with path.open("ab") as file:
+        file.write(tail)
+
+    assert recover(tmp_path, file_mode=0o600).end_offset == 8
+    assert path.read_bytes() == WHOLE
+
+
+def test_a_segment_that_is_gone_is_damage(tmp_path: Path) -> None:
+    flushed_log(tmp_path).unlink()
+
+    with pytest.raises(CorruptBatchError, match="durable up to 8"):
+        recover(tmp_path, file_mode=0o600)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"?" * 1_024])
+def test_without_a_sync_point_a_bad_tail_is_doubtful(content: bytes | None, tmp_path: Path) -> None:
+    path, sync_point = flushed_log(tmp_path), tmp_path / "kraftlib-sync.json"
+    with path.open("r+b") as file:
+        file.seek(-5, os.SEEK_END)
+        file.write(b"?")
+    if content is None:
+        sync_point.unlink()
+    else:
+        sync_point.write_bytes(content)
+
+    with pytest.raises(CorruptBatchError, match="which would tell a torn tail from damage, is lost"):
+        recover(tmp_path, file_mode=0o600)
+    assert path.stat().st_size == len(WHOLE)
+
+
+@pytest.mark.parametrize("tail", [bytes(10_000), b"?" * 60])
+def test_what_can_be_no_batch_is_not_doubtful(tail: bytes, tmp_path: Path) -> None:
+    path = flushed_log(tmp_path)
+    (tmp_path / "kraftlib-sync.json").unlink()
+    with path.open("ab") as file:
+        file.write(tail)
+
+    assert recover(tmp_path, file_mode=0o600).end_offset == 8
+
+
+def test_what_kafka_has_cut_is_no_damage(tmp_path: Path) -> None:
+    """It knows no sync points, and cuts what diverges from its leader; `quorum-state` without our CRC says it ran."""
+    path = flushed_log(tmp_path)
+    os.truncate(path, ENDS[2])
+    kafka = '{"leaderId":1,"leaderEpoch":9,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    (tmp_path / "quorum-state").write_text(kafka)
+
+    assert recover(tmp_path, file_mode=0o600).end_offset == 4
+    note = read_sync_point(tmp_path)
+    assert note is not None
+    assert note.claims_nothing, "durably, before our next vote brings the CRC back"
+
+
+def test_a_chain_that_goes_on_in_a_newer_epoch_is_no_damage(tmp_path: Path) -> None:
+    path = flushed_log(tmp_path)
+    os.truncate(path, ENDS[2])
+    with path.open("ab") as file:
+        file.write(a_batch(4, 9).data)
+
+    assert recover(tmp_path, file_mode=0o600).end_offset == 5
+
+
+@pytest.mark.parametrize("stop_at", ["remove", "ftruncate", "remove_index_files"])
+def test_a_truncation_that_is_cut_off_is_no_damage(
+    stop_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FileReplicatedLog.open(tmp_path)
+    log.append(BATCHES)
+    log.flush()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    owner = {"remove": files, "ftruncate": os, "remove_index_files": Segment}[stop_at]
+    monkeypatch.setattr(owner, stop_at, stop)
+    with pytest.raises(KeyboardInterrupt):
+        log.truncate(4)
+    monkeypatch.undo()
+    os.truncate(tmp_path / f"{0:020d}.log", ENDS[2])
+
+    assert recover(tmp_path, file_mode=0o600).end_offset == 4
+
+
 # Snapshots ----------------------------------------------------------------------------------------
 
 
@@ -303,7 +431,7 @@ def test_indexes_that_are_missing_or_make_no_sense_are_made_anew(index: bytes | 
         path.write_bytes(index)
     log = FileReplicatedLog.open(tmp_path, tail_bytes=0)
 
-    assert path.stat().st_size == (8 * 2 if index != b"" else 0)
+    assert path.stat().st_size == 8 * 2
     assert [offsets(log.read(n, 1)) for n in range(60)] == [[(n, 1)] for n in range(60)]
 
 
@@ -347,5 +475,5 @@ def test_control_batches_do_not_keep_what_was_read_with_them(tmp_path: Path) -> 
     shutil.copytree(source, tmp_path / "copy")
 
     batches = recover(tmp_path / "copy", file_mode=0o600).control_batches
-    assert len(batches) == 5
+    assert len(batches) == 3
     assert all(isinstance(batch.data, bytes) and batch.is_control for batch in batches)

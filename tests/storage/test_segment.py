@@ -127,10 +127,11 @@ def test_an_index_that_leads_astray_costs_time_and_nothing_else(tmp_path: Path) 
 
 def test_index_files_are_written_found_and_removed(tmp_path: Path) -> None:
     segment = a_segment(tmp_path, some_batches(*[1] * 100, size=100))
-    assert not segment.has_index_files()
+    segment.index = segment.rebuilt_index()
+    assert segment.lacks_index_files
 
     segment.write_index_files(mode=0o640)
-    assert segment.has_index_files()
+    assert not segment.lacks_index_files
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*index")} == {0o640}
 
     segment.remove_index_files()

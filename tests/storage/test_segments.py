@@ -9,6 +9,7 @@ import pytest
 from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
+from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.recovery import recover
 from kraftlib.storage.segments import SegmentChain, SegmentSettings
 from tests.storage.builders import a_batch, offsets, some_batches
@@ -19,7 +20,8 @@ def a_chain(directory: Path, *, segment_bytes: int = 1_000, reserve_bytes: int =
     settings = SegmentSettings(
         segment_bytes=segment_bytes, segment_ms=1 << 40, file_mode=0o600, reserve_bytes=reserve_bytes
     )
-    return SegmentChain(directory, recover(directory, file_mode=0o600).segments, settings)
+    log = recover(directory, file_mode=0o600)
+    return SegmentChain(directory, log.segments, settings, mark=log.mark)
 
 
 def append(chain: SegmentChain, batches: Sequence[Batch]) -> None:
@@ -73,7 +75,9 @@ def test_a_truncation_into_a_full_segment_lets_it_grow_again(tmp_path: Path) -> 
     chain.sync()
     assert segments(tmp_path) == [0, 33]
 
-    assert chain.truncate(25) == 25
+    mark = chain.mark_at(25, EpochTable())
+    chain.truncate(mark)
+    assert mark.end_offset == 25
     append(chain, some_batches(*[2] * 5, base_offset=25, size=200))
     chain.close(30)
     again = a_chain(tmp_path, segment_bytes=9_000)

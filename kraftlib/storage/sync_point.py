@@ -1,0 +1,161 @@
+"""`kraftlib-sync.json`: how far the log was ever durable, so that damage cannot pass for a torn tail.
+
+Bad bytes at the end of a log mean one of two things: they were being written when the machine stopped, or they were
+durable once and are broken now. Only who noted what was durable can tell. So each flush, when it is through, writes
+down what it made durable, in one of two slots in turn:
+
+    {"segment":0,"inode":77,"mtime_ns":0,"position":4096,"end_offset":12,"end_epoch":3,"segment_crc":1,"generation":9,
+     "crc":305419896}
+
+one padded line of 512 bytes each. `segment_crc` is the CRC-32C of *all* bytes of the segment up to `position`, also of
+base offsets and epochs, which the CRC of a batch leaves out; -1 where it is not known. `crc` is that of the line
+without that key.
+
+The note itself is not synced, the kernel writes it back within seconds. So it may be a little old after a power cut,
+but it never claims too much: it is **lowered, durably, before the log is cut**. It is synced where a segment ends and
+at a clean end, and only then names the time of change of the segment.
+
+A note is **void**, and no sign of damage, where somebody else has written since: the segment is another file, or has
+changed after our clean end, or Kafka has rewritten `quorum-state`. `position` 0 claims nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from kraftlib.records.checksum import crc32c
+from kraftlib.storage import files, names
+from kraftlib.types import Epoch, Offset
+
+SLOT_SIZE: Final = 512
+UNKNOWN_CRC: Final = -1
+
+_LINE: Final = re.compile(rb'(\{.*),"crc":([0-9]{1,10})\} *\n', re.DOTALL)
+_FIELDS: Final = (
+    "segment", "inode", "mtime_ns", "position", "end_offset", "end_epoch", "segment_crc", "generation",
+)  # fmt: skip
+
+
+class Mark(NamedTuple):
+    """A place between two batches. Made with every append, so it is no attrs class."""
+
+    segment: Offset
+    """Base offset of the segment that it lies in."""
+    inode: int
+    """Which file that is; 0 for none."""
+    position: int
+    end_offset: Offset
+    end_epoch: Epoch
+    """Epoch of the batch before; -1 if there is none."""
+    crc: int
+    """CRC-32C of the segment up to `position`; `UNKNOWN_CRC` if nobody has read all of it."""
+
+
+@attrs.frozen(kw_only=True)
+class SyncPoint:
+    """What one slot says."""
+
+    mark: Mark
+    mtime_ns: int
+    """Time of change of the segment at a clean end; 0 while the log is in use."""
+    generation: int
+
+    @property
+    def claims_nothing(self) -> bool:
+        """Whether it says only that there is nothing to say."""
+        return self.mark.position == 0
+
+
+NOTHING: Final = Mark(0, 0, 0, 0, -1, 0)
+"""The mark that claims nothing."""
+
+
+class SyncPointFile:
+    """The two slots, open for writing. Not for two threads at once."""
+
+    def __init__(self, directory: Path, *, file_mode: int) -> None:
+        self._path: Final = directory / names.SYNC_POINT
+        self._generation = max((point.generation for point in _read_slots(directory)), default=0)
+        if files.read_file(self._path, max_bytes=SLOT_SIZE * 4) is None:
+            self._descriptor = files.create(self._path, mode=file_mode)
+            files.sync_directory(directory)
+        else:
+            self._descriptor = files.open_existing(self._path, files.WRITE)
+
+    def write(self, mark: Mark, *, mtime_ns: int = 0) -> None:
+        """Note that everything up to `mark` is durable. Not durable itself. Raises OSError."""
+        self._generation = generation = self._generation + 1
+        os.pwrite(self._descriptor, _slot(mark, mtime_ns, generation), generation % 2 * SLOT_SIZE)
+
+    def sync(self) -> None:
+        """Make durable what was noted. Raises OSError."""
+        files.sync_data(self._descriptor)
+
+    def replace(self, mark: Mark, *, mtime_ns: int = 0) -> None:
+        """Note it in both slots, durably: nothing that was noted before counts any more. Raises OSError."""
+        self.write(mark, mtime_ns=mtime_ns)
+        self.write(mark, mtime_ns=mtime_ns)
+        os.ftruncate(self._descriptor, 2 * SLOT_SIZE)
+        self.sync()
+
+    def close(self) -> None:
+        """Release the file. Calling it twice is allowed."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _slot(mark: Mark, mtime_ns: int, generation: int) -> bytes:
+    # Formatted by hand, since each flush does it: json.dumps takes three times as long.
+    line = (
+        b'{"segment":%d,"inode":%d,"mtime_ns":%d,"position":%d,"end_offset":%d,"end_epoch":%d,"segment_crc":%d,'
+        b'"generation":%d}'
+        % (mark.segment, mark.inode, mtime_ns, mark.position, mark.end_offset, mark.end_epoch, mark.crc, generation)
+    )
+    return (b'%s,"crc":%d}' % (line[:-1], crc32c(line))).ljust(SLOT_SIZE - 1) + b"\n"
+
+
+def read_sync_point(directory: Path) -> SyncPoint | None:
+    """Return the newest slot that can be read; None if none can, or if there is no such file."""
+    return max(_read_slots(directory), key=lambda point: point.generation, default=None)
+
+
+def _read_slots(directory: Path) -> list[SyncPoint]:
+    path = directory / names.SYNC_POINT
+    try:
+        descriptor = os.open(path, files.READ)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise files.as_storage_error("read", path, error) from error
+    try:
+        slots = [_read_slot(descriptor, number) for number in range(2)]
+    finally:
+        os.close(descriptor)
+    return [point for point in slots if point is not None]
+
+
+def _read_slot(descriptor: int, number: int) -> SyncPoint | None:
+    """Return what a slot says; None, if it cannot be read, be it for an error of the disk."""
+    try:
+        match = _LINE.fullmatch(files.read_at(descriptor, SLOT_SIZE, number * SLOT_SIZE))
+    except OSError:
+        return None
+    if match is None or crc32c(match[1] + b"}") != int(match[2]):
+        return None
+    fields: Any = json.loads(match[1] + b"}")
+    if not isinstance(fields, dict) or not all(type(fields.get(name)) is int for name in _FIELDS):
+        return None
+    mark = Mark(
+        fields["segment"], fields["inode"], fields["position"], fields["end_offset"], fields["end_epoch"],
+        fields["segment_crc"],
+    )  # fmt: skip
+    if min(mark.segment, mark.position) < 0 or mark.end_offset < mark.segment:
+        return None
+    return SyncPoint(mark=mark, mtime_ns=fields["mtime_ns"], generation=fields["generation"])

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftlib.storage.sync_point import NOTHING, SLOT_SIZE, Mark, SyncPointFile, read_sync_point
+
+numbers = st.integers(0, 2**63 - 1)
+
+
+def a_mark(end_offset: int = 12, *, position: int = 4_096) -> Mark:
+    return Mark(segment=0, inode=77, position=position, end_offset=end_offset, end_epoch=3, crc=0xFFFFFFFF)
+
+
+def a_file(directory: Path) -> SyncPointFile:
+    return SyncPointFile(directory, file_mode=0o600)
+
+
+@given(position=numbers, segment=numbers, more=st.integers(0, 2**31), inode=numbers, epoch=st.integers(-1, 2**31 - 1))
+def test_what_was_written_is_read(
+    position: int, segment: int, more: int, inode: int, epoch: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("sync")
+    mark = Mark(segment, inode, position, segment + more, epoch, -1)
+    file = a_file(directory)
+    file.write(mark, mtime_ns=2**63 - 1)
+    found = read_sync_point(directory)
+
+    assert found is not None
+    assert (found.mark, found.mtime_ns) == (mark, 2**63 - 1)
+    file.close()
+
+
+def test_there_is_none_before_the_first(tmp_path: Path) -> None:
+    assert read_sync_point(tmp_path) is None
+    a_file(tmp_path)
+    assert read_sync_point(tmp_path) is None
+
+
+def test_the_newest_one_counts_also_in_the_next_life(tmp_path: Path) -> None:
+    for end in range(1, 8):
+        file = a_file(tmp_path)
+        file.write(a_mark(end))
+        file.close()
+        found = read_sync_point(tmp_path)
+        assert found is not None
+        assert (found.mark.end_offset, found.generation) == (end, end)
+    assert (tmp_path / "kraftlib-sync.json").stat().st_size == 2 * SLOT_SIZE
+
+
+def test_every_flipped_bit_of_a_slot_leaves_the_other_one(tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    file.write(a_mark(1))
+    file.write(a_mark(2))
+    path = tmp_path / "kraftlib-sync.json"
+    whole = path.read_bytes()
+    for number, other in ((0, 1), (1, 2)):
+        length = len(whole[number * SLOT_SIZE : (number + 1) * SLOT_SIZE].rstrip())
+        for bit in range(length * 8):
+            data = bytearray(whole)
+            data[number * SLOT_SIZE + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(data)
+            found = read_sync_point(tmp_path)
+            assert found is not None
+            assert found.mark.end_offset == other, bit
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, SLOT_SIZE - 1])
+def test_a_short_file_is_as_good_as_none(size: int, tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    file.write(a_mark())
+    file.write(a_mark())
+    os.truncate(tmp_path / "kraftlib-sync.json", size)
+
+    assert read_sync_point(tmp_path) is None
+
+
+def test_what_is_replaced_is_in_neither_slot_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a slot that cannot be read would bring a higher one back after a truncation."""
+    file = a_file(tmp_path)
+    for end in (5, 6, 7):
+        file.write(a_mark(end))
+    synced: list[int] = []
+    monkeypatch.setattr("kraftlib.storage.files.sync_data", synced.append)
+    file.replace(a_mark(2))
+
+    assert len(synced) == 1
+    path = tmp_path / "kraftlib-sync.json"
+    for number in range(2):
+        data = bytearray(path.read_bytes())
+        data[number * SLOT_SIZE] ^= 1
+        path.write_bytes(data)
+        found = read_sync_point(tmp_path)
+        assert found is not None
+        assert found.mark.end_offset == 2
+        data[number * SLOT_SIZE] ^= 1
+        path.write_bytes(data)
+
+
+def test_a_note_of_nothing_claims_nothing(tmp_path: Path) -> None:
+    a_file(tmp_path).replace(NOTHING)
+    found = read_sync_point(tmp_path)
+
+    assert found is not None
+    assert found.claims_nothing
