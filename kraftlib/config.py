@@ -21,6 +21,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
 
 MEBIBYTE: Final = 1024 * 1024
+PRIORITY_MAX: Final = 100
 ENGINES: Final = ("thread", "inline")
 FLUSHES: Final = ("thread", "inline")
 EVENT_LOOPS: Final = ("auto", "asyncio", "uvloop")
@@ -37,6 +38,16 @@ def at_least(limit: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
     def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < limit:
             raise ConfigError(f"{attribute.name}={value!r} must be an integer of at least {limit}")
+
+    return check
+
+
+def between(low: int, high: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
+    """Return a validator: an integer from `low` to `high`."""
+
+    def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ConfigError(f"{attribute.name}={value!r} must be an integer from {low} to {high}")
 
     return check
 
@@ -136,6 +147,14 @@ class RaftConfig:
 
     retry_backoff_ms: int = attrs.field(default=20, validator=at_least(0))
     """Pause of a connection after an error answer."""
+
+    election_priority: int = attrs.field(default=0, validator=between(0, PRIORITY_MAX))
+    """How much this voter is wanted as leader, 0 to 100. A leader of lower priority hands over to it once it has had
+    everything for `priority_takeover_ms`, and it stands a little earlier than others. It never keeps anybody from being
+    elected, and its effect fades while it fails to lead. Known to replicas of ours only (beyond Kafka)."""
+
+    priority_takeover_ms: int = attrs.field(default=10_000, validator=at_least(1))
+    """How long a voter of higher priority must have been there before a leader hands over to it."""
 
     leader_loss_stagger_ms: int = attrs.field(default=20, validator=at_least(0))
     """A follower that lost its connection and is refused a new one takes the leader for dead and stands after as many

@@ -16,6 +16,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -193,6 +194,7 @@ TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
     UpdateRaftVoterRequest: lambda error: UpdateRaftVoterResponse(error_code=error),
     UpdateFeaturesRequest: lambda error: UpdateFeaturesResponse(error_code=error, error_message=None),
     DescribeClusterRequest: lambda error: DescribeClusterResponse(error_code=error),
+    ElectionPriorityRequest: lambda error: ElectionPriorityResponse(error_code=error),
     ReadBarrierRequest: lambda error: ReadBarrierResponse(error_code=error),
 }
 

@@ -330,7 +330,10 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
     partition = request.topics[0].partitions[0]
     role = state.role_state
     if isinstance(role, Follower) and role.leader_id == partition.leader_id:
-        role.fetch_deadline_ms = state.now_ms + successor_backoff_ms(state, partition)
+        backoff_ms = successor_backoff_ms(state, partition)
+        role.fetch_deadline_ms = state.now_ms + backoff_ms
+        if backoff_ms == 0:
+            state.setbacks += 1  # forgotten as soon as we lead
         # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
         role.has_fetched = False
     response = answers.quorum_epoch(state, EndQuorumEpochResponse, error=ErrorCode.NONE, version=event.version)

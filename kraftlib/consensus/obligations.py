@@ -13,6 +13,7 @@ from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
+from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from_leader, find_leader
@@ -76,6 +77,8 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
             times.append(role.check_quorum_deadline_ms)
         if role.transfer is not None:
             times.append(role.transfer.deadline_ms)
+        else:
+            times.append(takeover_deadline_ms(state, role))
         if state.flush_waiting_since_ms is not None and len(state.voters) > 1:
             times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
@@ -85,7 +88,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
     if isinstance(role, Follower):
         if not state.is_voter:
             return [join_deadline_ms(state, role)]
-        return [role.fetch_deadline_ms, update_deadline_ms(state, role)]
+        return [role.fetch_deadline_ms, update_deadline_ms(state, role), tell_deadline_ms(state, role)]
     return [role.election_deadline_ms]
 
 
@@ -129,9 +132,10 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
     if membership:
         return membership
+    telling = tell_leader(state, role)
     if role.download is not None:
-        return fetch_chunk(state, role, role.download) or doubt_leader(state, role)
-    return fetch_from_leader(state, role)
+        return telling + (fetch_chunk(state, role, role.download) or doubt_leader(state, role))
+    return telling + fetch_from_leader(state, role)
 
 
 def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
@@ -163,8 +167,8 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
-    if role.transfer is None and state.config.yield_to:
-        role.transfer = _yielding(state, role)
+    if role.transfer is None:
+        role.transfer = _yielding(state, role) if state.config.yield_to else takeover(state, role)
     transfer = role.transfer
     if transfer is None:
         return False
@@ -191,11 +195,12 @@ def _yielding(state: ReplicaState, role: Leader) -> Transfer | None:
 
 
 def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:
-    """The remote voters: who is to lead first, then the most caught-up ones."""
+    """The remote voters: who is to lead first, then the most caught-up ones, of these the ones that are wanted most."""
     wanted = role.transfer.target_id if role.transfer is not None else None
 
-    def rank(progress: Progress) -> tuple[bool, int, int]:
-        return progress.key.id != wanted, -progress.end_offset, progress.key.id
+    def rank(progress: Progress) -> tuple[bool, int, int, int]:
+        replica_id = progress.key.id
+        return replica_id != wanted, -progress.end_offset, -priority_of(role, replica_id), replica_id
 
     ranked = sorted(role.progress.values(), key=rank)
     return tuple(progress.key for progress in ranked)

@@ -14,7 +14,7 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import election as elections
-from kraftlib.consensus import joining, obligations, reading, reconfiguration, replication, snapshotting
+from kraftlib.consensus import joining, obligations, priority, reading, reconfiguration, replication, snapshotting
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.checks import back_off, is_refused_strictly
 from kraftlib.consensus.connections import Connections, Outstanding
@@ -52,6 +52,7 @@ from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
+from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
@@ -292,6 +293,8 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
         return elections.handle_vote_unsupported(state, outstanding)
     if isinstance(outstanding.request, ReadBarrierRequest):
         return reading.handle_read_barrier_failed(state, outstanding, event.failure)
+    if isinstance(outstanding.request, ElectionPriorityRequest):
+        return priority.handle_priority_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, ApiVersionsRequest):
         return reconfiguration.handle_probe_failed(state, outstanding)
     if unsupported and isinstance(outstanding.request, UpdateRaftVoterRequest):
@@ -363,6 +366,7 @@ REQUESTS: Final[Mapping[type, Callable[[ReplicaState, RequestReceived], list[Act
     UpdateFeaturesRequest: handle_update_features,
     DescribeClusterRequest: handle_describe_cluster,
     ReadBarrierRequest: reading.handle_read_barrier,
+    ElectionPriorityRequest: priority.handle_priority,
 }
 
 RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[Action]]]] = {
@@ -376,4 +380,5 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[A
     RemoveRaftVoterRequest: joining.handle_join_response,
     UpdateRaftVoterRequest: joining.handle_update_response,
     ReadBarrierRequest: reading.handle_read_barrier_response,
+    ElectionPriorityRequest: priority.handle_priority_response,
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import (
     Action,
@@ -448,7 +449,8 @@ def _stagger_ms(state: ReplicaState, role: Follower) -> int:
     slot_ms = state.config.leader_loss_stagger_ms
     survivors = [voter_id for voter_id in state.voters.ids if voter_id != role.leader_id]
     rank = survivors.index(state.key.id) if state.key.id in survivors else len(survivors)
-    return rank * slot_ms + state.random.randrange(slot_ms // 4 + 1)
+    wait_ms = rank * slot_ms * (PRIORITY_MAX - state.eagerness) // PRIORITY_MAX
+    return wait_ms + state.random.randrange(slot_ms // 4 + 1)
 
 
 def wants_records(state: ReplicaState) -> bool:

@@ -145,6 +145,16 @@ class Transfer:
     deadline_ms: int
 
 
+@attrs.define(kw_only=True)
+class Rival:
+    """A voter that is wanted as leader, as it has said itself."""
+
+    priority: int
+    due_ms: int
+    """Not before, leadership is handed to it."""
+    attempts: int = 0
+
+
 @attrs.frozen(kw_only=True)
 class ReadRound:
     """Voters are asked whether this replica still leads; if so, `offset` was committed when the round began."""
@@ -178,6 +188,8 @@ class Leader:
     transfer: Transfer | None = None
     """Records that are appended meanwhile wait, so that the target can catch up."""
     change: VoterChange | None = None
+    rivals: dict[ReplicaId, Rival] = attrs.field(factory=dict)
+    """Voters with an election priority."""
     read_rounds: int = 0
     """How many rounds of reads have begun."""
     read_round: ReadRound | None = None
@@ -208,6 +220,9 @@ class Follower:
     update_due_ms: int
     updated_voter: bool = False
     """Whether this leader knows our endpoints and versions (UpdateRaftVoter)."""
+    tell_due_ms: int = 0
+    told_priority: bool = False
+    """The leader knows our election priority, or is none that could."""
     lost_connection: bool = False
     """The connection to the leader broke; a refused new one makes it a dead leader."""
     refused: bool = False

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
-from kraftlib.config import RaftConfig
+from kraftlib.config import PRIORITY_MAX, RaftConfig
 from kraftlib.consensus.connections import Connections
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.roles import (
@@ -26,6 +27,9 @@ from kraftlib.consensus.voters import VoterSet
 from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
 
 log = logging.getLogger("kraftlib.consensus")
+
+FADING_MAX: Final = 6
+"""How often the effect of a priority is halved, and a pause doubled, at most."""
 
 
 @attrs.define(kw_only=True)
@@ -64,6 +68,8 @@ class ReplicaState:
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
+    setbacks: int = 0
+    """How often this replica stood, or was handed the leadership, since it led last: its priority fades with it."""
     reads: list[Read] = attrs.field(factory=list)
     """Who waits for a read barrier, in the order of asking."""
     shutdown_deadline_ms: int | None = None
@@ -163,11 +169,20 @@ class ReplicaState:
 
     # --- time and chance ---------------------------------------------------------------------------------------------
 
+    @property
+    def eagerness(self) -> int:
+        """How much this replica wants to lead: its priority, halved for each time that it stood in vain."""
+        return self.config.election_priority >> min(self.setbacks, FADING_MAX)
+
     def random_election_deadline_ms(self) -> int:
-        """When an election timer that starts now ends: one to two election timeouts away; one more if we yield."""
+        """When an election timer that starts now ends: one to two election timeouts away; one more if we yield.
+
+        One that is wanted as leader waits half a timeout less at most.
+        """
         timeout = self.config.election_timeout_ms
         deference = timeout if self.config.yield_to else 0
-        return self.now_ms + deference + timeout + (self.random.randrange(timeout) if timeout else 0)
+        spread = timeout * (2 * PRIORITY_MAX - self.eagerness) // (2 * PRIORITY_MAX)
+        return self.now_ms + deference + timeout + (self.random.randrange(spread) if spread else 0)
 
     def jittered_backoff_ms(self) -> int:
         """A pause before asking again: one to two times the retry backoff, so that replicas do not march in step."""

@@ -35,7 +35,7 @@ from kraftlib.consensus.roles import (
     RoleState,
     Unattached,
 )
-from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.state import FADING_MAX, ReplicaState, log
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import ControlRecord, encode_control_batch
@@ -143,6 +143,7 @@ def become_candidate(state: ReplicaState, reason: str) -> list[Action]:
     ensure(state.epoch < UINT31_MAX, f"epoch {state.epoch} is the last one: the quorum needs a new start")
     tally = Tally(state.voters)
     tally.record(state.key.id, True)
+    state.setbacks += 1
     role = Candidate(election_deadline_ms=state.random_election_deadline_ms(), tally=tally)
     actions = enter(state, role, state.epoch + 1, reason)
     return [*actions, *(become_leader(state) if tally.won else [])]
@@ -165,6 +166,7 @@ def become_leader(state: ReplicaState) -> list[Action]:
         check_quorum_deadline_ms=state.now_ms + fetch_timeout_ms * 3 // 2,
         begin_epoch_due_ms=state.now_ms,
     )
+    state.setbacks = 0
     actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
     state.high_watermark = None
     batch = encode_control_batch(
@@ -234,6 +236,8 @@ def become_follower(
         voted_key=voted_key,
         fetch_deadline_ms=state.now_ms + state.config.fetch_timeout_ms,
         update_due_ms=state.now_ms + state.config.fetch_timeout_ms,
+        tell_due_ms=state.now_ms
+        + (state.config.priority_takeover_ms << min(state.setbacks, FADING_MAX) if state.setbacks else 0),
         lost_connection=isinstance(before, Prospective) and before.leader_refused and before.leader_id == leader_id,
     )
     actions = enter(state, role, epoch, reason)

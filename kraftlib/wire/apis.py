@@ -46,6 +46,7 @@ class PrivateApiKey(enum.IntEnum):
     """Requests that replicas of ours ask each other, far beyond Kafka's numbers. A Kafka peer never hears of them."""
 
     READ_BARRIER = 30_000
+    ELECTION_PRIORITY = 30_002
 
 
 FIRST_PRIVATE_KEY: Final = 30_000
@@ -233,6 +234,10 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
                 assign_replicas_to_dirs.AssignReplicasToDirsRequest,
                 assign_replicas_to_dirs.AssignReplicasToDirsResponse,
             )
+        case PrivateApiKey.ELECTION_PRIORITY:
+            from kraftlib.wire.messages import election_priority
+
+            return election_priority.ElectionPriorityRequest, election_priority.ElectionPriorityResponse
         case PrivateApiKey.READ_BARRIER:
             from kraftlib.wire.messages import read_barrier
 

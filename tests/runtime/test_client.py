@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
@@ -613,3 +614,25 @@ async def test_a_snapshot_that_cannot_be_restored_stops_the_state_machine(caplog
         leader = await alone.leader()
         with pytest.raises(ReplicaFailedError, match="not mine"):
             await leader.propose(1)
+
+
+async def test_the_voter_that_is_wanted_leads_whenever_it_can() -> None:
+    """It takes over from whoever was elected, is replaced when it is gone, and takes over again when it is back."""
+    wanted = {3: {"election_priority": 60}, 2: {"election_priority": 30}}
+
+    class Wanting(Quorum):
+        def config(self, node_id: int) -> RaftConfig:
+            return attrs.evolve(super().config(node_id), priority_takeover_ms=200, **wanted.get(node_id, {}))
+
+    nodes = Wanting()
+    try:
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await nodes.start()
+            await until(lambda: nodes.clients[1].leader_and_epoch().leader_id == 3)
+            await nodes.stop(3)
+            await until(lambda: nodes.clients[1].leader_and_epoch().leader_id == 2)
+            await nodes.start(3)
+            await until(lambda: nodes.clients[1].leader_and_epoch().leader_id == 3)
+            assert (await (await nodes.leader()).append_one(b"still there")).epoch > 2
+    finally:
+        await nodes.close()
