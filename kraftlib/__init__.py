@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from kraftlib.records.accumulator import BatchAccumulator
     from kraftlib.records.batch import Batch, read_batch
+    from kraftlib.records.increment import IncrementReader, IncrementWriter
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
     from kraftlib.runtime.client import RaftClient
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from kraftlib.runtime.transport import Destination, Frame, FrameReceiver, Peer, Reply, Transport
     from kraftlib.runtime.waiters import Appended
     from kraftlib.storage.bootstrap import InitialController
+    from kraftlib.storage.compaction import compact
     from kraftlib.storage.directory import format_directory
     from kraftlib.storage.election_file import FileQuorumStateStore
     from kraftlib.storage.epoch_file import EpochTable
@@ -89,6 +91,7 @@ _HOMES = {
     ],
     "kraftlib.records.accumulator": ["BatchAccumulator"],
     "kraftlib.records.batch": ["Batch", "read_batch"],
+    "kraftlib.records.increment": ["IncrementReader", "IncrementWriter"],
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
     "kraftlib.runtime.client": ["RaftClient"],
@@ -108,6 +111,7 @@ _HOMES = {
     "kraftlib.runtime.transport": ["Destination", "Frame", "FrameReceiver", "Peer", "Reply", "Transport"],
     "kraftlib.runtime.waiters": ["Appended"],
     "kraftlib.storage.bootstrap": ["InitialController"],
+    "kraftlib.storage.compaction": ["compact"],
     "kraftlib.storage.directory": ["format_directory"],
     "kraftlib.storage.election_file": ["FileQuorumStateStore"],
     "kraftlib.storage.epoch_file": ["EpochTable"],
@@ -142,6 +146,8 @@ __all__ = [
     "Frame",
     "FrameReceiver",
     "HoldExpiredError",
+    "IncrementReader",
+    "IncrementWriter",
     "InitialController",
     "InvariantError",
     "JsonSerde",
@@ -183,6 +189,7 @@ __all__ = [
     "TcpTransport",
     "TextSerde",
     "Transport",
+    "compact",
     "UnsupportedError",
     "format_directory",
     "read_batch",

@@ -102,6 +102,19 @@ class SnapshotWriter:
             self._values.append(value)
             self._bound += bound
 
+    def flush(self) -> None:
+        """Write what waits for its batch to be full."""
+        self._put_values()
+
+    def put_batch(self, batch: Batch) -> None:
+        """Add a batch as it is; it must continue the file. Raises: InvariantError, if it does not."""
+        ensure(not self.frozen and not self._values, "a batch is put between batches")
+        ensure(
+            batch.base_offset == self.next_offset and batch.epoch == self.epoch,
+            f"{batch} does not continue a snapshot of epoch {self.epoch} at {self.next_offset}",
+        )
+        self._put(batch)
+
     def freeze(self) -> None:
         """Write what is left, and the footer. Nothing can be appended any more."""
         ensure(not self.frozen, "the snapshot is frozen already")

@@ -8,6 +8,7 @@ __cluster_metadata-0/
   00000000000000000000.index .timeindex      caches of where an offset and a time stand in it
   00000000000000000275.snapshot              Kafka's producer state at that offset: always empty here
   00000000000000012345-0000000007.checkpoint snapshot: end offset, 20 digits, and epoch, 10 digits
+  00000000000000012399-0000000007.increment  ours: what changed since another snapshot; leads to this id
   leader-epoch-checkpoint quorum-state partition.metadata
   quorum-state.bak kraftlib*.json            ours; Kafka leaves such names alone
   kraftlib-holds.json                        ours: who still reads the log, and from where
@@ -39,11 +40,12 @@ _MAX_EPOCH: Final = 2**31 - 1
 _SEGMENT: Final = re.compile(r"([0-9]{20})\.log", re.ASCII)
 _OF_SEGMENT: Final = re.compile(r"([0-9]{20})\.(?:log|index|timeindex)", re.ASCII)
 _PRODUCER_STATE: Final = re.compile(r"([0-9]{20})\.snapshot", re.ASCII)
+_INCREMENT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.increment", re.ASCII)
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
 
 # Unfinished or condemned: what a process that went down in the middle of something left behind.
 _LEFT_OVER: Final = re.compile(
-    r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part"
+    r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part|[0-9]{20}-[0-9]{10}\.increment\.tmp"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
     r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-prefix)?\.json)\.tmp",
     re.ASCII,
@@ -97,15 +99,28 @@ def parse_name_of_segment_file(name: str) -> Offset | None:
 
 def parse_checkpoint_name(name: str) -> OffsetAndEpoch | None:
     """Return the id that `name` says, None if it is not the name of a snapshot."""
-    match = _CHECKPOINT.fullmatch(name)
-    if match is None or int(match[1]) > _MAX_OFFSET or int(match[2]) > _MAX_EPOCH:
-        return None
-    return OffsetAndEpoch(offset=int(match[1]), epoch=int(match[2]))
+    return _snapshot_id(_CHECKPOINT.fullmatch(name))
+
+
+def increment_name(snapshot_id: OffsetAndEpoch) -> str:
+    """Return the name of the increment that leads to this id."""
+    return f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}.increment"
+
+
+def parse_increment_name(name: str) -> OffsetAndEpoch | None:
+    """Return the id that `name` says, None if it is not the name of an increment."""
+    return _snapshot_id(_INCREMENT.fullmatch(name))
 
 
 def is_left_over(name: str) -> bool:
     """Whether a file of this name is unfinished or condemned, and of no use to anybody."""
     return _LEFT_OVER.fullmatch(name) is not None
+
+
+def _snapshot_id(match: re.Match[str] | None) -> OffsetAndEpoch | None:
+    if match is None or int(match[1]) > _MAX_OFFSET or int(match[2]) > _MAX_EPOCH:
+        return None
+    return OffsetAndEpoch(offset=int(match[1]), epoch=int(match[2]))
 
 
 def _offset(match: re.Match[str] | None) -> Offset | None:

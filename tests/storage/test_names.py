@@ -77,3 +77,12 @@ def test_unfinished_and_condemned_files_are_left_overs(name: str) -> None:
 @pytest.mark.parametrize("name", ["quorum-state", "notes.tmp", "mine.deleted", "00000000000000000000.log", "x.part"])
 def test_what_others_put_there_is_not(name: str) -> None:
     assert not names.is_left_over(name)
+
+
+def test_an_increment_is_named_as_its_checkpoint_would_be() -> None:
+    snapshot_id = OffsetAndEpoch(offset=42, epoch=3)
+    assert names.increment_name(snapshot_id) == "00000000000000000042-0000000003.increment"
+    assert names.parse_increment_name(names.increment_name(snapshot_id)) == snapshot_id
+    assert names.parse_increment_name(names.checkpoint_name(snapshot_id)) is None
+    assert names.parse_checkpoint_name(names.increment_name(snapshot_id)) is None
+    assert names.parse_increment_name("99999999999999999999-0000000003.increment") is None
