@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "run": "run a replica with a small key-value store inside, from a TOML file",
     "quorum": "ask a running quorum who leads it and how far each replica is",
     "observe": "follow the metadata of a running Kafka cluster: brokers, topics, partitions, configs",
+    "archive": "keep everything that a quorum commits: the history that its replicas forget",
     "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
     "simulate": "run whole quorums on simulated time, with everything going wrong",
     "random-uuid": "print a new cluster or directory id",
@@ -129,6 +130,10 @@ def load(name: str) -> Command:
             from kraftlib.cli import observe
 
             return observe
+        case "archive":
+            from kraftlib.cli import archive
+
+            return archive
         case "dump-log":
             from kraftlib.cli import dump_log
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kraftlib.archive.directory import OBSERVERS_FROM
 from kraftlib.cli import UsageError
 from kraftlib.cli.cluster_image import ClusterImage
 from kraftlib.cli.quorum import Description, describe
@@ -31,9 +32,6 @@ from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, parse_endpoint
-
-IDS_FROM: Final = 1_000_000_000
-"""Ids of observers without a directory are drawn from here on, far from those of voters and brokers."""
 
 REPAINT_S: Final = 0.5
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -88,7 +86,9 @@ def find(servers: Sequence[Endpoint], *, timeout_ms: int) -> Description:
 def observer_config(servers: Sequence[Endpoint], found: Description, directory: Path | None) -> RaftConfig:
     """Return the configuration of an observer; its directory is formatted on first use."""
     taken = {row.replica_id for row in (*found.voters, *found.observers)}
-    node_id = next(number for number in iter(lambda: random.randrange(IDS_FROM, 2**31), None) if number not in taken)
+    node_id = next(
+        number for number in iter(lambda: random.randrange(OBSERVERS_FROM, 2**31), None) if number not in taken
+    )
     if directory is not None:
         if found.cluster_id is None:
             raise ConfigError("the leader does not name its cluster, so that no directory can be made for it")

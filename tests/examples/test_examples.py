@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 import kraftlib
+import kraftlib.archive
 import kraftlib.metadata
 
-PUBLIC_MODULES = {"kraftlib": kraftlib.__all__, "kraftlib.metadata": kraftlib.metadata.__all__}
+PUBLIC_MODULES = {module.__name__: module.__all__ for module in (kraftlib, kraftlib.archive, kraftlib.metadata)}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.py"))
 
 SAYS = {
+    "archive": "problems: []",
     "custom_log": "all three databases hold [b'one', b'two', b'three', b'four']",
     "custom_transport": "three records committed at offsets 1 to 3",
     "kafka_topics": "and now it has  {'orders': 3}",
