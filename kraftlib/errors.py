@@ -120,7 +120,10 @@ class CorruptBatchError(StorageError):
 
 
 class ElectionStateLostError(StorageError):
-    """The replica ran before and its election state is gone: whom it voted for is forgotten, so it must not vote."""
+    """The only voter of a quorum has lost its election state: it must not vote, and nobody can tell when it may.
+
+    Among several voters a replica starts all the same, and votes again once that is safe.
+    """
 
 
 class ReplicaFailedError(KraftError):

@@ -113,6 +113,8 @@ class ElectionState:
     epoch: Epoch = 0
     leader_id: ReplicaId | None = None
     voted_key: ReplicaKey | None = None
+    amnesiac: bool = False
+    """What it was before is lost: there may be a vote that nobody knows of, so none is given until that is safe."""
 
 
 @attrs.frozen(kw_only=True, order=True)

@@ -96,7 +96,7 @@ def _vote_error(state: ReplicaState, partition: VoteRequest.PartitionData) -> Er
 def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
     """Whether we would elect that log, as far as our own leader leaves a choice. It binds nothing."""
     role = state.role_state
-    if isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched):
+    if state.amnesia is not None or isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched):
         return False
     return asker_end >= state.log.end
 
@@ -114,7 +114,7 @@ def _ask_again(state: ReplicaState, asker: ReplicaKey) -> None:
 def grants_vote(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:
     """Whether `asker` gets our vote in this epoch (states.md section 6)."""
     role = state.role_state
-    if not isinstance(role, Unattached | Prospective):
+    if state.amnesia is not None or not isinstance(role, Unattached | Prospective):
         return False
     if role.voted_key is not None:
         # Asked again by the same replica: the log was looked at when the vote was cast.

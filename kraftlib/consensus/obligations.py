@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kraftlib.consensus.actions import Action, ShutdownComplete
-from kraftlib.consensus.checks import back_off
+from kraftlib.consensus.amnesia import maybe_recall, voters_to_ask
+from kraftlib.consensus.checks import back_off, endpoint_of
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
-from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from_leader, find_leader
+from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
 from kraftlib.consensus.snapshotting import fetch_chunk
 from kraftlib.consensus.state import ReplicaState
@@ -41,7 +42,7 @@ def poll(state: ReplicaState) -> list[Action]:
         else:
             back_off(state, late)
     _watch_disk(state)
-    actions: list[Action] = []
+    actions: list[Action] = _relearn(state) if state.amnesia is not None else []
     for _ in range(TURNS_MAX):
         role = state.role_state
         actions += POLLS[type(role)](state, role)
@@ -49,6 +50,18 @@ def poll(state: ReplicaState) -> list[Action]:
             actions += advance_reads(state)
             return actions + _maybe_complete_shutdown(state) if state.shutting_down else actions
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
+
+
+def _relearn(state: ReplicaState) -> list[Action]:
+    """Vote again, if that is safe now; else ask the voters that have not told their epoch."""
+    recalled = maybe_recall(state)
+    if recalled or state.shutting_down or state.log.flushed_offset != state.log.end_offset:
+        return recalled
+    return [
+        fetch_from(state, replica_id, place)
+        for replica_id in voters_to_ask(state)
+        if (place := endpoint_of(state, state.endpoints_of(replica_id))) is not None
+    ]
 
 
 def _watch_disk(state: ReplicaState) -> None:
@@ -88,13 +101,14 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
     if isinstance(role, Follower):
         if not state.is_voter:
             return [join_deadline_ms(state, role)]
-        return [role.fetch_deadline_ms, update_deadline_ms(state, role), tell_deadline_ms(state, role)]
+        stands_ms = role.fetch_deadline_ms if state.may_stand else None
+        return [stands_ms, update_deadline_ms(state, role), tell_deadline_ms(state, role)]
     return [role.election_deadline_ms]
 
 
 def poll_unattached(state: ReplicaState, role: Unattached) -> list[Action]:
     """Look for a leader, and stand when the election timer has run out."""
-    if not state.is_voter:
+    if not state.may_stand:
         role.election_deadline_ms = None
     elif role.election_deadline_ms is None:
         role.election_deadline_ms = state.random_election_deadline_ms()
@@ -127,7 +141,7 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     """Fetch; stand when the leader has not been heard of for too long."""
     if state.shutting_down:
         return []
-    if state.is_voter and state.now_ms >= role.fetch_deadline_ms:
+    if state.may_stand and state.now_ms >= role.fetch_deadline_ms:
         return become_prospective(state, "the leader is dead" if role.lost_connection else "fetch timeout")
     membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
     if membership:

@@ -22,6 +22,7 @@ from kraftlib.consensus.actions import (
     SendResponse,
     TruncateLog,
 )
+from kraftlib.consensus.amnesia import note_epoch, note_high_watermark
 from kraftlib.consensus.checks import (
     Answer,
     back_off,
@@ -274,7 +275,7 @@ def find_leader(state: ReplicaState) -> list[Action]:
     if not servers:
         return []
     number, place = servers[state.random.randrange(len(servers))]
-    return [_fetch_from(state, number, place)]
+    return [fetch_from(state, number, place)]
 
 
 def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
@@ -286,7 +287,7 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
-        return [_fetch_from(state, role.leader_id, place)]
+        return [fetch_from(state, role.leader_id, place)]
     return doubt_leader(state, role)
 
 
@@ -299,7 +300,8 @@ def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
     return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
 
 
-def _fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:
+def fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:
+    """Ask for what comes after our log, all of which is flushed."""
     partition = FetchRequest.FetchPartition(
         current_leader_epoch=state.epoch,
         fetch_offset=state.log.end_offset,
@@ -320,6 +322,8 @@ def _fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Actio
 def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, response: FetchResponse) -> list[Action]:
     """Follow the leader's log: append what it sends, or truncate, or fetch its snapshot."""
     answer, partition = _read_fetch_response(state, response)
+    if partition is not None:
+        note_epoch(state, outstanding.destination, answer.epoch)
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if concerns_us and not isinstance(role, Follower):
@@ -342,6 +346,7 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     if outcome is None:
         back_off(state, outstanding)
         return actions
+    note_high_watermark(state, partition.high_watermark)
     role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
     role.has_fetched = True
     role.lost_connection = role.refused = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kraftlib.consensus.actions import Action, AnnounceLeader
 from kraftlib.consensus.quorum import Tally
 from kraftlib.consensus.roles import Candidate, Follower, Resigned, RoleState, Unattached
-from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.state import Amnesia, ReplicaState, log
 from kraftlib.consensus.transitions import become_leader, become_prospective, persist
 from kraftlib.types import ElectionState
 
@@ -21,11 +21,14 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
         log.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
         election = ElectionState(epoch=log_epoch)
     state.epoch = election.epoch
+    if election.amnesiac:
+        state.amnesia = Amnesia()
+        log.warning("replica %d: its election state was lost: it neither votes nor stands yet", state.key.id)
     state.role_state = first_role(state, election)
     log.info("replica %d: starts as %s in epoch %d, log end %s", state.key.id, state.role, state.epoch, state.log.end)
     actions = persist(state)
     actions.append(AnnounceLeader(state.leader_and_epoch))
-    if state.is_voter and len(state.voters) == 1:
+    if state.may_stand and len(state.voters) == 1:
         role = state.role_state
         won = isinstance(role, Candidate) and role.tally.won
         actions += become_leader(state) if won else become_prospective(state, "sole voter")
@@ -55,5 +58,5 @@ def first_role(state: ReplicaState, election: ElectionState) -> RoleState:
     return Unattached(
         leader_id=election.leader_id,
         voted_key=voted,
-        election_deadline_ms=deadline_ms if state.is_voter else None,
+        election_deadline_ms=deadline_ms if state.may_stand else None,
     )

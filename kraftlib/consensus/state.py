@@ -43,6 +43,17 @@ class Read:
     """The round, or question to the leader, that it is part of; 0: it waits for the next one."""
 
 
+@attrs.define
+class Amnesia:
+    """What is known again of a lost election state (`kraftlib.consensus.amnesia`)."""
+
+    reported: dict[ReplicaId, Epoch] = attrs.field(factory=dict)
+    """The epoch that each other voter has told."""
+    leader_epoch: Epoch = -1
+    """In which epoch a leader has named its high watermark, which is `goal`."""
+    goal: Offset = 0
+
+
 @attrs.define(kw_only=True)
 class ReplicaState:
     """Memory of the core. Changed by the handlers of one event at a time.
@@ -66,6 +77,8 @@ class ReplicaState:
     """One past the last committed record; None where it is not known, as at the start of an own leadership."""
     committed_offset: Offset = 0
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
+    amnesia: Amnesia | None = None
+    """It neither votes nor stands, since it may have voted already; None while its election state is known."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     setbacks: int = 0
@@ -103,6 +116,11 @@ class ReplicaState:
         if voters is not self._judged_voters:
             self._judged_voters, self._is_voter = voters, self.key in voters
         return self._is_voter
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this replica may ask for votes."""
+        return self.is_voter and self.amnesia is None
 
     @property
     def shutting_down(self) -> bool:
@@ -165,7 +183,9 @@ class ReplicaState:
             voted = self.key
         elif isinstance(role, Unattached | Prospective | Follower):
             voted = role.voted_key
-        return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted_key=voted)
+        return ElectionState(
+            epoch=self.epoch, leader_id=self.leader_id, voted_key=voted, amnesiac=self.amnesia is not None
+        )
 
     # --- time and chance ---------------------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ def become_unattached(
     ensure(epoch > state.epoch or isinstance(before, Prospective), f"already in epoch {epoch}: {reason}")
     voted_key = before.voted_key if isinstance(before, Prospective) and epoch == state.epoch else None
     deadline_ms: int | None = None
-    if state.is_voter:
+    if state.may_stand:
         deadline_ms = state.random_election_deadline_ms()
         if isinstance(before, Candidate | Unattached | Resigned) or (
             isinstance(before, Prospective) and not before.tally.lost
@@ -120,7 +120,7 @@ def become_unattached(
 
 def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
     """Ask for pre-votes. Nothing is written: an epoch that nobody would follow is not begun (KIP-996)."""
-    ensure(state.is_voter, "only a voter stands")
+    ensure(state.may_stand, "only a voter that knows its votes stands")
     before = state.role_state
     tally = Tally(state.voters)
     tally.record(state.key.id, True)
@@ -139,7 +139,7 @@ def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
 
 def become_candidate(state: ReplicaState, reason: str) -> list[Action]:
     """Begin an epoch and vote for oneself in it, durably."""
-    ensure(state.is_voter, "only a voter stands")
+    ensure(state.may_stand, "only a voter that knows its votes stands")
     ensure(state.epoch < UINT31_MAX, f"epoch {state.epoch} is the last one: the quorum needs a new start")
     tally = Tally(state.voters)
     tally.record(state.key.id, True)

@@ -16,7 +16,7 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, ElectionStateLostError
 from kraftlib.records.batch import Batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
@@ -100,14 +100,17 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     log = log if log is not None else MemoryReplicatedLog()
     elections = elections if elections is not None else MemoryQuorumStateStore()
     try:
+        view, election = view_of(log, config), elections.read()
+        key = ReplicaKey(config.node_id, directory_id or new_uuid())
+        check_votes(key, election, view)
         return Opened(
-            key=ReplicaKey(config.node_id, directory_id or new_uuid()),
+            key=key,
             # An observer need not know it: it may be in no position to ask, and it can harm nobody.
             cluster_id=cluster_id or (MEMORY_CLUSTER_ID if config.voters else None),
             log=log,
             elections=elections,
-            election=elections.read(),
-            view=view_of(log, config),
+            election=election,
+            view=view,
             holds=HoldStore(partition, config.file_mode),
         )
     except BaseException:
@@ -127,6 +130,17 @@ def check_voters(config: RaftConfig) -> None:
         )
     if len(ids) == 2:
         logger.warning("voters=%s: a quorum of two survives no failure, since both are a majority; take three", names)
+
+
+def check_votes(key: ReplicaKey, election: ElectionState | None, view: LogView) -> None:
+    """Refuse the only voter of a quorum that has forgotten its votes: nobody else could tell that a new one is safe."""
+    voters = view.voters.latest
+    if election is not None and election.amnesiac and key in voters and len(voters) == 1:
+        raise ElectionStateLostError(
+            f"replica {key.id} is the only voter and has lost its election state, quorum-state: what it voted for and"
+            " led is forgotten, and nobody else can tell. Restore that file from a backup, or let `kraftlib recover`"
+            " make a new quorum of this directory"
+        )
 
 
 def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:

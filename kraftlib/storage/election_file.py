@@ -9,9 +9,10 @@ start, so **a file without them is Kafka's and is believed**.
     {"leaderId":1,"leaderEpoch":5,"votedId":2,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw",
      "data_version":1,"generation":8,"crc":305419896}
 
-The crc is the CRC-32C of the line as it would be without that key. `quorum-state.bak` mirrors the line and names inode
-and time of the file it mirrors, so one that lags behind is never taken for the truth; so it is written after the
-rename, and nobody waits for it to be durable.
+`"amnesiac":true` stands there, too, while a lost vote is not safe to be cast again. The crc is the CRC-32C of the line
+as it would be without that key. `quorum-state.bak` mirrors the line and names inode and time of the file it mirrors, so
+one that lags behind is never taken for the truth; so it is written after the rename, and nobody waits for it to be
+durable.
 
 | at start, `quorum-state` is | then |
 |---|---|
@@ -26,13 +27,14 @@ rename, and nobody waits for it to be durable.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.errors import ConfigError, ElectionStateLostError, StorageError
+from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.types import (
@@ -45,6 +47,8 @@ from kraftlib.types import (
     parse_uuid,
     uuid_text,
 )
+
+logger: Final = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 << 20
 _MAX_INT: Final = 2**31 - 1
@@ -78,22 +82,25 @@ class FileQuorumStateStore:
     def read(self) -> ElectionState | None:
         """Return what was written last; None if nothing ever was.
 
-        Raises: ElectionStateLostError, if there was something and it is gone, damaged or too old; StorageError for a
-        version of the file that is not known.
+        An amnesiac state, if there was something and it is gone, damaged or too old. Raises: StorageError for a version
+        of the file that is not known.
         """
         line = files.read_file(self._path, max_bytes=_MAX_BYTES)
         if line is None:
             if has_run(self._directory):
-                raise self._lost("is missing, though a replica has run in this directory")
+                return self._lost("is missing, though a replica has run in this directory")
             return None
         try:
             fields = parse_line(line)
         except DamagedError as damage:
-            fields = self._from_mirror(damage)
+            found = self._from_mirror(damage)
+            if isinstance(found, ElectionState):
+                return found
+            fields = found
         election = self._election(fields)
         self._generation = fields["generation"]
         if election.epoch < self._log_epoch:
-            raise self._lost(f"says epoch {election.epoch}, and the log has records of epoch {self._log_epoch}")
+            return self._lost(f"says epoch {election.epoch}, and the log has records of epoch {self._log_epoch}")
         return election
 
     def _election(self, fields: Mapping[str, Any]) -> ElectionState:
@@ -105,25 +112,26 @@ class FileQuorumStateStore:
             )
         return election_of(fields)
 
-    def _from_mirror(self, damage: DamagedError) -> Mapping[str, Any]:
+    def _from_mirror(self, damage: DamagedError) -> Mapping[str, Any] | ElectionState:
         """Return the state of the mirror, if it mirrors the very file that is damaged, and repair that."""
         mirror = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES)
         try:
             line = parse_mirror(mirror or b"", self._identity())
             fields = parse_line(line)
         except DamagedError as also:
-            raise self._lost(
-                f"is damaged ({damage}), and {self._mirror_path.name} cannot stand in ({also})"
-            ) from damage
+            return self._lost(f"is damaged ({damage}), and {self._mirror_path.name} cannot stand in ({also})")
         self._replace(line)
         return fields
 
-    def _lost(self, what: str) -> ElectionStateLostError:
-        return ElectionStateLostError(
-            f"{self._path} {what}: whom this replica voted for is forgotten, so it must not vote again."
-            " Give it a new, empty directory and let it join as a new replica",
-            path=self._path,
+    def _lost(self, what: str) -> ElectionState:
+        """Say that the vote is lost, and return what is left: the epoch that the log names."""
+        logger.error(
+            "%s %s: whom this replica voted for is forgotten, so it neither votes nor stands until all other voters"
+            " have told their epochs",
+            self._path,
+            what,
         )
+        return ElectionState(epoch=self._log_epoch, amnesiac=True)
 
     def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
         """Replace the election state. Durable on return, all or nothing.
@@ -201,6 +209,8 @@ def encode_line(election: ElectionState, *, kraft_version: int, voters: Sequence
     else:
         fields["votedDirectoryId"] = uuid_text((voted and voted.directory_id) or ZERO_UUID)
     fields["data_version"] = min(kraft_version, 1)
+    if election.amnesiac:
+        fields["amnesiac"] = True
     return _with_crc({**fields, "generation": generation})
 
 
@@ -231,7 +241,12 @@ def election_of(fields: Mapping[str, Any]) -> ElectionState:
     epoch, leader_id = _number(fields, "leaderEpoch"), _number(fields, "leaderId")
     if epoch < 0:
         raise DamagedError(f"its epoch is {epoch}")
-    return ElectionState(epoch=epoch, leader_id=None if leader_id < 0 else leader_id, voted_key=_voted_key(fields))
+    return ElectionState(
+        epoch=epoch,
+        leader_id=None if leader_id < 0 else leader_id,
+        voted_key=_voted_key(fields),
+        amnesiac=fields.get("amnesiac") is True,
+    )
 
 
 def _voted_key(fields: Mapping[str, Any]) -> ReplicaKey | None:

@@ -6,7 +6,8 @@ like code.
 
 Commands (key=value arguments; an id is a replica):
 
-    cluster voters=1,2,3 [observers=4] [log=[0@1 1@1]] [log:3=[...]] [election:2=epoch/leader/vote] [manual_flush=yes]
+    cluster voters=1,2,3 [observers=4] [log=[0@1 1@1]] [log:3=[...]] [election:2=epoch/leader/vote[/lost]]
+            [manual_flush=yes]
     start [ids]              start all, or these
     elect id=1 [of=1,2]      start all that are not (or these), and let this one become leader; leaves no trace
     timeout id=2             let the clock run to what this replica waits for, and tell it
@@ -168,11 +169,12 @@ class Script:
             node.flushed = node.end
             recorded = more.get(f"election_{replica_id}", more.get("election", ""))
             if recorded:
-                epoch, leader, vote = recorded.split("/")
+                epoch, leader, vote, *lost = recorded.split("/")
                 node.election = ElectionState(
                     epoch=int(epoch),
                     leader_id=None if leader == "-" else int(leader),
                     voted_key=None if vote == "-" else ReplicaKey(int(vote)),
+                    amnesiac=lost == ["lost"],
                 )
 
     def do_start(self, *ids: str) -> None:
@@ -387,7 +389,10 @@ class Script:
             case PersistElection(election):
                 node.election = election
                 vote = "-" if election.voted_key is None else election.voted_key.id
-                return f"PersistElection epoch={election.epoch} leader={election.leader_id or '-'} vote={vote}"
+                return (
+                    f"PersistElection epoch={election.epoch} leader={election.leader_id or '-'} vote={vote}"
+                    + " lost" * election.amnesiac
+                )
             case BeginEpoch():
                 return None
             case AppendToLog(batches):

@@ -11,7 +11,7 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.errors import ConfigError, DirectoryInUseError, NotFormattedError
+from kraftlib.errors import ConfigError, DirectoryInUseError, ElectionStateLostError, NotFormattedError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
@@ -181,3 +181,17 @@ def test_an_observer_need_not_know_the_cluster() -> None:
     assert (
         open_config(RaftConfig(node_id=9, bootstrap_servers=config.bootstrap_servers, cluster_id="c")).cluster_id == "c"
     )
+
+
+def test_the_only_voter_that_has_forgotten_its_votes_is_refused_and_told_what_to_do() -> None:
+    """Nobody else can tell when it may vote again. One of three may start: the others will tell it."""
+    elections = MemoryQuorumStateStore()
+    elections.write(ElectionState(epoch=3, amnesiac=True), kraft_version=0)
+    alone, three = RaftConfig(node_id=1, voters=VOTERS[:1]), RaftConfig(node_id=1, voters=VOTERS)
+
+    with pytest.raises(
+        ElectionStateLostError, match=r"only voter.*Restore that file from a backup, or let `kraftlib rec"
+    ):
+        open_replica(alone, log=MemoryReplicatedLog(), elections=elections)
+    opened = open_replica(three, log=MemoryReplicatedLog(), elections=elections)
+    assert opened.election == ElectionState(epoch=3, amnesiac=True)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftlib.errors import ElectionStateLostError, StorageError
+from kraftlib.errors import StorageError
 from kraftlib.storage.election_file import DamagedError, FileQuorumStateStore, election_of, encode_line, parse_line
 from kraftlib.storage.interface import QuorumStateStore
 from kraftlib.types import ElectionState, ReplicaKey, uuid_text
@@ -19,12 +22,15 @@ DATA = Path(__file__).parent.parent / "data"
 KAFKA = b'{"leaderId":2,"leaderEpoch":4,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
 VOTE = ElectionState(epoch=5, voted_key=ReplicaKey(2, uuid.UUID(int=0x00010203_04050607_08090A0B_0C0D0E0F)))
 
+LOST = ElectionState(amnesiac=True)
+
 KEYS = st.builds(ReplicaKey, st.integers(0, 2**31 - 1), st.none() | st.uuids().filter(lambda u: u.int > 0))
 STATES = st.builds(
     ElectionState,
     epoch=st.integers(0, 2**31 - 1),
     leader_id=st.none() | st.integers(0, 2**31 - 1),
     voted_key=st.none() | KEYS,
+    amnesiac=st.booleans(),
 )
 
 
@@ -93,7 +99,7 @@ def test_the_line_begins_as_kafka_writes_it() -> None:
 def test_what_is_encoded_is_parsed(state: ElectionState, kraft_version: int, generation: int) -> None:
     fields = parse_line(encode_line(state, kraft_version=kraft_version, voters=[1], generation=generation))
     if kraft_version == 0 and state.voted_key is not None:  # which has no place for the directory id
-        state = ElectionState(epoch=state.epoch, leader_id=state.leader_id, voted_key=ReplicaKey(state.voted_key.id))
+        state = attrs.evolve(state, voted_key=ReplicaKey(state.voted_key.id))
 
     assert election_of(fields) == state
     assert fields["generation"] == generation
@@ -146,19 +152,21 @@ def test_an_empty_directory_belongs_to_a_new_replica(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["00000000000000000000.log", "00000000000000000009-0000000001.checkpoint", "kraftlib.json"]
 )
-def test_a_missing_file_beside_signs_of_life_is_a_lost_vote(name: str, tmp_path: Path) -> None:
+def test_a_missing_file_beside_signs_of_life_is_a_lost_vote(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / name).write_bytes(b"something")
 
-    with pytest.raises(ElectionStateLostError, match="quorum-state is missing, though a replica has run"):
-        store_in(tmp_path).read()
+    with caplog.at_level(logging.ERROR):
+        assert store_in(tmp_path).read() == LOST
+    assert re.search("quorum-state is missing, though a replica has run", caplog.text)
 
 
 def test_the_mirror_does_not_stand_in_for_a_missing_file(tmp_path: Path) -> None:
     write_votes(tmp_path, VOTE)
     (tmp_path / "quorum-state").unlink()
 
-    with pytest.raises(ElectionStateLostError):
-        store_in(tmp_path).read()
+    assert store_in(tmp_path).read() == LOST
 
 
 def test_what_kafka_wrote_last_wins_over_the_mirror(tmp_path: Path) -> None:
@@ -182,7 +190,7 @@ def test_the_mirror_of_the_damaged_file_stands_in_and_repairs_it(tmp_path: Path)
     assert election_of(parse_line((tmp_path / "quorum-state").read_bytes())) == VOTE
 
 
-def test_the_mirror_of_an_older_file_does_not_stand_in(tmp_path: Path) -> None:
+def test_the_mirror_of_an_older_file_does_not_stand_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A crash between the rename and the mirror: the mirror holds the vote of the epoch before."""
     write_votes(tmp_path, ElectionState(epoch=4))
     older = (tmp_path / "quorum-state.bak").read_bytes()
@@ -190,25 +198,29 @@ def test_the_mirror_of_an_older_file_does_not_stand_in(tmp_path: Path) -> None:
     (tmp_path / "quorum-state.bak").write_bytes(older)
     damage(tmp_path / "quorum-state")
 
-    with pytest.raises(ElectionStateLostError, match=r"damaged \(its CRC does not fit\).*mirrors another file"):
-        store_in(tmp_path).read()
+    with caplog.at_level(logging.ERROR):
+        assert store_in(tmp_path).read() == LOST
+    assert re.search(r"damaged \(its CRC does not fit\).*mirrors another file", caplog.text)
 
 
-def test_damage_to_both_is_a_lost_vote(tmp_path: Path) -> None:
+def test_damage_to_both_is_a_lost_vote(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_votes(tmp_path, VOTE)
     damage(tmp_path / "quorum-state")
     damage(tmp_path / "quorum-state.bak")
 
-    with pytest.raises(ElectionStateLostError, match="CRC does not fit"):
-        store_in(tmp_path).read()
+    with caplog.at_level(logging.ERROR):
+        assert store_in(tmp_path).read() == LOST
+    assert re.search("CRC does not fit", caplog.text)
 
 
-def test_an_election_older_than_the_log_is_a_lost_vote(tmp_path: Path) -> None:
+def test_an_election_older_than_the_log_is_a_lost_vote(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_votes(tmp_path, VOTE)
 
     assert FileQuorumStateStore(tmp_path, log_epoch=5).read() == VOTE
-    with pytest.raises(ElectionStateLostError, match="says epoch 5, and the log has records of epoch 6"):
-        FileQuorumStateStore(tmp_path, log_epoch=6).read()
+    with caplog.at_level(logging.ERROR):
+        lost = FileQuorumStateStore(tmp_path, log_epoch=6).read()
+    assert lost == ElectionState(epoch=6, amnesiac=True)
+    assert re.search("says epoch 5, and the log has records of epoch 6", caplog.text)
 
 
 @pytest.mark.parametrize("version", [2, 7])
@@ -217,7 +229,7 @@ def test_an_unknown_data_version_is_refused(version: int, tmp_path: Path) -> Non
 
     with pytest.raises(StorageError, match=f"data version {version}, only 0 and 1") as caught:
         store_in(tmp_path).read()
-    assert not isinstance(caught.value, ElectionStateLostError)
+    assert caught.value.path == tmp_path / "quorum-state"
 
 
 @pytest.mark.parametrize(
@@ -238,11 +250,14 @@ def test_an_unknown_data_version_is_refused(version: int, tmp_path: Path) -> Non
         KAFKA.replace(b"{", b"{\n"),
     ],
 )
-def test_what_is_no_election_state_is_a_lost_vote(data: bytes, tmp_path: Path) -> None:
+def test_what_is_no_election_state_is_a_lost_vote(
+    data: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "quorum-state").write_bytes(data)
 
-    with pytest.raises(ElectionStateLostError, match="damaged"):
-        store_in(tmp_path).read()
+    with caplog.at_level(logging.ERROR):
+        assert store_in(tmp_path).read() == LOST
+    assert re.search("damaged", caplog.text)
 
 
 LINE = encode_line(VOTE, kraft_version=1, voters=(), generation=3)

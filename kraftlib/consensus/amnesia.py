@@ -1,0 +1,69 @@
+"""A replica that has lost its election state, until it is safe that it votes again (reliability.md section 4.4).
+
+It may have voted in an epoch that it does not know any more, and a second vote in it could make a second leader. So it
+neither votes nor stands. It fetches and acknowledges as ever, since its log is whole. Its vote comes back when
+
+* *every* other voter has told its epoch, by answering a Fetch: whoever was voted for had made its epoch durable before
+  it asked, so the forgotten vote is of an epoch that is not above the greatest of these. A majority is not enough: the
+  one that did not answer may be the one that was voted for;
+* it has fetched up to the high watermark of a leader of such an epoch or a newer one. In an epoch whose leader is known
+  nobody gets a vote, so the next vote is of an epoch beyond all of these.
+"""
+
+from __future__ import annotations
+
+from kraftlib.consensus.actions import Action
+from kraftlib.consensus.checks import endpoint_of
+from kraftlib.consensus.roles import Follower
+from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.transitions import persist
+from kraftlib.types import Epoch, Offset, ReplicaId
+
+
+def note_epoch(state: ReplicaState, replica_id: ReplicaId, epoch: Epoch) -> None:
+    """A replica has answered a Fetch, and named the epoch that it is in."""
+    amnesia = state.amnesia
+    if amnesia is not None and epoch >= 0 and replica_id in state.voters.ids:
+        amnesia.reported[replica_id] = max(epoch, amnesia.reported.get(replica_id, 0))
+
+
+def note_high_watermark(state: ReplicaState, high_watermark: Offset) -> None:
+    """The leader that we follow has answered, and named its high watermark, -1 if it does not know it yet."""
+    if state.amnesia is not None and high_watermark >= 0:
+        state.amnesia.leader_epoch, state.amnesia.goal = state.epoch, high_watermark
+
+
+def unreported(state: ReplicaState) -> list[ReplicaId]:
+    """Return the other voters that have not told their epoch."""
+    if state.amnesia is None:
+        return []
+    reported = state.amnesia.reported
+    return [voter.key.id for voter in state.voters.others(state.key) if voter.key.id not in reported]
+
+
+def voters_to_ask(state: ReplicaState) -> list[ReplicaId]:
+    """Return the voters that have not told their epoch and may be asked now."""
+    return [
+        replica_id
+        for replica_id in unreported(state)
+        if state.connections.is_ready(replica_id, state.now_ms)
+        and endpoint_of(state, state.endpoints_of(replica_id)) is not None
+    ]
+
+
+def maybe_recall(state: ReplicaState) -> list[Action]:
+    """End the amnesia, durably, if it is safe now."""
+    amnesia, role = state.amnesia, state.role_state
+    if amnesia is None or not isinstance(role, Follower) or not state.voters.others(state.key) or unreported(state):
+        return []
+    newest = max(amnesia.reported.values())
+    is_caught_up = amnesia.leader_epoch == state.epoch and state.log.flushed_offset >= amnesia.goal
+    if state.epoch < newest or not is_caught_up:
+        return []
+    log.warning(
+        "%s: it votes again: the other voters are in epochs up to %d, and all that is committed is here",
+        state.id_text,
+        newest,
+    )
+    state.amnesia = None
+    return persist(state)

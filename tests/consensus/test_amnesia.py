@@ -1,0 +1,193 @@
+"""A replica that has lost its election state votes again only when nobody can be waiting for the forgotten vote."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from kraftlib.consensus.actions import PersistElection, SendRequest
+from kraftlib.consensus.events import ResponseReceived, TimeoutReached
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.types import METADATA_TOPIC_ID, ElectionState
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from tests.consensus.build import ask, outstanding_to, partition_of, replica, vote_request, voter_set
+
+LOST = ElectionState(epoch=2, amnesiac=True)
+
+
+def amnesiac(*epochs: int, **more: Any) -> Replica:
+    return replica(*(epochs or (1, 2)), election=LOST, **more)
+
+
+def answer(
+    core: Replica, voter_id: int, *, epoch: int, leader_id: int | None = None, high_watermark: int = -1
+) -> list[Any]:
+    """Answer the Fetch that is outstanding to a voter: with an error, unless it leads."""
+    outstanding = outstanding_to(core, voter_id)
+    leads = leader_id == voter_id
+    error = ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if epoch > outstanding.request.topics[0].partitions[0].current_leader_epoch:
+        error = ErrorCode.FENCED_LEADER_EPOCH
+    partition = FetchResponse.PartitionData(
+        error_code=error,
+        high_watermark=high_watermark if error is ErrorCode.NONE else -1,
+        current_leader=FetchResponse.LeaderIdAndEpoch(
+            leader_id=-1 if leader_id is None else leader_id, leader_epoch=epoch
+        ),
+        records=b"",
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    return core.handle(ResponseReceived(outstanding.correlation_id, FetchResponse(responses=(topic,))), _now(core))
+
+
+def _now(core: Replica) -> int:
+    return core.state.now_ms
+
+
+def wait(core: Replica, ms: int) -> list[Any]:
+    actions = []
+    end = _now(core) + ms
+    while (deadline := core.deadline_ms()) is not None and deadline <= end:
+        actions += core.handle(TimeoutReached(), deadline)
+    return actions + core.handle(TimeoutReached(), end)
+
+
+def is_asked(core: Replica, voter_id: int) -> bool:
+    return any(request.destination == voter_id for request in core.state.connections._outstanding.values())
+
+
+def votes(core: Replica, *, epoch: int, pre_vote: bool = False) -> bool:
+    """Whether a candidate that has everything gets this replica's vote."""
+    response = ask(core, vote_request(epoch=epoch, last=(99, epoch - 1), pre_vote=pre_vote), version=2)
+    return bool(partition_of(response).vote_granted)
+
+
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_it_gives_no_vote_in_any_epoch(pre_vote: bool) -> None:
+    core = amnesiac()
+
+    assert not votes(core, epoch=2, pre_vote=pre_vote)
+    assert not votes(core, epoch=9, pre_vote=pre_vote)
+    assert core.state.election.amnesiac
+
+
+def test_it_never_stands(caplog: pytest.LogCaptureFixture) -> None:
+    core = amnesiac()
+    wait(core, 60_000)
+
+    assert (core.role, core.epoch) == (Role.UNATTACHED, 2)
+    assert "neither votes nor stands" in caplog.text
+
+
+def test_nor_does_a_sole_voter() -> None:
+    """Nobody can tell it what it forgot; the client refuses to start."""
+    core = amnesiac(voters=voter_set(1))
+    wait(core, 60_000)
+
+    assert core.role is Role.UNATTACHED
+
+
+def test_it_asks_every_voter_for_its_epoch() -> None:
+    core = amnesiac()
+
+    assert {voter for voter in (1, 2, 3) if is_asked(core, voter)} == {2, 3}
+
+
+def follows(core: Replica, *, epoch: int, high_watermark: int = 2) -> list[Any]:
+    """Let replica 2 be the leader of this epoch, and answer Fetches until it has named its high watermark."""
+    actions = answer(core, 2, epoch=epoch, leader_id=2)
+    wait(core, 3_000)
+    for _ in range(3):
+        if is_asked(core, 2):
+            actions += answer(core, 2, epoch=epoch, leader_id=2, high_watermark=high_watermark)
+    return actions
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 7])
+def test_it_votes_again_when_all_have_told_and_it_has_caught_up(epoch: int) -> None:
+    core = amnesiac()
+    answer(core, 3, epoch=2)
+    actions = follows(core, epoch=epoch)
+
+    assert core.role is Role.FOLLOWER
+    assert not core.state.election.amnesiac
+    persisted = [action.election.amnesiac for action in actions if isinstance(action, PersistElection)]
+    assert persisted[-1] is False, "durably: after a restart it must not be asked to prove it again"
+    assert not votes(core, epoch=epoch), "in the epoch of a known leader nobody gets a vote"
+    assert votes(core, epoch=epoch + 1)
+
+
+def test_one_voter_that_does_not_answer_holds_it_up() -> None:
+    """The forgotten vote may have been for just that one."""
+    core = amnesiac()
+    follows(core, epoch=3)
+    wait(core, 10_000)
+
+    assert core.state.election.amnesiac
+    assert not votes(core, epoch=9)
+
+
+def test_it_waits_for_a_leader_of_the_newest_epoch_that_was_told() -> None:
+    core = amnesiac()
+    follows(core, epoch=3)
+    answer_when_asked(core, 3, epoch=8)
+
+    assert core.epoch == 8
+    assert core.state.election.amnesiac
+    follows_again(core, epoch=8)
+    assert not core.state.election.amnesiac
+
+
+def answer_when_asked(core: Replica, voter_id: int, *, epoch: int) -> None:
+    for _ in range(100):
+        if is_asked(core, voter_id):
+            answer(core, voter_id, epoch=epoch)
+            return
+        wait(core, 100)
+    raise AssertionError(f"voter {voter_id} is never asked")
+
+
+def follows_again(core: Replica, *, epoch: int) -> None:
+    for _ in itertools.repeat(None, 100):
+        if is_asked(core, 2):
+            answer(core, 2, epoch=epoch, leader_id=2, high_watermark=2 if core.role is Role.FOLLOWER else -1)
+            if core.role is Role.FOLLOWER and not core.state.election.amnesiac:
+                return
+        wait(core, 100)
+
+
+def test_it_waits_until_everything_committed_is_here() -> None:
+    core = amnesiac()
+    answer(core, 3, epoch=2)
+    follows(core, epoch=3, high_watermark=5)
+
+    assert core.state.election.amnesiac
+
+
+def test_a_high_watermark_that_the_leader_does_not_know_yet_is_none() -> None:
+    core = amnesiac()
+    answer(core, 3, epoch=2)
+    follows(core, epoch=3, high_watermark=-1)
+
+    assert core.state.election.amnesiac
+
+
+def test_what_it_fetches_counts_for_its_leader() -> None:
+    """Its log is whole: its Fetches say how far, under its own voter key."""
+    core = amnesiac()
+    requests = [a.request for a in wait(core, 3_000) if isinstance(a, SendRequest)]
+    fetches = [request for request in requests if isinstance(request, FetchRequest)]
+
+    assert {fetch.replica_state.replica_id for fetch in fetches} == {1}
+    assert {fetch.topics[0].partitions[0].fetch_offset for fetch in fetches} == {2}
+
+
+def test_a_replica_that_knows_its_votes_asks_nobody() -> None:
+    core = replica(1, 2, election=ElectionState(epoch=2))
+
+    assert sum(is_asked(core, voter) for voter in (2, 3)) <= 1
+    assert votes(core, epoch=9)
