@@ -77,7 +77,7 @@ def i21_history_is_linearizable(world: World) -> None:
 
 
 def history_of(world: World) -> list[LogCall]:
-    """Return the appends that stand in the log, answered or not, with their places."""
+    """Return the appends that stand in the log, answered or not, and the reads that saw it, with their places."""
     unique = world.subject.value is None
     places = places_of(world) if unique else {}
     calls = []
@@ -98,4 +98,15 @@ def history_of(world: World) -> list[LogCall]:
                 what=f"append {call.number}",
             )
         )
+    calls += [
+        LogCall(
+            reads=True,
+            end_offset=read.end_offset,
+            began=read.asked_us,
+            ended=read.answered_us,
+            what=f"read {read.number} on {read.process.node}",
+        )
+        for read in world.workload.reads
+        if read.answered_us is not None
+    ]
     return calls

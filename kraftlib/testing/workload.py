@@ -24,6 +24,7 @@ from kraftlib.errors import (
 from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.clock import MILLISECOND
+from kraftlib.testing.reads import ClientRead, read_on
 from kraftlib.testing.trace import Step
 
 if TYPE_CHECKING:
@@ -94,12 +95,16 @@ class Workload:
         values_max: int = 3,
         value_bytes: int = 16,
         astray: float = 0.1,
+        reads: float = 0.15,
     ) -> None:
         self.rate = rate
         self.values_max = values_max
         self.value_bytes = value_bytes
         self.astray = astray
         """How many of the calls go to whoever, instead of to the leader."""
+        self.reads_share = reads
+        """How many of the calls are reads behind a barrier, on whatever replica."""
+        self.reads: list[ClientRead] = []
         self.running = False
         self.appends: list[ClientAppend] = []
         self.acknowledged = 0
@@ -135,6 +140,15 @@ class Workload:
             call.set_exception(error)
             return None
         return call
+
+    def read_from(self, node: SimulatedNode | None) -> ClientRead | None:
+        """Read on a node, behind a barrier; return None if nobody is there."""
+        process = None if node is None else node.process
+        if process is None or process.paused:
+            return None
+        read = read_on(self._world, process, len(self.reads))
+        self.reads.append(read)
+        return read
 
     def _values(self, number: int, count: int) -> list[bytes]:
         subject, pad = self._world.subject, self._random.choice((8, self.value_bytes))
@@ -182,8 +196,9 @@ class Workload:
             self._scheduled = False
             return
         random = self._random
-        node = self._choose()
-        if node is not None:
+        if random.random() < self.reads_share:
+            self.read_from(random.choice(self._world.running_nodes() or [None]))
+        elif (node := self._choose()) is not None:
             count = 1 if self.values_max == 1 or random.random() < 0.6 else random.randint(1, self.values_max)
             level = COMMITTED
             if random.random() < 0.2:

@@ -86,6 +86,8 @@ class World:
         self.subject = subject
         self.results: dict[Offset, Any] = {}
         """What applying a record came to, wherever it was applied first."""
+        self.states: dict[Offset, int] = {}
+        """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener
         keys = [
             ReplicaKey(number, uuid.UUID(int=self.random.getrandbits(128)))

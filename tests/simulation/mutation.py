@@ -67,15 +67,32 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 def apply(edit: Edit) -> list[Callable[[], None]]:
     """Make one edit; return how to take it back."""
-    module, owner, name = resolve(edit.where)
-    old = inspect.getattr_static(owner, name)
-    function = unwrapped(old)
+    _, owner, name = resolve(edit.where)
+    function = unwrapped(inspect.getattr_static(owner, name))
     source = textwrap.dedent(inspect.getsource(function))
     if edit.old not in source:
         raise OutdatedMutantError(f"{edit.where} does not contain {edit.old!r}:\n{source}")
+    return put(edit.where, source.replace(edit.old, edit.new))
+
+
+@contextmanager
+def replaced(where: str, source: str) -> Iterator[None]:
+    """Let a function have another source for a while."""
+    undo = put(where, source)
+    try:
+        yield
+    finally:
+        for restore in reversed(undo):
+            restore()
+
+
+def put(where: str, source: str) -> list[Callable[[], None]]:
+    """Compile `source` in the place of a function; return how to take it back."""
+    module, owner, name = resolve(where)
+    old = inspect.getattr_static(owner, name)
     namespace: dict[str, Any] = {}
-    mutated = "from __future__ import annotations\n" + source.replace(edit.old, edit.new)
-    file_name = f"<mutant {next(NUMBERS)} of {edit.where}>"
+    mutated = "from __future__ import annotations\n" + source
+    file_name = f"<mutant {next(NUMBERS)} of {where}>"
     # So that the source of a mutant can be edited once more.
     linecache.cache[file_name] = (len(mutated), None, mutated.splitlines(keepends=True), file_name)
     exec(compile(mutated, file_name, "exec"), module.__dict__, namespace)
