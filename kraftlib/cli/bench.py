@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from kraftlib.cli.bench_failover import measure_failover, summary
 from kraftlib.cli.bench_machine import Machine, measure, median_of
 from kraftlib.cli.cluster import Cluster, RefusedError
 from kraftlib.config import ENGINES, EVENT_LOOPS
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
     parser.add_argument(
+        "--failover", type=int, metavar="KILLS", help="instead: ms from kill -9 of the leader to the next commit"
+    )
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="also show, on stderr, where the time of the callers' thread goes: with --engine inline, all of it",
@@ -61,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     """Measure all points and print them."""
     if not options.directory.is_dir():
         raise ConfigError(f"--directory {options.directory} is no directory")
+    if options.failover is not None:
+        return _run_failover(options)
     engines = ENGINES if options.engine == "both" else (options.engine,)
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
@@ -73,6 +79,21 @@ def run(options: argparse.Namespace) -> int:
     for (engine, callers), found in trials.items():
         for trial in found[:1] if options.profile else ():
             print(f"--- {engine}, {callers} callers\n{trial['profile']}", file=sys.stderr)
+    return 0
+
+
+def _run_failover(options: argparse.Namespace) -> int:
+    if options.failover < 1:
+        raise ConfigError(f"--failover {options.failover}: at least one kill")
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        found = summary(asyncio.run(measure_failover(Path(directory), options.failover)))
+    if options.output == "json":
+        print(json.dumps(found))
+    else:
+        print(
+            f"{found['kills']} x kill -9 of the leader: the next write was committed after {found['p50_ms']} ms at the "
+            f"median, {found['p90_ms']} ms at the 90th percentile, {found['min_ms']} to {found['max_ms']} ms in all"
+        )
     return 0
 
 

@@ -6,11 +6,13 @@ more than one under way gives each an `id`, which comes back with the answer.
     {"put": {"key": "a", "value": "1"}}   -> {"put": {"offset": 7, "previous": null}}  committed, and applied here
     {"put": {"key": "a", "value": null}}  -> forgets the key
     {"get": "a"}                          -> {"get": {"value": "1", "offset": 8}}      with all below that offset
+    {"read": "a"}                         -> {"read": {"value": "1", "offset": 8}}     no older than any answer so far
     {"all": true}                         -> {"all": {"items": {"a": "1"}, "offset": 8}}
     {"status": true}                      -> {"status": {...}}                         of this replica
     what fails                            -> {"error": "NotLeaderError", "message": "...", "leader": 2}
 
-A put goes to the leader only; others name it. A get is answered by any replica from its own memory, so it may lag.
+A put goes to the leader only; others name it. A get is answered by any replica from its own memory, so it may lag; a
+read, too, but only once the replica has caught up with what was committed when it was asked.
 """
 
 from __future__ import annotations
@@ -71,9 +73,14 @@ def offer_store(service: Service, store: KeyValueStore) -> None:
             raise ConfigError(f"{key!r} is no key: expected text")
         return {"value": store.items.get(key), "offset": store.end_offset}
 
+    async def read(key: Any) -> Any:
+        await service.client.read_barrier()
+        return await get(key)
+
     async def get_all(_: Any) -> Any:
         return {"items": store.items, "offset": store.end_offset}
 
     service.offer("put", put)
     service.offer("get", get)
+    service.offer("read", read)
     service.offer("all", get_all)
