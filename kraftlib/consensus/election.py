@@ -41,6 +41,10 @@ from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, B
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
+SLOTS_TO_GO_FIRST = 3
+"""So many slots of `leader_loss_stagger_ms`, and one for each voter of a lower id, another one may go first. A Vote
+takes a fraction of a slot."""
+
 # --- Vote: the voter's side ------------------------------------------------------------------------------------------
 
 
@@ -77,6 +81,8 @@ def handle_vote(state: ReplicaState, event: RequestReceived) -> list[Action]:
     elif partition.pre_vote:
         granted = grants_pre_vote(state, asker_end)
         _ask_again(state, asker)
+        if granted:
+            _let_go_first(state, asker, asker_end)
     else:
         granted = grants_vote(state, asker, asker_end)
         if granted:
@@ -109,6 +115,20 @@ def _ask_again(state: ReplicaState, asker: ReplicaKey) -> None:
     role = state.role_state
     if isinstance(role, Prospective):
         role.tally.rejected.discard(asker.id)
+
+
+def _let_go_first(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> None:
+    """Of two that ask each other, and would both be granted, one stands first: that with the longer log or lower id.
+
+    Otherwise they stand in the same millisecond, each with its own vote, and wait for their timers. That happens where
+    both lost their leader in one moment; without such news they stand as Kafka's voters do.
+    """
+    role = state.role_state
+    if not isinstance(role, Prospective) or not role.leader_refused:
+        return
+    if asker_end > state.log.end or asker.id < state.key.id:
+        slots = SLOTS_TO_GO_FIRST + sum(voter_id < state.key.id for voter_id in state.voters.ids)
+        role.stand_not_before_ms = state.now_ms + slots * state.config.leader_loss_stagger_ms
 
 
 def grants_vote(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:
@@ -173,12 +193,18 @@ def handle_vote_response(state: ReplicaState, outstanding: Outstanding, response
         return actions
     role.tally.record(outstanding.destination, partition.vote_granted)
     if role.tally.won:
-        won = f"pre-vote of {sorted(role.tally.granted)}"
-        actions += become_candidate(state, won) if isinstance(role, Prospective) else become_leader(state)
+        actions += stand(state, role) if isinstance(role, Prospective) else become_leader(state)
     elif role.tally.lost and isinstance(role, Prospective):
         actions += give_up_pre_vote(state, role, f"pre-vote refused by {sorted(role.tally.rejected)}")
     # A candidate that has lost asks no more and waits for its timer: leaving early would only bring the next split.
     return actions
+
+
+def stand(state: ReplicaState, role: Prospective) -> list[Action]:
+    """Begin an epoch, if a majority would follow; a little later, if somebody else is to be the first to try."""
+    if not role.tally.won or state.now_ms < role.stand_not_before_ms:
+        return []
+    return become_candidate(state, f"pre-vote of {sorted(role.tally.granted)}")
 
 
 def handle_vote_unsupported(state: ReplicaState, outstanding: Outstanding) -> list[Action]:

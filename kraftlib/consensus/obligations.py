@@ -12,7 +12,7 @@ from typing import Any, Final
 from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.amnesia import maybe_recall, voters_to_ask
 from kraftlib.consensus.checks import back_off, endpoint_of
-from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote
+from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote, stand
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
@@ -103,6 +103,8 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
             return [join_deadline_ms(state, role)]
         stands_ms = role.fetch_deadline_ms if state.may_stand else None
         return [stands_ms, update_deadline_ms(state, role), tell_deadline_ms(state, role)]
+    if isinstance(role, Prospective) and role.tally.won:
+        return [role.stand_not_before_ms]
     return [role.election_deadline_ms]
 
 
@@ -125,7 +127,7 @@ def poll_prospective(state: ReplicaState, role: Prospective) -> list[Action]:
         return give_up_pre_vote(state, role, "no voter any more")
     if state.now_ms >= role.election_deadline_ms and not state.shutting_down:
         return give_up_pre_vote(state, role, "pre-vote timeout")
-    return ask_for_votes(state, role)
+    return stand(state, role) or ask_for_votes(state, role)
 
 
 def poll_candidate(state: ReplicaState, role: Candidate) -> list[Action]:

@@ -425,9 +425,10 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
 
 
 def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[Action]:
-    """A lost connection is tried again at once; a refused new one means that nobody is there any more.
+    """A lost connection is tried again at once; if the new one is refused, or lost without a word, nobody is there.
 
-    Beyond Kafka, which waits for the fetch timeout. A live leader is safe: its other followers refuse the pre-vote.
+    (A dying process may still accept it: its listening socket goes a moment after its connections.) Beyond Kafka, which
+    waits for the fetch timeout. A live leader is safe: its other followers refuse the pre-vote.
     """
     role = state.role_state
     if isinstance(role, Resigned) and event.destination in state.voters.ids:
@@ -436,10 +437,11 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
         return []
     if not isinstance(role, Follower) or event.destination != role.leader_id:
         return []
-    if not event.refused:
-        role.lost_connection = True
-        state.connections.retry_now(role.leader_id)
-    elif role.lost_connection and state.is_voter:
+    if not role.lost_connection:
+        role.lost_connection = not event.refused
+        if role.lost_connection:
+            state.connections.retry_now(role.leader_id)
+    elif state.is_voter:
         role.refused = True
         role.has_fetched = False
         role.fetch_deadline_ms = min(role.fetch_deadline_ms, state.now_ms + _stagger_ms(state, role))

@@ -69,6 +69,8 @@ class Prospective:
     """The leader was given up because it refused a connection: it is told dead again as soon as it does so again."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
+    stand_not_before_ms: int = 0
+    """Until then somebody else, who would win as well, may stand first."""
     tally: Tally
 
 
