@@ -198,6 +198,18 @@ def test_an_observer_votes() -> None:
     assert not core.is_voter
 
 
+def test_an_observer_grants_a_pre_vote_when_its_leader_has_been_silent_for_the_fetch_timeout() -> None:
+    """It has no timer of its own, and may be the voter whose vote is needed (reliability M9)."""
+    core = follower(1, 1, own_id=9, epoch=5, leader_id=3)
+    reply(core, 3, fetch_response(epoch=5, leader_id=3, high_watermark=0))
+    deadline_ms = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
+
+    for now_ms, granted in ((deadline_ms - 1, False), (deadline_ms, True)):
+        answer = ask(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2, now_ms=now_ms)
+        assert partition_of(answer).vote_granted is granted
+    assert (core.role, core.epoch) == (Role.FOLLOWER, 5)
+
+
 def test_an_old_peer_that_knows_no_pre_vote_makes_us_stand_at_once() -> None:
     """UNSUPPORTED_VERSION, from the wire or from below it (rpcs.md section 4)."""
     core = in_role("prospective")

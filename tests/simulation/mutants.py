@@ -488,7 +488,7 @@ LIVENESS: Final = (
     Mutant(
         "healthy-leader-is-deposed",
         "a follower that hears its leader grants pre-votes all the same (E9)",
-        (Edit("consensus.election.grants_pre_vote", " or (isinstance(role, Follower) and role.has_fetched)", ""),),
+        (Edit("consensus.election.grants_pre_vote", "isinstance(role, Follower) and role.has_fetched", "False"),),
     ),
     Mutant(
         "candidate-never-tries-again",
