@@ -6,11 +6,22 @@ from typing import Any
 
 import attrs
 
-from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Epoch, Offset, OffsetAndEpoch, ReplicaKey
+from kraftlib.records.batch import parse_header
+from kraftlib.types import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    ZERO_UUID,
+    Endpoint,
+    Epoch,
+    Offset,
+    OffsetAndEpoch,
+    ReplicaKey,
+)
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 Message = Any
@@ -89,6 +100,24 @@ def fetch_snapshot(
     return FetchSnapshotRequest(cluster_id=cluster_id, replica_id=asker.id, topics=(topic,))
 
 
+def add_voter(key: ReplicaKey, endpoint: Endpoint, *, cluster_id: str | None) -> AddRaftVoterRequest:
+    """An operator's AddRaftVoter, which waits for the commit."""
+    return AddRaftVoterRequest(
+        cluster_id=cluster_id,
+        timeout_ms=10_000,
+        voter_id=key.id,
+        voter_directory_id=key.directory_id or ZERO_UUID,
+        listeners=(AddRaftVoterRequest.Listener(name="CONTROLLER", host=endpoint.host, port=endpoint.port),),
+    )
+
+
+def remove_voter(key: ReplicaKey, *, cluster_id: str | None) -> RemoveRaftVoterRequest:
+    """An operator's RemoveRaftVoter."""
+    return RemoveRaftVoterRequest(
+        cluster_id=cluster_id, voter_id=key.id, voter_directory_id=key.directory_id or ZERO_UUID
+    )
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +140,11 @@ def has_records(message: FetchResponse) -> bool:
     """Whether this brings records."""
     partition = fetched(message)
     return partition is not None and bool(partition.records)
+
+
+def first_offset(message: FetchResponse) -> Offset:
+    """Return where the records of a Fetch answer begin."""
+    return parse_header(fetched(message).records).base_offset
 
 
 def diverges(message: FetchResponse) -> bool:

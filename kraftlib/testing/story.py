@@ -236,6 +236,11 @@ class Story:
         self.expect(False, f"{node} never came to lead")
         return node
 
+    def replaced(self, old: SimulatedNode) -> SimulatedNode:
+        """Wait for a leader that has committed something and is not `old`, whatever that one believes."""
+        self.until(lambda: self.world.leader() not in (None, old), self.patience_ms, f"nobody but {old} leads")
+        return self.leader()
+
     def just_elected(self) -> SimulatedNode:
         """Wait for the next node that leads a newer epoch; it has committed nothing yet."""
         before = self.epoch
@@ -338,7 +343,10 @@ class Story:
 
     def ask(self, node: SimulatedNode, request: Any, *, wait_ms: int = 20) -> Question:
         """Ask a node something by hand, and wait for what comes of it."""
-        question = self.puppet.ask(node, request)
+        return self.wait_for(self.puppet.ask(node, request), wait_ms)
+
+    def wait_for(self, question: Question, wait_ms: int = 2_000) -> Question:
+        """Wait for what comes of a question, if anything does."""
         self.world.run_until(lambda: question.is_over, wait_ms)
         return question
 

@@ -15,12 +15,21 @@ from typing import Final
 
 from kraftlib.errors import ConfigError
 from kraftlib.testing.scenario import NotProvokedError, Scenario, ScenarioReport
-from kraftlib.testing.scenarios import elections, epochs, replication, truncation
+from kraftlib.testing.scenarios import (
+    clients,
+    elections,
+    epochs,
+    machines,
+    membership,
+    replication,
+    snapshots,
+    truncation,
+)
 from kraftlib.testing.story import Story
 
 __all__ = ["SCENARIOS", "NotProvokedError", "Scenario", "ScenarioReport", "Story", "run_scenario", "scenario_of"]
 
-CHAPTERS: Final = (elections, epochs, truncation, replication)
+CHAPTERS: Final = (elections, epochs, truncation, replication, clients, snapshots, membership, machines)
 
 GROUPS: Final = "ELCNMSP"
 """Elections, logs, clients, snapshots, membership, storage, processes."""

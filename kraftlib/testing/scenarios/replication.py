@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.records.batch import parse_header
 from kraftlib.testing import handmade as msg
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.scenario import Chapter, WorldFields
@@ -64,21 +63,32 @@ def older_epoch_is_not_counted(story: Story) -> None:
 
 def begins_beyond(offset: int) -> Callable[[FetchResponse], bool]:
     """Return whether a Fetch answer brings records from beyond this offset."""
-    return lambda answer: msg.has_records(answer) and parse_header(msg.fetched(answer).records).base_offset > offset
+    return lambda answer: msg.has_records(answer) and msg.first_offset(answer) > offset
 
 
 @scenario(
     "L7",
-    "a voter comes back with an empty disk and its old id, where no directory ids are known",
-    expected="its Fetch from offset 0 is served, and the high watermark does not fall",
-    draw=lambda random: {"voters": random.choice((3, 5))},
+    "a voter fetches from further back than before; another one comes back empty, where no directory ids are known",
+    expected="their Fetches are served, and the high watermark does not fall",
+    voters=4,
 )
 def fetch_offset_goes_back(story: Story) -> None:
     leader = story.leader()
-    story.append(8)
+    story.append(3)
     story.everybody_has_everything()
-    victim = story.followers(leader)[0]
+    victim, absent, _ = story.followers(leader)
+    story.cut(absent)
+    story.append(5, to=leader)
     before = story.state(leader).high_watermark
+    # Without this voter fewer than a majority have what is committed, as far as the leader can see.
+    request = msg.fetch(
+        ReplicaKey(victim.key.id), story.epoch, cluster_id=story.world.cluster_id, offset=1, last_epoch=story.epoch
+    )
+    question = story.ask(leader, request)
+    story.happened("Fetch from further back", question.answer is not None and msg.has_records(question.answer))
+    story.expect(story.state(leader).high_watermark >= before, "the high watermark fell")
+    story.heal()
+    story.everybody_has_everything()
     story.crash(victim)
     victim.wipe()
     story.start(victim)
