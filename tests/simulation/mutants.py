@@ -191,13 +191,13 @@ VOTES: Final = (
         (
             Edit(
                 "consensus.start.start",
-                "if state.is_voter and len(state.voters) == 1:",
+                "if state.may_stand and len(state.voters) == 1:",
                 "if election.leader_id == state.key.id:\n"
                 "        tally = Tally(state.voters)\n"
                 "        tally.granted.update(state.voters.ids)\n"
                 "        state.role_state = Candidate(election_deadline_ms=state.now_ms, tally=tally)\n"
                 "        actions += become_leader(state)\n"
-                "    elif state.is_voter and len(state.voters) == 1:",
+                "    elif state.may_stand and len(state.voters) == 1:",
             ),
         ),
     ),
@@ -205,11 +205,9 @@ VOTES: Final = (
         "observers-stand",
         "an observer becomes a candidate (E13)",
         (
-            Edit("consensus.obligations.poll_unattached", "if not state.is_voter:", "if False:"),
+            Edit("consensus.state.ReplicaState.may_stand", "self.is_voter and self.amnesia is None", "True"),
             Edit("consensus.obligations.poll_prospective", "if not state.is_voter:", "if False:"),
             Edit("consensus.obligations.poll_candidate", "if not state.is_voter:", "if False:"),
-            Edit("consensus.transitions.become_prospective", 'ensure(state.is_voter, "only a voter stands")', "pass"),
-            Edit("consensus.transitions.become_candidate", 'ensure(state.is_voter, "only a voter stands")', "pass"),
         ),
     ),
     Mutant(
@@ -507,7 +505,7 @@ LIVENESS: Final = (
         (
             Edit(
                 "consensus.obligations.poll_follower",
-                "state.is_voter and state.now_ms >= role.fetch_deadline_ms",
+                "state.may_stand and state.now_ms >= role.fetch_deadline_ms",
                 "False",
             ),
         ),
