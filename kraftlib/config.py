@@ -142,6 +142,9 @@ class RaftConfig:
     snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
     """How many bytes of a snapshot a follower asks for at once."""
 
+    snapshot_rate_bytes: int = attrs.field(default=0, validator=at_least(0))
+    """How many bytes of a snapshot a follower asks for per second, at most; 0: as many as come (beyond Kafka)."""
+
     request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
     """A request without an answer for this long is given up; its late answer is ignored."""
 

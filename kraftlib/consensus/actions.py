@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from kraftlib.records.batch import Batch
-from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 from kraftlib.wire.apis import ErrorCode
 
 Message = Any
@@ -102,11 +102,33 @@ class SendSnapshotChunk:
 
 @attrs.frozen
 class WriteSnapshotChunk:
-    """Add bytes to the download of `snapshot_id` at `position` (0 begins it anew); SnapshotChunkWritten comes back."""
+    """Add bytes to the download of `snapshot_id` at `position` (0 begins it anew).
+
+    SnapshotChunkWritten comes back, or SnapshotRefused. `source_id` and `size` of the whole are noted beside it.
+    """
 
     snapshot_id: OffsetAndEpoch
     position: int
     data: bytes | memoryview
+    source_id: ReplicaId
+    size: int
+
+
+@attrs.frozen
+class HashDownload:
+    """Hash the first `position` bytes of the download, beside the loop; DownloadHashed comes back."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+
+
+@attrs.frozen
+class SendSnapshotHash:
+    """Answer a SnapshotHash with size and hash of the stored snapshot, made beside the loop."""
+
+    request_id: int
+    snapshot_id: OffsetAndEpoch
+    position: int
 
 
 @attrs.frozen
@@ -201,6 +223,8 @@ Action = (
     | SendRecords
     | SendSnapshotChunk
     | WriteSnapshotChunk
+    | HashDownload
+    | SendSnapshotHash
     | DropSnapshotDownload
     | InstallSnapshot
     | DeleteBefore

@@ -29,6 +29,7 @@ from kraftlib.wire.messages.raft_voters import (
     UpdateRaftVoterResponse,
 )
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
@@ -195,6 +196,7 @@ TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
     UpdateFeaturesRequest: lambda error: UpdateFeaturesResponse(error_code=error, error_message=None),
     DescribeClusterRequest: lambda error: DescribeClusterResponse(error_code=error),
     ElectionPriorityRequest: lambda error: ElectionPriorityResponse(error_code=error),
+    SnapshotHashRequest: lambda error: SnapshotHashResponse(error_code=error),
     ReadBarrierRequest: lambda error: ReadBarrierResponse(error_code=error),
 }
 

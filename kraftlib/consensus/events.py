@@ -113,6 +113,15 @@ class SnapshotChunkWritten:
 
 
 @attrs.frozen
+class DownloadHashed:
+    """HashDownload was performed; an empty `digest` says that it could not be."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+    digest: bytes
+
+
+@attrs.frozen
 class SnapshotInstalled:
     """A downloaded snapshot was verified and replaced the log; `controls` are the control records of its header."""
 
@@ -171,6 +180,7 @@ Event = (
     | SnapshotCreated
     | RetentionDue
     | SnapshotChunkWritten
+    | DownloadHashed
     | SnapshotInstalled
     | SnapshotRefused
     | ResignRequested

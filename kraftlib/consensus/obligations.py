@@ -19,12 +19,13 @@ from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_m
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
-from kraftlib.consensus.snapshotting import fetch_chunk
+from kraftlib.consensus.snapshotting import download_deadline_ms, fetch_chunk, handle_snapshot_hash_failed
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
 from kraftlib.errors import InvariantError
 from kraftlib.types import ReplicaKey
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 
 FAILURES_TO_LEAVE: Final = 3
 """A voter that could not be reached so often in a row will not take over from one that shuts down."""
@@ -39,6 +40,8 @@ def poll(state: ReplicaState) -> list[Action]:
         # Its late answer is ignored; meanwhile a bootstrap server may know a better leader.
         if isinstance(late.request, ReadBarrierRequest):
             ask_again(state, late)
+        elif isinstance(late.request, SnapshotHashRequest):
+            handle_snapshot_hash_failed(state, late)
         else:
             back_off(state, late)
     _watch_disk(state)
@@ -100,9 +103,13 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         return []
     if isinstance(role, Follower):
         if not state.is_voter:
-            return [join_deadline_ms(state, role)]
-        stands_ms = role.fetch_deadline_ms if state.may_stand else None
-        return [stands_ms, update_deadline_ms(state, role), tell_deadline_ms(state, role)]
+            return [join_deadline_ms(state, role), download_deadline_ms(state, role)]
+        return [
+            role.fetch_deadline_ms if state.may_stand else None,
+            update_deadline_ms(state, role),
+            tell_deadline_ms(state, role),
+            download_deadline_ms(state, role),
+        ]
     if isinstance(role, Prospective) and role.tally.won:
         return [role.stand_not_before_ms]
     return [role.election_deadline_ms]

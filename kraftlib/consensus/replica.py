@@ -21,6 +21,7 @@ from kraftlib.consensus.connections import Connections, Outstanding
 from kraftlib.consensus.describe import handle_describe_cluster, handle_describe_quorum
 from kraftlib.consensus.events import (
     ConnectionLost,
+    DownloadHashed,
     Event,
     Failure,
     Flushed,
@@ -41,7 +42,7 @@ from kraftlib.consensus.events import (
     TransferRequested,
 )
 from kraftlib.consensus.log_view import LogView
-from kraftlib.consensus.roles import Leader, Role, Transfer, Unattached
+from kraftlib.consensus.roles import Download, Leader, Role, Transfer, Unattached
 from kraftlib.consensus.start import start
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.upgrading import handle_update_features
@@ -62,6 +63,7 @@ from kraftlib.wire.messages.raft_voters import (
     UpdateRaftVoterRequest,
 )
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
@@ -120,7 +122,9 @@ class Replica:
         random: random.Random,
         endpoints: Mapping[str, Endpoint],
         wall_offset_ms: int = 0,
+        kept: Download | None = None,
     ) -> None:
+        """`kept` is the download that an earlier process left behind."""
         if key.directory_id == ZERO_UUID:
             raise ConfigError("the directory id of a replica cannot be all zero")
         self._recorded = election or ElectionState()
@@ -137,6 +141,7 @@ class Replica:
             persisted=self._recorded,
             committed_offset=max([log.start_offset, *(snapshot.offset for snapshot in log.snapshots)]),
             wall_offset_ms=wall_offset_ms,
+            kept=kept,
         )
         self._started = False
 
@@ -293,6 +298,8 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
         return elections.handle_vote_unsupported(state, outstanding)
     if isinstance(outstanding.request, ReadBarrierRequest):
         return reading.handle_read_barrier_failed(state, outstanding, event.failure)
+    if isinstance(outstanding.request, SnapshotHashRequest):
+        return snapshotting.handle_snapshot_hash_failed(state, outstanding)
     if isinstance(outstanding.request, ElectionPriorityRequest):
         return priority.handle_priority_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, ApiVersionsRequest):
@@ -345,6 +352,7 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     SnapshotCreated: snapshotting.handle_snapshot_created,
     RetentionDue: snapshotting.handle_retention_due,
     SnapshotChunkWritten: snapshotting.handle_chunk_written,
+    DownloadHashed: snapshotting.handle_download_hashed,
     SnapshotInstalled: snapshotting.handle_snapshot_installed,
     SnapshotRefused: snapshotting.handle_snapshot_refused,
     ResignRequested: _resign_requested,
@@ -366,6 +374,7 @@ REQUESTS: Final[Mapping[type, Callable[[ReplicaState, RequestReceived], list[Act
     UpdateFeaturesRequest: handle_update_features,
     DescribeClusterRequest: handle_describe_cluster,
     ReadBarrierRequest: reading.handle_read_barrier,
+    SnapshotHashRequest: snapshotting.handle_snapshot_hash,
     ElectionPriorityRequest: priority.handle_priority,
 }
 
@@ -380,5 +389,6 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[A
     RemoveRaftVoterRequest: joining.handle_join_response,
     UpdateRaftVoterRequest: joining.handle_update_response,
     ReadBarrierRequest: reading.handle_read_barrier_response,
+    SnapshotHashRequest: snapshotting.handle_snapshot_hash_response,
     ElectionPriorityRequest: priority.handle_priority_response,
 }

@@ -42,7 +42,7 @@ from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.quorum import majority_offset
 from kraftlib.consensus.received import acceptable_batches
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Resigned
-from kraftlib.consensus.snapshotting import begin_download
+from kraftlib.consensus.snapshotting import begin_download, drop_download
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.errors import InvariantError, ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
@@ -343,6 +343,8 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
     else:
         outcome = _append(state, partition)
+        if outcome is not None and state.kept is not None:
+            outcome = [*outcome, *drop_download(state, role)]  # the log goes on without it
     if outcome is None:
         back_off(state, outstanding)
         return actions

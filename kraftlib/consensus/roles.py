@@ -201,11 +201,25 @@ class Leader:
 
 @attrs.define(kw_only=True)
 class Download:
-    """A snapshot on its way from the leader."""
+    """A snapshot on its way from the leader. What has come outlives the leader, and this replica's process.
+
+    It may go on at another replica only once that has proved to have the same bytes so far: snapshots of one id differ
+    between Kafka's replicas, and two halves of different files are no snapshot.
+    """
 
     snapshot_id: OffsetAndEpoch
+    source_id: ReplicaId
+    """Whose bytes they are."""
     position: int = 0
     size: int | None = None
+    unproven: bool = False
+    """The leader is not the source, and its first `position` bytes are still to be compared with ours."""
+    digest: bytes | None = None
+    """SHA-256 of our first `position` bytes, while they are being compared."""
+    refusals: int = 0
+    """How often in a row the leader had nothing to say but that something is wrong."""
+    not_before_ms: int = 0
+    """When the next bytes may be asked for, where there is a limit to their rate."""
 
 
 @attrs.define(kw_only=True)

@@ -2,6 +2,10 @@
 
 A follower whose position lies before the leader's log is told a snapshot id by Fetch. It fetches the file in chunks of
 raw bytes, verifies the whole of it, and only then lets it replace its log.
+
+What has come is kept when the leader or the follower's own process ends. The same leader goes on where it was; another
+one only after its bytes so far have proved to be the same (SnapshotHash, between replicas of ours). Everybody else
+sends it from the beginning.
 """
 
 from __future__ import annotations
@@ -13,9 +17,11 @@ from kraftlib.consensus.actions import (
     DeleteBefore,
     DropSnapshotDownload,
     FlushLog,
+    HashDownload,
     InstallSnapshot,
     SendResponse,
     SendSnapshotChunk,
+    SendSnapshotHash,
     WriteSnapshotChunk,
 )
 from kraftlib.consensus.checks import (
@@ -32,6 +38,7 @@ from kraftlib.consensus.checks import (
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import (
+    DownloadHashed,
     RequestReceived,
     RetentionDue,
     SnapshotChunkWritten,
@@ -42,11 +49,18 @@ from kraftlib.consensus.events import (
 from kraftlib.consensus.roles import Download, Follower, Leader
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.errors import ensure
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, ZERO_UUID, OffsetAndEpoch, ReplicaKey
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
+
+REFUSALS_MAX = 3
+"""After so many answers in a row that say nothing, the download begins anew: its position may be what is wrong."""
+
+LIMITED_BYTES_MIN = 4 * 1024
+"""The least that is asked for at once where the rate is limited."""
 
 # --- the leader's side -----------------------------------------------------------------------------------------------
 
@@ -87,6 +101,20 @@ def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived) -> list[A
     return [SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes)]
 
 
+def handle_snapshot_hash(state: ReplicaState, event: RequestReceived) -> list[Action]:
+    """Say what the first bytes of one of our snapshots are; whoever holds it may be asked, leader or not."""
+    request: SnapshotHashRequest = event.request
+    snapshot_id = OffsetAndEpoch(offset=request.end_offset, epoch=request.epoch)
+    error = cluster_error(state, request.cluster_id)
+    if error is ErrorCode.NONE and (snapshot_id == BOOTSTRAP_SNAPSHOT or snapshot_id not in state.log.snapshots):
+        error = ErrorCode.SNAPSHOT_NOT_FOUND
+    if error is ErrorCode.NONE and request.position < 1:
+        error = ErrorCode.POSITION_OUT_OF_RANGE
+    if error is not ErrorCode.NONE:
+        return [SendResponse(event.request_id, SnapshotHashResponse(error_code=error))]
+    return [SendSnapshotHash(event.request_id, snapshot_id, request.position)]
+
+
 def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list[Action]:
     """The application froze a snapshot: from now on it may be sent to others."""
     state.log.add_snapshot(event.snapshot_id)
@@ -114,18 +142,29 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
     if end_offset < state.committed_offset:
         state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
         return None
-    log.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
-    role.download = Download(snapshot_id=snapshot_id)
-    return []
+    kept = state.kept
+    if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
+        log.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
+        role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id)
+        return []
+    log.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
+    role.download = kept
+    kept.unproven, kept.digest = kept.source_id != role.leader_id, None
+    return [HashDownload(snapshot_id, kept.position)] if kept.unproven else []
 
 
 def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
-    """Ask for the next bytes, once the last ones are written."""
+    """Ask for the next bytes, once the last ones are written and their source is the leader's file."""
     place = endpoint_of(state, role.leader_endpoints)
-    if role.writing_chunk or place is None:
+    if role.writing_chunk or place is None or state.now_ms < download.not_before_ms:
         return []
+    if not download.unproven and download.position == download.size:
+        role.writing_chunk = True
+        return [InstallSnapshot(download.snapshot_id)]
     if not state.connections.is_ready(role.leader_id, state.now_ms):
         return []
+    if download.unproven:
+        return _ask_for_hash(state, role, download, place)
     partition = FetchSnapshotRequest.PartitionSnapshot(
         current_leader_epoch=state.epoch,
         snapshot_id=FetchSnapshotRequest.SnapshotId(
@@ -137,7 +176,7 @@ def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list
     request = FetchSnapshotRequest(
         cluster_id=state.cluster_id,
         replica_id=state.key.id,
-        max_bytes=state.config.snapshot_max_bytes,
+        max_bytes=_bytes_at_once(state),
         topics=(FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
     )
     return [send(state, role.leader_id, place, request)]
@@ -149,14 +188,19 @@ def handle_fetch_snapshot_response(
     """Write the bytes, or begin again: Fetch tells whether the snapshot still is the one to have."""
     role = state.role_state
     if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(role, Follower):
-        # All that a Kafka leader can say when it means "gone" or "not leader" (rpcs.md section 8, the trap).
+        # All that a Kafka leader can say when it means "gone" or "not leader" (rpcs.md section 8, the trap). Fetch
+        # tells which: the same snapshot of the same leader goes on where it was.
         back_off(state, outstanding)
-        return _drop_download(role)
+        return _pause_download(state, role)
     answer, partition = _read_response(state, response)
     gone = partition is not None and partition.error_code == ErrorCode.SNAPSHOT_NOT_FOUND
     if gone and isinstance(role, Follower) and answer.epoch == state.epoch:
         role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
-        return _drop_download(role)
+        return drop_download(state, role)
+    beyond = partition is not None and partition.error_code == ErrorCode.POSITION_OUT_OF_RANGE
+    if beyond and isinstance(role, Follower) and answer.epoch == state.epoch:
+        back_off(state, outstanding)
+        return drop_download(state, role)
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if not concerns_us or partition is None or not isinstance(role, Follower) or role.download is None:
@@ -165,6 +209,7 @@ def handle_fetch_snapshot_response(
     snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
     data = partition.unaligned_records
     size_is_wrong = partition.size <= 0 or download.position + len(data) > partition.size or not len(data)
+    size_is_wrong |= download.size not in (None, partition.size)
     if snapshot_id != download.snapshot_id or partition.position != download.position or size_is_wrong:
         state.refuse(
             "foreign snapshot chunk",
@@ -172,12 +217,14 @@ def handle_fetch_snapshot_response(
             f" {download.position} of {download.snapshot_id}",
         )
         back_off(state, outstanding)
-        return [*actions, *_drop_download(role)]
+        return [*actions, *drop_download(state, role)]
     download.size = partition.size
+    download.refusals = 0
+    download.not_before_ms = _next_allowed_ms(state, len(data))
     role.writing_chunk = True
     role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
     role.has_fetched = True
-    return [*actions, WriteSnapshotChunk(snapshot_id, download.position, data)]
+    return [*actions, WriteSnapshotChunk(snapshot_id, download.position, data, download.source_id, partition.size)]
 
 
 def _read_response(
@@ -200,20 +247,111 @@ def _read_response(
     return answer, partition
 
 
-def _drop_download(role: Follower) -> list[Action]:
-    if role.download is None:
-        return []
+def drop_download(state: ReplicaState, role: Follower) -> list[Action]:
+    """Forget what was downloaded: nobody will want the rest of it."""
     role.download = None
+    if state.kept is None:
+        return []
+    state.kept = None
     return [DropSnapshotDownload()]
+
+
+def _pause_download(state: ReplicaState, role: Follower) -> list[Action]:
+    """Ask by Fetch whether the snapshot still is the one to have."""
+    download, role.download = role.download, None
+    if download is None:
+        return []
+    download.refusals += 1
+    return drop_download(state, role) if download.refusals >= REFUSALS_MAX else []
+
+
+def _bytes_at_once(state: ReplicaState) -> int:
+    """With a limit to the rate, ask for little at a time: between two answers the leader must not seem dead."""
+    rate, at_once = state.config.snapshot_rate_bytes, state.config.snapshot_max_bytes
+    return min(at_once, max(rate * state.config.fetch_timeout_ms // 8_000, LIMITED_BYTES_MIN)) if rate else at_once
+
+
+def _next_allowed_ms(state: ReplicaState, size: int) -> int:
+    rate = state.config.snapshot_rate_bytes
+    # Bounded, whatever an old leader sends at once: the fetch timeout must not pass over it.
+    return state.now_ms + min(size * 1_000 // rate, state.config.fetch_timeout_ms // 2) if rate else 0
+
+
+def download_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
+    """When the next bytes may be asked for, if that is what is waited for."""
+    waits = role.download is not None and not role.writing_chunk and role.download.not_before_ms > state.now_ms
+    return role.download.not_before_ms if waits and role.download is not None else None
+
+
+# --- from another source than before ---------------------------------------------------------------------------------
+
+
+def _ask_for_hash(state: ReplicaState, role: Follower, download: Download, place: Endpoint) -> list[Action]:
+    if download.digest is None:
+        return []  # our own bytes are being hashed
+    request = SnapshotHashRequest(
+        cluster_id=state.cluster_id,
+        replica_id=state.key.id,
+        end_offset=download.snapshot_id.offset,
+        epoch=download.snapshot_id.epoch,
+        position=download.position,
+    )
+    return [send(state, role.leader_id, place, request)]
+
+
+def handle_download_hashed(state: ReplicaState, event: DownloadHashed) -> list[Action]:
+    """Our own bytes are hashed: now the leader may be asked for its."""
+    download = state.kept
+    if download is not None and (download.snapshot_id, download.position) == (event.snapshot_id, event.position):
+        download.digest = event.digest
+    return []
+
+
+def handle_snapshot_hash_response(
+    state: ReplicaState, outstanding: Outstanding, response: SnapshotHashResponse
+) -> list[Action]:
+    """Go on if the leader has the same bytes so far, and as many in all; else begin at 0 with its own."""
+    state.connections.succeeded(outstanding.destination)
+    role = state.role_state
+    download = role.download if isinstance(role, Follower) else None
+    if not isinstance(role, Follower) or download is None or not download.unproven:
+        return []
+    same = response.error_code == ErrorCode.NONE and response.size == download.size
+    if same and download.digest and response.digest == download.digest:
+        download.unproven, download.source_id = False, role.leader_id
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    else:
+        _begin_anew(state, role)
+    return []
+
+
+def handle_snapshot_hash_failed(state: ReplicaState, outstanding: Outstanding) -> list[Action]:
+    """The leader was not reached in time, or is none of ours: its bytes cannot be compared."""
+    back_off(state, outstanding)
+    role = state.role_state
+    if isinstance(role, Follower) and role.download is not None and role.download.unproven:
+        _begin_anew(state, role)
+    return []
+
+
+def _begin_anew(state: ReplicaState, role: Follower) -> None:
+    ensure(role.download is not None, "there is no download to begin anew")
+    snapshot_id = role.download.snapshot_id  # type: ignore[union-attr]  # just ensured
+    log.info("%s: snapshot %s begins anew: other bytes at replica %d", state.id_text, snapshot_id, role.leader_id)
+    role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id)
+
+
+# --- what the disk says ----------------------------------------------------------------------------------------------
 
 
 def handle_chunk_written(state: ReplicaState, event: SnapshotChunkWritten) -> list[Action]:
     """Go on at the new position; with the last byte, let the whole be verified and take the log's place."""
+    if state.kept is not None and state.kept.snapshot_id == event.snapshot_id:
+        state.kept.position = event.size
     role = state.role_state
     if not isinstance(role, Follower) or role.download is None or role.download.snapshot_id != event.snapshot_id:
         return []
     role.writing_chunk = False
-    role.download.position = event.size
     if event.size != role.download.size:
         return []
     role.writing_chunk = True
@@ -225,6 +363,7 @@ def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> 
     ensure(event.snapshot_id.offset >= state.committed_offset, f"snapshot {event.snapshot_id} is behind the commits")
     state.log.install(event.snapshot_id, event.controls)
     state.high_watermark = state.committed_offset = event.snapshot_id.offset
+    state.kept = None
     role = state.role_state
     if isinstance(role, Follower):
         role.download = None
@@ -236,6 +375,7 @@ def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> 
 def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list[Action]:
     """What came did not verify: nothing was replaced. Fetch again, and begin at 0."""
     state.refuse("damaged snapshot", f"{event.snapshot_id}: {event.reason}")
+    state.kept = None
     role = state.role_state
     if isinstance(role, Follower):
         role.download = None

@@ -14,6 +14,7 @@ from kraftlib.consensus.connections import Connections
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.roles import (
     Candidate,
+    Download,
     Endpoints,
     Follower,
     Leader,
@@ -83,6 +84,8 @@ class ReplicaState:
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     setbacks: int = 0
     """How often this replica stood, or was handed the leadership, since it led last: its priority fades with it."""
+    kept: Download | None = None
+    """The download whose bytes are on the disk, be it under way or not."""
     reads: list[Read] = attrs.field(factory=list)
     """Who waits for a read barrier, in the order of asking."""
     shutdown_deadline_ms: int | None = None

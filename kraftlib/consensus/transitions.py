@@ -67,7 +67,9 @@ def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str)
     actions = persist(state)
     if isinstance(before, Leader):
         actions += close_leadership(state, before, epoch_before)
-    elif isinstance(before, Follower) and before.download is not None:
+    if state.kept is not None and isinstance(role_state, Leader):
+        # Its own log is the one to have. Any other role may come to want the rest of the download.
+        state.kept = None
         actions.append(DropSnapshotDownload())
     return actions
 

@@ -190,6 +190,33 @@ class StreamSource:
         self._stream.close()
 
 
+def decoded_controls(batch: Batch, position: int) -> list[ControlRecord]:
+    """Return the records of a control batch. Raises: CorruptBatchError, also for a batch of data."""
+    if not batch.is_control:
+        raise CorruptBatchError("a snapshot begins with its header, this one with data", position=position)
+    try:
+        return [record for _, record in decode_control_batch(batch)]
+    except KraftError as error:
+        raise CorruptBatchError(f"the control batch at {position}: {error}", position=position) from error
+
+
+def check_header(records: Sequence[ControlRecord]) -> SnapshotHeaderRecord:
+    """Return the header that these records begin with. Raises: CorruptBatchError for anything else among them."""
+    first = records[0]
+    if not isinstance(first, SnapshotHeaderRecord):
+        raise CorruptBatchError(f"a snapshot begins with its header, this one with {first}", position=0)
+    for record in records[1:]:
+        if not isinstance(record, KRaftVersionRecord | VotersRecord):
+            raise CorruptBatchError(f"the header of the snapshot holds {record}", position=0)
+    return first
+
+
+def check_footer(records: Sequence[ControlRecord], position: int) -> None:
+    """Check that these records are a footer. Raises: CorruptBatchError."""
+    if len(records) != 1 or not isinstance(records[0], SnapshotFooterRecord):
+        raise CorruptBatchError(f"control records amid the snapshot are not its footer: {records}", position=position)
+
+
 class SnapshotReader:
     """Reads one snapshot batch by batch and believes nothing: CRCs, offsets, epoch, header, footer, end.
 
@@ -206,10 +233,8 @@ class SnapshotReader:
         first = self._read_batch(0)
         self.epoch = first.epoch if epoch is None else epoch
         self._check_place(first, 0, 0)
-        records = self._control_records(first, 0)
-        if not isinstance(records[0], SnapshotHeaderRecord):
-            raise CorruptBatchError(f"a snapshot begins with its header, this one with {records[0]}", position=0)
-        self.header: SnapshotHeaderRecord = records[0]
+        records = decoded_controls(first, 0)
+        self.header: SnapshotHeaderRecord = check_header(records)
         self.kraft_version = 0
         self.voters: VotersRecord | None = None
         for record in records[1:]:
@@ -259,15 +284,9 @@ class SnapshotReader:
             self.kraft_version = record.kraft_version
         elif isinstance(record, VotersRecord):
             self.voters = record
-        else:
-            raise CorruptBatchError(f"the header of the snapshot holds {record}", position=0)
 
     def _check_footer(self, batch: Batch, position: int) -> None:
-        records = self._control_records(batch, position)
-        if len(records) != 1 or not isinstance(records[0], SnapshotFooterRecord):
-            raise CorruptBatchError(
-                f"control records amid the snapshot are not its footer: {records}", position=position
-            )
+        check_footer(decoded_controls(batch, position), position)
         end = position + batch.size
         if end != self._source.size:
             raise CorruptBatchError(f"{self._source.size - end} bytes follow the footer", position=end)
@@ -279,14 +298,6 @@ class SnapshotReader:
                 f"expected are {offset} and {self.epoch}",
                 position=position,
             )
-
-    def _control_records(self, batch: Batch, position: int) -> list[ControlRecord]:
-        if not batch.is_control:
-            raise CorruptBatchError("a snapshot begins with its header, this one with data", position=position)
-        try:
-            return [record for _, record in decode_control_batch(batch)]
-        except KraftError as error:
-            raise CorruptBatchError(f"the control batch at {position}: {error}", position=position) from error
 
     def _read_batch(self, position: int) -> Batch:
         size = batch_size(self._read(position, LENGTH_PREFIX_SIZE))

@@ -35,6 +35,7 @@ SERVED: Final[Mapping[int, Versions]] = {
 
 PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.READ_BARRIER: Versions(0, 0),
+    PrivateApiKey.SNAPSHOT_HASH: Versions(0, 0),
     PrivateApiKey.ELECTION_PRIORITY: Versions(0, 0),
 }
 """What replicas of ours serve each other (`RaftConfig.private_apis`); nobody else is told of it."""

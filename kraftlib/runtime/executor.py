@@ -124,6 +124,8 @@ class Executor:
             act.SendRecords: self._send_records,
             act.SendSnapshotChunk: self._send_snapshot_chunk,
             act.WriteSnapshotChunk: self._write_snapshot_chunk,
+            act.HashDownload: self._hash_download,
+            act.SendSnapshotHash: self._send_snapshot_hash,
             act.DropSnapshotDownload: self._drop_snapshot_download,
             act.InstallSnapshot: self._install_snapshot,
             act.DeleteBefore: self._delete_before,
@@ -322,10 +324,13 @@ class Executor:
         )
 
     def _write_snapshot_chunk(self, action: act.WriteSnapshotChunk) -> None:
-        self._suspend_for(
-            lambda: self._snapshots.write(action.snapshot_id, action.position, action.data),
-            lambda size: self._put_first(ev.SnapshotChunkWritten(action.snapshot_id, size)),
-        )
+        self._suspend_for(lambda: self._snapshots.write(action), self._put_first)
+
+    def _hash_download(self, action: act.HashDownload) -> None:
+        self._snapshots.hash_download(action, self.submit)
+
+    def _send_snapshot_hash(self, action: act.SendSnapshotHash) -> None:
+        self._snapshots.hash(action, lambda response: self._network.respond(action.request_id, response))
 
     def _drop_snapshot_download(self, action: act.DropSnapshotDownload) -> None:
         self._suspend_for(self._snapshots.drop)

@@ -22,6 +22,7 @@ from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.pace import Pacer
 from kraftlib.runtime.retention import Retention
+from kraftlib.runtime.snapshot_transfer import LogSnapshots
 from kraftlib.runtime.snapshots import OpenSnapshot, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.snapshotter import Done, Snapshotter
 from kraftlib.types import Offset, OffsetAndEpoch
@@ -35,6 +36,10 @@ class Background:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str) -> None:
         self.pacer = Pacer()
         self.disk: Disk = ThreadDisk(loop, name=name)
+
+    def transfer(self, opened: Opened) -> LogSnapshots:
+        """Return what sends and receives snapshots, with its hashing done here."""
+        return LogSnapshots(opened.log, downloads=opened.downloads, background=self.disk, step=self.pacer.step)
 
     def cancel(self) -> None:
         """Let what is being done end at its next step."""

@@ -40,7 +40,7 @@ from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.network import Network
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.retention import RetentionHold
-from kraftlib.runtime.snapshots import LogSnapshots, OpenSnapshot
+from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.voter_changes import VoterChangeRequest, ask_leader, change_voters
@@ -138,6 +138,9 @@ class Node:
         self.errands = Errands(self.network)
         self.endpoint = await self.network.start()
         undo.push_async_callback(self.network.close)
+        self.background = Background(loop, name=f"kraftlib-background-{config.node_id}")
+        undo.callback(self.background.close)
+        snapshots = self.background.transfer(opened)
         self.core = Replica(
             config,
             key=opened.key,
@@ -147,12 +150,11 @@ class Node:
             random=self._random,
             endpoints={config.listener_name: config.advertised or self.endpoint},
             wall_offset_ms=wall_clock_ms() - monotonic_ms(),
+            kept=snapshots.kept(),
         )
         name = f"kraftlib-disk-{config.node_id}"
         self.disk: Disk = InlineDisk() if config.flush == "inline" else ThreadDisk(loop, name=name)
         undo.callback(self.disk.close)
-        self.background = Background(loop, name=f"kraftlib-background-{config.node_id}")
-        undo.callback(self.background.close)
         self.executor = Executor(
             self.core,
             config=config,
@@ -160,7 +162,7 @@ class Node:
             elections=opened.elections,
             disk=self.disk,
             network=self.errands,
-            snapshots=LogSnapshots(opened.log),
+            snapshots=snapshots,
             waiters=self.waiters,
             listeners=self.applier,
             metrics=self.metrics,

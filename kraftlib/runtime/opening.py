@@ -20,6 +20,7 @@ from kraftlib.errors import ConfigError, ElectionStateLostError
 from kraftlib.records.batch import Batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.interface import QuorumStateStore, RemembersControls, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
@@ -62,6 +63,7 @@ class Opened:
     election: ElectionState | None
     view: LogView
     holds: HoldStore
+    downloads: DownloadFiles | None
 
     def close(self) -> None:
         """Release the stores. Raises: StorageError, if the log cannot be flushed."""
@@ -78,7 +80,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     """
     check_voters(config)
     cluster_id, directory_id = config.cluster_id, None
-    partition = None
+    partition, downloads = None, None
     if config.directory is not None and (log is None or elections is None):
         if log is not None or elections is not None:
             raise ConfigError(
@@ -89,6 +91,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
         directory = open_directory(config)
         log, elections = directory.log, directory.elections
         partition = directory.path / PARTITION_DIRECTORY
+        downloads = DownloadFiles(partition, file_mode=config.file_mode, frozen=directory.log.adopt_snapshot)
         cluster_id, directory_id = directory.cluster_id, directory.directory_id
     elif (log is None or elections is None) and (config.voters or log is not None or elections is not None):
         # Not of an observer that follows from memory: it acknowledges nothing.
@@ -112,6 +115,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             election=election,
             view=view,
             holds=HoldStore(partition, config.file_mode),
+            downloads=downloads,
         )
     except BaseException:
         log.close()

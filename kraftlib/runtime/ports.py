@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from kraftlib.consensus.actions import Action, SendSnapshotChunk
-from kraftlib.consensus.events import Event, SnapshotInstalled, SnapshotRefused
+from kraftlib.consensus.actions import Action, HashDownload, SendSnapshotChunk, SendSnapshotHash, WriteSnapshotChunk
+from kraftlib.consensus.events import Event, SnapshotChunkWritten, SnapshotInstalled, SnapshotRefused
 from kraftlib.consensus.roles import Role
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.waiters import Promise
@@ -84,14 +84,22 @@ class Listeners(Protocol):
 
 
 class SnapshotTransfer(Protocol):
-    """Snapshots between replicas: `kraftlib.runtime.snapshots`. All but `chunk` run on the disk."""
+    """Snapshots between replicas: `kraftlib.runtime.snapshots`. `write`, `drop` and `install` run on the disk."""
 
     def chunk(self, action: SendSnapshotChunk) -> Message:
         """Return the response with size and bytes filled in, or with the error that says why there are none."""
         ...
 
-    def write(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes | memoryview) -> int:
-        """Add bytes to the download, beginning it anew at position 0; return its size."""
+    def write(self, action: WriteSnapshotChunk) -> SnapshotChunkWritten | SnapshotRefused:
+        """Add bytes to the download, beginning it anew at position 0; refuse those that no snapshot has there."""
+        ...
+
+    def hash_download(self, action: HashDownload, done: Callable[[Event], None]) -> None:
+        """Hash the first bytes of the download beside the loop, and tell `done` on it."""
+        ...
+
+    def hash(self, action: SendSnapshotHash, done: Callable[[Message], None]) -> None:
+        """Hash the first bytes of a stored snapshot beside the loop, and give `done` the response."""
         ...
 
     def drop(self) -> None:

@@ -241,9 +241,10 @@ class FileReplicatedLog:
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSink:
         """Open a new snapshot of this id for writing; it exists for others only once frozen."""
         self._ensure_usable()
-        return FileSnapshotSink(self._directory, snapshot_id, file_mode=self._file_mode, frozen=self._add_snapshot)
+        return FileSnapshotSink(self._directory, snapshot_id, file_mode=self._file_mode, frozen=self.adopt_snapshot)
 
-    def _add_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+    def adopt_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Take note of a snapshot that was frozen in the directory."""
         if snapshot_id not in self._snapshots:
             insort(self._snapshots, snapshot_id)
 

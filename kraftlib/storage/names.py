@@ -12,6 +12,8 @@ __cluster_metadata-0/
   leader-epoch-checkpoint quorum-state partition.metadata
   quorum-state.bak kraftlib*.json            ours; Kafka leaves such names alone
   kraftlib-holds.json                        ours: who still reads the log, and from where
+  kraftlib-download.json and                 ours: a snapshot that is being downloaded
+  00000000000000012345-0000000007.checkpoint.part
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 HAS_RUN: Final = "kraftlib.json"
 UNSYNCED: Final = "kraftlib-unsynced.json"
 HOLDS: Final = "kraftlib-holds.json"
+DOWNLOAD: Final = "kraftlib-download.json"
 SYNC_POINT: Final = "kraftlib-sync.json"
 PREFIX: Final = "kraftlib-prefix.json"
 
@@ -41,13 +44,14 @@ _SEGMENT: Final = re.compile(r"([0-9]{20})\.log", re.ASCII)
 _OF_SEGMENT: Final = re.compile(r"([0-9]{20})\.(?:log|index|timeindex)", re.ASCII)
 _PRODUCER_STATE: Final = re.compile(r"([0-9]{20})\.snapshot", re.ASCII)
 _INCREMENT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.increment", re.ASCII)
+_DOWNLOAD: Final = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint\.part", re.ASCII)
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
 
 # Unfinished or condemned: what a process that went down in the middle of something left behind.
 _LEFT_OVER: Final = re.compile(
     r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part|[0-9]{20}-[0-9]{10}\.increment\.tmp"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
-    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-prefix)?\.json)\.tmp",
+    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-download|-prefix)?\.json)\.tmp",
     re.ASCII,
 )
 
@@ -110,6 +114,16 @@ def increment_name(snapshot_id: OffsetAndEpoch) -> str:
 def parse_increment_name(name: str) -> OffsetAndEpoch | None:
     """Return the id that `name` says, None if it is not the name of an increment."""
     return _snapshot_id(_INCREMENT.fullmatch(name))
+
+
+def download_name(snapshot_id: OffsetAndEpoch) -> str:
+    """Return the name of a snapshot that is being downloaded: without a number, since there is one at a time."""
+    return f"{checkpoint_name(snapshot_id)}.part"
+
+
+def is_download(name: str) -> bool:
+    """Whether a file of this name is a part of a download."""
+    return _DOWNLOAD.fullmatch(name) is not None
 
 
 def is_left_over(name: str) -> bool:

@@ -38,17 +38,26 @@ class FileSnapshotSink:
         *,
         file_mode: int = files.FILE_MODE,
         frozen: Callable[[OffsetAndEpoch], None] | None = None,
+        partial_path: Path | None = None,
+        exists: bool = False,
     ) -> None:
-        """`frozen` is told the id once the snapshot is durable under its name."""
+        """`frozen` is told the id once the snapshot is durable under its name.
+
+        `partial_path` is where it is written, by default a file of its own; where that `exists`, it is gone on with.
+        """
         self._path: Final = directory / names.checkpoint_name(snapshot_id)
         # Two attempts at one snapshot must not meet in one file.
         number = secrets.randbelow(10**18)
-        self._partial_path: Final = directory / names.partial_checkpoint_name(snapshot_id, number)
+        self._partial_path: Final = partial_path or directory / names.partial_checkpoint_name(snapshot_id, number)
         self._snapshot_id: Final = snapshot_id
         self._mode: Final = file_mode
         self._frozen: Final = frozen
-        self._size = 0
-        self._descriptor: int | None = files.create(self._partial_path, mode=file_mode)
+        self._size = files.size_of(self._partial_path) if exists else 0
+        self._descriptor: int | None = (
+            files.open_existing(self._partial_path, files.WRITE)
+            if exists
+            else files.create(self._partial_path, mode=file_mode)
+        )
 
     @property
     def size(self) -> int:

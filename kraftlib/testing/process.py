@@ -25,7 +25,8 @@ from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.listener import StateMachineListener
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.opening import view_of
-from kraftlib.runtime.snapshots import LogSnapshots, SnapshotPlan, plan_snapshot
+from kraftlib.runtime.snapshot_transfer import LogSnapshots
+from kraftlib.runtime.snapshots import SnapshotPlan, plan_snapshot
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Waiters
 from kraftlib.storage.interface import ReplicatedLog

@@ -46,6 +46,7 @@ class PrivateApiKey(enum.IntEnum):
     """Requests that replicas of ours ask each other, far beyond Kafka's numbers. A Kafka peer never hears of them."""
 
     READ_BARRIER = 30_000
+    SNAPSHOT_HASH = 30_001
     ELECTION_PRIORITY = 30_002
 
 
@@ -238,6 +239,10 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import election_priority
 
             return election_priority.ElectionPriorityRequest, election_priority.ElectionPriorityResponse
+        case PrivateApiKey.SNAPSHOT_HASH:
+            from kraftlib.wire.messages import snapshot_hash
+
+            return snapshot_hash.SnapshotHashRequest, snapshot_hash.SnapshotHashResponse
         case PrivateApiKey.READ_BARRIER:
             from kraftlib.wire.messages import read_barrier
 

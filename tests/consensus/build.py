@@ -10,6 +10,7 @@ from kraftlib.consensus.actions import SendRecords, SendRequest, SendResponse
 from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Download
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.types import (
     METADATA_TOPIC,
@@ -70,6 +71,7 @@ def replica(
     directory_id: Any = None,
     now_ms: int = 0,
     cluster_id: str | None = CLUSTER,
+    kept: Download | None = None,
     **settings: Any,
 ) -> Replica:
     """A started replica of a quorum of three, with a log of these epochs; what it does at start is thrown away."""
@@ -82,6 +84,7 @@ def replica(
         election=election,
         random=random.Random(7),
         endpoints={LISTENER: place(own_id)},
+        kept=kept,
     )
     core.start(now_ms)
     return core

@@ -11,12 +11,18 @@ from kraftlib.consensus.actions import (
     DeleteBefore,
     DropSnapshotDownload,
     FlushLog,
+    HashDownload,
     InstallSnapshot,
     SendRequest,
+    SendResponse,
     SendSnapshotChunk,
+    SendSnapshotHash,
     WriteSnapshotChunk,
 )
 from kraftlib.consensus.events import (
+    DownloadHashed,
+    Failure,
+    RequestFailed,
     RetentionDue,
     SnapshotChunkWritten,
     SnapshotCreated,
@@ -25,19 +31,24 @@ from kraftlib.consensus.events import (
     TimeoutReached,
 )
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Download
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from tests.consensus.build import (
+    answer_vote,
     ask,
+    begin_request,
     fetch_response,
     follower,
     leader,
     log_view,
     outstanding_to,
     partition_of,
+    replica,
     reply,
     requests,
     tell,
@@ -171,7 +182,8 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
     """SNAPSHOT_NOT_FOUND of ours, or the -1 that is all a Kafka leader can say."""
     for response in (chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND), FetchSnapshotResponse(error_code=-1)):
         core = downloading()
-        assert DropSnapshotDownload in kinds(reply(core, 2, response))
+        actions = reply(core, 2, response)
+        assert (DropSnapshotDownload in kinds(actions)) == (not response.error_code), "of -1 nobody knows what it means"
         actions = core.handle(TimeoutReached(), core.state.now_ms + 50)
         asked = [action for action in actions if isinstance(action, SendRequest)]
         waiting = [request.request for request in core.state.connections._outstanding.values()]
@@ -242,3 +254,170 @@ def test_nothing_is_deleted_where_nothing_may_go(offset: int) -> None:
 
     assert not [action for action in actions if isinstance(action, DeleteBefore)]
     assert replica.state.log.start_offset == 0
+
+
+# What has come is kept ------------------------------------------------------------------------------------------------
+
+
+def interrupted() -> Replica:
+    """A follower of 2 in epoch 5 that has 4 of 8 bytes of the snapshot, then finds itself in epoch 6."""
+    core = downloading()
+    reply(core, 2, chunk(b"1234"))
+    core.handle(SnapshotChunkWritten(SNAPSHOT, 4), core.state.now_ms)
+    return core
+
+
+def follow(core: Replica, leader_id: int, *, epoch: int = 6) -> list[Any]:
+    """Let the core hear of a leader, and that one name the snapshot."""
+    tell(core, begin_request(epoch=epoch, leader_id=leader_id))
+    return reply(
+        core,
+        leader_id,
+        fetch_response(epoch=epoch, leader_id=leader_id, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)),
+    )
+
+
+def asked_for(core: Replica, leader_id: int) -> Any:
+    return outstanding_to(core, leader_id).request
+
+
+def test_the_same_leader_in_another_epoch_goes_on_where_it_was() -> None:
+    core = interrupted()
+    actions = follow(core, 2)
+    assert DropSnapshotDownload not in kinds(actions)
+    assert partition_of(asked_for(core, 2)).position == 4
+
+
+def test_another_leader_goes_on_once_its_bytes_are_the_same() -> None:
+    core = interrupted()
+    actions = follow(core, 3)
+    assert [action for action in actions if isinstance(action, HashDownload)] == [HashDownload(SNAPSHOT, 4)]
+    (sent,) = requests(core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms), SnapshotHashRequest)
+    assert (sent.request.end_offset, sent.request.epoch, sent.request.position) == (10, 3, 4)
+    reply(core, 3, SnapshotHashResponse(size=8, digest=b"hash"))
+    assert partition_of(asked_for(core, 3)).position == 4
+    kept = core.state.kept
+    assert kept is not None
+    assert (kept.source_id, kept.unproven) == (3, False)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SnapshotHashResponse(size=8, digest=b"other"),
+        SnapshotHashResponse(size=9, digest=b"hash"),
+        SnapshotHashResponse(error_code=ErrorCode.SNAPSHOT_NOT_FOUND),
+        None,
+    ],
+    ids=["other bytes", "other size", "not there", "no answer"],
+)
+def test_anybody_elses_file_is_fetched_from_the_beginning(answer: SnapshotHashResponse | None) -> None:
+    core = interrupted()
+    follow(core, 3)
+    core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms)
+    if answer is not None:
+        reply(core, 3, answer)
+    else:
+        number = outstanding_to(core, 3).correlation_id
+        core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), core.state.now_ms)
+        core.handle(TimeoutReached(), core.state.now_ms + 100)
+    assert partition_of(asked_for(core, 3)).position == 0
+    assert core.state.kept is not None
+    assert core.state.kept.source_id == 3
+
+
+def test_a_hash_that_could_not_be_made_proves_nothing() -> None:
+    core = interrupted()
+    follow(core, 3)
+    core.handle(DownloadHashed(SNAPSHOT, 4, b""), core.state.now_ms)
+    reply(core, 3, SnapshotHashResponse(size=8, digest=b""))
+    assert partition_of(asked_for(core, 3)).position == 0
+
+
+def test_another_snapshot_begins_at_0() -> None:
+    core = interrupted()
+    tell(core, begin_request(epoch=6, leader_id=2))
+    reply(core, 2, fetch_response(epoch=6, leader_id=2, snapshot=(12, 4)))
+    partition = partition_of(asked_for(core, 2))
+    assert (partition.snapshot_id.end_offset, partition.position) == (12, 0)
+
+
+def test_what_an_earlier_life_has_left_is_gone_on_with() -> None:
+    kept = Download(snapshot_id=SNAPSHOT, source_id=2, position=6, size=8)
+    core = follower(1, epoch=5, leader_id=2, kept=kept)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(10, 3)))
+    assert partition_of(asked_for(core, 2)).position == 6
+
+
+def test_a_download_that_had_all_its_bytes_is_installed_under_the_next_leader() -> None:
+    core = downloading()
+    reply(core, 2, chunk(b"12345678"))
+    tell(core, begin_request(epoch=6, leader_id=2))
+    core.handle(SnapshotChunkWritten(SNAPSHOT, 8), core.state.now_ms)
+    actions = reply(core, 2, fetch_response(epoch=6, leader_id=2, snapshot=(10, 3)))
+    assert kinds(actions) == [InstallSnapshot]
+
+
+def test_a_kafka_leader_that_only_says_minus_1_is_asked_again_and_not_for_ever() -> None:
+    core = interrupted()
+    for attempt in range(3):
+        actions = reply(core, 2, FetchSnapshotResponse(error_code=-1))
+        assert (DropSnapshotDownload in kinds(actions)) == (attempt == 2)
+        core.handle(TimeoutReached(), core.state.now_ms + 100)
+        reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(10, 3)))
+        assert partition_of(asked_for(core, 2)).position == (0 if attempt == 2 else 4)
+
+
+def test_a_position_that_the_leader_does_not_have_begins_anew() -> None:
+    core = interrupted()
+    assert DropSnapshotDownload in kinds(reply(core, 2, chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)))
+    assert core.state.kept is None
+
+
+def test_a_size_that_changes_on_the_way_is_another_file() -> None:
+    core = interrupted()
+    assert DropSnapshotDownload in kinds(reply(core, 2, chunk(b"5678", position=4, size=9)))
+
+
+def test_what_is_not_wanted_any_more_is_dropped() -> None:
+    """The log goes on without it, or this replica leads."""
+    core = interrupted()
+    tell(core, begin_request(epoch=6, leader_id=3))
+    actions = reply(core, 3, fetch_response(epoch=6, leader_id=3, high_watermark=1))
+    assert DropSnapshotDownload in kinds(actions)
+    assert core.state.kept is None
+    core = replica(1, kept=Download(snapshot_id=SNAPSHOT, source_id=2, position=4, size=8))
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    answer_vote(core, 2, granted=True, pre_vote=True)
+    actions = answer_vote(core, 2, granted=True, pre_vote=False)
+    assert DropSnapshotDownload in kinds(actions)
+
+
+def test_a_limit_to_the_rate_asks_for_little_at_a_time_and_waits_between() -> None:
+    core = follower(1, epoch=5, leader_id=2, snapshot_rate_bytes=100_000)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(10, 3)))
+    assert asked_for(core, 2).max_bytes == 25_000
+    reply(core, 2, chunk(b"x" * 25_000, size=100_000))
+    assert kinds(core.handle(SnapshotChunkWritten(SNAPSHOT, 25_000), core.state.now_ms)) == []
+    assert core.deadline_ms() == core.state.now_ms + 250
+    actions = core.handle(TimeoutReached(), core.state.now_ms + 250)
+    assert kinds(actions) == [FetchSnapshotRequest]
+
+
+def test_whoever_holds_a_snapshot_says_its_hash() -> None:
+    log = log_view(3, 3, start=8, snapshots=(BOOTSTRAP_SNAPSHOT, SNAPSHOT), voters=voter_set(1, 2, 3))
+    core = follower(log=log, epoch=5, leader_id=2)
+
+    def hash_of(offset: int, epoch: int, position: int, cluster_id: str = "cluster") -> list[Any]:
+        request = SnapshotHashRequest(cluster_id=cluster_id, end_offset=offset, epoch=epoch, position=position)
+        return tell(core, request, version=0)
+
+    assert SendSnapshotHash(77, SNAPSHOT, 4) in hash_of(10, 3, 4)
+    for wrong, error in (
+        (hash_of(0, 0, 4), ErrorCode.SNAPSHOT_NOT_FOUND),
+        (hash_of(11, 3, 4), ErrorCode.SNAPSHOT_NOT_FOUND),
+        (hash_of(10, 3, 0), ErrorCode.POSITION_OUT_OF_RANGE),
+        (hash_of(10, 3, 4, "other"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ):
+        (answer,) = [action.response for action in wrong if isinstance(action, SendResponse)]
+        assert answer.error_code == error

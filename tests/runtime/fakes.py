@@ -121,9 +121,15 @@ class TracingSnapshots:
     def chunk(self, action: act.SendSnapshotChunk) -> Any:
         return f"chunk of {action.snapshot_id}"
 
-    def write(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes | memoryview) -> int:
-        self._trace.append(f"write {len(data)} at {position}")
-        return position + len(data)
+    def write(self, action: act.WriteSnapshotChunk) -> ev.SnapshotChunkWritten | ev.SnapshotRefused:
+        self._trace.append(f"write {len(action.data)} at {action.position}")
+        return ev.SnapshotChunkWritten(action.snapshot_id, action.position + len(action.data))
+
+    def hash_download(self, action: act.HashDownload, done: Callable[[ev.Event], None]) -> None:
+        done(ev.DownloadHashed(action.snapshot_id, action.position, b"hash"))
+
+    def hash(self, action: act.SendSnapshotHash, done: Callable[[Any], None]) -> None:
+        done(f"hash of {action.snapshot_id}")
 
     def drop(self) -> None:
         self._trace.append("drop download")

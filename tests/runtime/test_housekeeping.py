@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,9 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import RecordTooLargeError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.listener import CommittedRecord, StateMachine
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING, quorum, until
@@ -90,3 +94,70 @@ async def test_a_hold_is_still_there_after_a_restart(tmp_path: Path) -> None:
         assert hold.offset == 1
         hold.release()
         await until(lambda: second.status().log_start_offset > 1)
+
+
+class Rows(StateMachine):
+    """Keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+    def apply(self, record: CommittedRecord) -> Any:
+        self.rows.append(record.value)
+
+    def snapshot(self) -> Iterable[Any]:
+        return list(self.rows)
+
+    def restore(self, values: Iterable[Any]) -> None:
+        self.rows = list(values)
+
+
+async def test_a_download_goes_on_after_restarts_of_the_follower(tmp_path: Path) -> None:
+    """Each life gets a part of it; all together it sends hardly more than the snapshot has."""
+    hub = MemoryHub()
+    voters = tuple(StaticVoter(node_id, Endpoint("replica", node_id)) for node_id in (1, 2))
+    machines: dict[int, Rows] = {}
+
+    def client(node_id: int, **more: Any) -> RaftClient[str]:
+        directory = tmp_path / str(node_id)
+        known = [1, 2] if node_id < 3 else []
+        format_directory(directory, node_id=node_id, cluster_id="c", static_voters=known, ignore_formatted=True)
+        machines[node_id] = Rows()
+        config = RaftConfig(
+            node_id=node_id,
+            directory=directory,
+            voters=voters if node_id < 3 else (),
+            bootstrap_servers=() if node_id < 3 else tuple(voter.endpoint for voter in voters),
+            retention_bytes=0,
+            **TIMING,
+            **more,
+        )
+        transport = MemoryTransport(hub, Endpoint("replica", node_id))
+        return RaftClient(config, transport=transport, state_machine=machines[node_id], serde=JsonSerde())
+
+    async with client(1) as one, client(2) as two:
+        await one.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        leader = one if one.leader_and_epoch().leader_id == 1 else two
+        for number in range(40):
+            await leader.append([f"{number}" * 2_000 for _ in range(10)])
+        for _ in range(2):  # the second lets retention drop the log below the first
+            await leader.append(["last"], wait="applied")
+            snapshot_id = await leader.create_snapshot()
+        await until(lambda: leader.status().log_start_offset == snapshot_id.offset)
+        size = (tmp_path / str(leader.node_id) / names.PARTITION_DIRECTORY / names.checkpoint_name(snapshot_id)).stat()
+
+        # As much a second as the snapshot has, in chunks of 64 KiB: every life of this observer is cut short.
+        part = tmp_path / "3" / names.PARTITION_DIRECTORY / names.download_name(snapshot_id)
+        sizes = [0]
+        for _ in range(3):
+            observer = client(3, snapshot_max_bytes=65_536, snapshot_rate_bytes=size.st_size)
+            async with observer:
+                await until(lambda: part.exists() and part.stat().st_size > sizes[-1] + 65_536)
+                await observer.shutdown(timeout_ms=0)
+            sizes.append(part.stat().st_size)
+        assert sizes == sorted(set(sizes)), "every life went on where the last one ended"
+        async with client(3) as observer:
+            await observer.wait_for_offset(snapshot_id.offset - 1, timeout_ms=int(PATIENCE_S * 1_000))
+            assert observer.latest_snapshot_id() == snapshot_id
+            assert machines[3].rows == machines[leader.node_id].rows
+            assert not part.exists()
