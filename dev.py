@@ -257,7 +257,9 @@ def interop(options: argparse.Namespace) -> int:
         return 1
     os.environ["KRAFTLIB_INTEROP"] = "long" if options.long else "1"
     os.environ["KRAFTLIB_KAFKA"] = options.kafka
-    chosen = [] if any(word.startswith("tests") for word in options.pytest) else ["tests/interop"]
+    if not options.pytest:
+        (ROOT / "build" / "interop.json").unlink(missing_ok=True)  # what single tests show is added to it
+    chosen = [] if any(word.startswith("tests") for word in options.pytest) else [*PARALLEL, "tests/interop"]
     # A test may start processes for minutes here; each of its waits is bounded by itself.
     status = call(tool("python", "-m", "pytest", "-o", "faulthandler_timeout=900", *chosen, *options.pytest))
     return status or (call(tool("python", "-m", "tests.interop.page")) if options.write_page else 0)

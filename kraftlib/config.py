@@ -208,10 +208,11 @@ class RaftConfig:
     epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
     """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka)."""
 
-    yield_to: tuple[ReplicaId, ...] = attrs.field(default=(), converter=tuple)
+    yield_to: tuple[ReplicaId, ...] | None = attrs.field(default=None, converter=attrs.converters.optional(tuple))
     """Among Kafka's controllers: the voters that have a controller of their own. A leader of a Kafka cluster does more
     than lead a log, so this replica lets them stand first and, once elected all the same, proves its epoch and hands
-    over to the first of them that has caught up; meanwhile it tells brokers that it is no controller (beyond Kafka)."""
+    over to the first of them that has caught up; meanwhile it tells brokers that it is no controller (beyond Kafka).
+    None: whoever says, when it is connected to, that it supports `metadata.version`. Empty: nobody."""
 
     private_apis: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
     """Serve and ask what only replicas of ours know, such as read barriers. Kafka peers never hear of it (beyond
@@ -254,7 +255,7 @@ class RaftConfig:
         ids = [voter.id for voter in self.voters]
         if len(set(ids)) != len(ids):
             raise ConfigError(f"voters={','.join(map(str, self.voters))}: an id may stand there once only")
-        if self.node_id in self.yield_to:
+        if self.yield_to is not None and self.node_id in self.yield_to:
             raise ConfigError(f"yield_to={list(self.yield_to)}: replica {self.node_id} cannot hand over to itself")
 
     @classmethod

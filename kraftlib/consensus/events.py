@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from kraftlib.records.batch import Batch
-from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId
 
 Message = Any
 """A declared message of `kraftlib.wire.messages`; handlers are chosen by its class."""
@@ -57,6 +57,14 @@ class ConnectionLost:
 
     destination: int
     refused: bool
+
+
+@attrs.frozen
+class PeerIdentified:
+    """Whoever is reached at this place has said what it is; a controller of Kafka has more to do than lead a log."""
+
+    endpoint: Endpoint
+    is_controller: bool
 
 
 @attrs.frozen
@@ -173,6 +181,7 @@ Event = (
     | ResponseReceived
     | RequestFailed
     | ConnectionLost
+    | PeerIdentified
     | RecordsSubmitted
     | Flushed
     | LogTruncated

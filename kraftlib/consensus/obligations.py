@@ -191,7 +191,7 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
     if role.transfer is None:
-        role.transfer = _yielding(state, role) if state.config.yield_to else takeover(state, role)
+        role.transfer = _yielding(state, role) if state.yield_to else takeover(state, role)
     transfer = role.transfer
     if transfer is None:
         return False
@@ -210,7 +210,7 @@ def _yielding(state: ReplicaState, role: Leader) -> Transfer | None:
     """
     if state.high_watermark is None or role.change is not None:
         return None
-    for replica_id in state.config.yield_to:
+    for replica_id in state.yield_to:
         progress = role.progress.get(replica_id)
         if progress is not None and progress.end_offset == state.log.end_offset:
             return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)

@@ -26,6 +26,7 @@ from kraftlib.consensus.events import (
     Failure,
     Flushed,
     LogTruncated,
+    PeerIdentified,
     ReadBarrierRequested,
     RecordsSubmitted,
     RequestFailed,
@@ -310,6 +311,14 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
     return []
 
 
+def _peer_identified(state: ReplicaState, event: PeerIdentified) -> list[Action]:
+    if event.is_controller:
+        state.controllers |= {event.endpoint}
+    else:
+        state.controllers -= {event.endpoint}
+    return []
+
+
 def _flushed(state: ReplicaState, event: Flushed) -> list[Action]:
     state.log.flushed(event.end_offset, event.log_version)
     state.flush_waiting_since_ms = None
@@ -345,6 +354,7 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     ResponseReceived: _response_received,
     RequestFailed: _request_failed,
     ConnectionLost: replication.handle_connection_lost,
+    PeerIdentified: _peer_identified,
     RecordsSubmitted: replication.handle_records,
     Flushed: _flushed,
     LogTruncated: replication.handle_truncated,

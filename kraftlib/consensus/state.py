@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -96,6 +96,8 @@ class ReplicaState:
     """Wall clock minus monotonic clock: for the timestamps in control records and DescribeQuorum, for nothing else."""
     refused: dict[str, int] = attrs.field(factory=dict)
     """How often what a peer sent was refused, by reason."""
+    controllers: frozenset[Endpoint] = frozenset()
+    """Where those are reached who have said that they are controllers of Kafka."""
     _judged_voters: VoterSet | None = attrs.field(default=None, init=False)
     _is_voter: bool = attrs.field(default=False, init=False)
     """Whether we are in the voter set that was looked at last."""
@@ -124,6 +126,16 @@ class ReplicaState:
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
         return self.is_voter and self.amnesia is None
+
+    @property
+    def yield_to(self) -> Sequence[ReplicaId]:
+        """The voters that have a controller on top: those that are configured, else those that have said so."""
+        if self.config.yield_to is not None:
+            return self.config.yield_to
+        if not self.controllers:
+            return ()
+        others = self.voters.others(self.key)
+        return sorted(voter.key.id for voter in others if self.controllers.intersection(voter.endpoints.values()))
 
     @property
     def shutting_down(self) -> bool:
@@ -203,7 +215,7 @@ class ReplicaState:
         One that is wanted as leader waits half a timeout less at most.
         """
         timeout = self.config.election_timeout_ms
-        deference = timeout if self.config.yield_to else 0
+        deference = timeout if self.yield_to else 0
         spread = timeout * (2 * PRIORITY_MAX - self.eagerness) // (2 * PRIORITY_MAX)
         return self.now_ms + deference + timeout + (self.random.randrange(spread) if spread else 0)
 

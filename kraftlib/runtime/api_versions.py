@@ -46,6 +46,9 @@ SOFTWARE_NAME: Final = "kraftlib"
 SUPPORTED_FEATURES: Final[Mapping[str, Versions]] = {"kraft.version": Versions(0, 1)}
 """Whoever adds a voter looks for kraft.version here."""
 
+METADATA_VERSION: Final = "metadata.version"
+"""A feature of controllers and brokers, which a log alone has none of."""
+
 NEWEST: Final = SERVED[ApiKey.API_VERSIONS].last
 """The version of ApiVersions that we ask with."""
 
@@ -102,6 +105,11 @@ def is_software_name(text: str) -> bool:
 def ranges(response: ApiVersionsResponse) -> dict[int, Versions]:
     """Return the versions of each API that a peer serves."""
     return {row.api_key: Versions(row.min_version, row.max_version) for row in response.api_keys}
+
+
+def is_controller(response: ApiVersionsResponse) -> bool:
+    """Whether whoever answers so is a controller of Kafka: it has a say in what the metadata looks like."""
+    return any(feature.name == METADATA_VERSION for feature in response.supported_features)
 
 
 def common_version(request: type[Message], theirs: Mapping[int, Versions]) -> int | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from kraftlib.runtime.network import NetworkReceiver
 
 logger = logging.getLogger(__name__)
+
+Identified = Callable[[Endpoint, bool], None]
+"""Takes note that whoever is reached there is a controller of Kafka, or is none; told with every new connection."""
 
 HELD_MAX: Final = 1_024
 """Requests to one destination that wait for its versions."""
@@ -87,13 +91,21 @@ class Asking:
     """Sends requests and hands out their answers."""
 
     def __init__(
-        self, transport: Transport, receiver: NetworkReceiver, *, client_id: str, silence_s: float, notices: Notices
+        self,
+        transport: Transport,
+        receiver: NetworkReceiver,
+        *,
+        client_id: str,
+        silence_s: float,
+        notices: Notices,
+        identified: Identified,
     ) -> None:
         self._transport: Final = transport
         self._receiver: Final = receiver
         self._client_id: Final = client_id
         self._silence_s: Final = silence_s
         self._notices: Final = notices
+        self._identified: Final = identified
         self._loop: Final = asyncio.get_running_loop()
         self._lines: dict[int, _Line] = {}
         self._failures: list[tuple[int, Failure]] = []
@@ -216,6 +228,7 @@ class Asking:
             return
         if response.error_code == ErrorCode.NONE:
             line.served = api_versions.ranges(response)
+            self._identified(line.destination.endpoint, api_versions.is_controller(response))
             held, line.held = line.held, []
             for correlation_id, request in held:
                 self._ask(line, correlation_id, request)

@@ -21,7 +21,7 @@ from kraftlib.consensus.events import Failure
 from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.api_versions import SERVED
-from kraftlib.runtime.asking import Asking
+from kraftlib.runtime.asking import Asking, Identified
 from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.serving import Authorize, Serving
 from kraftlib.runtime.transport import Destination, Frame, Peer, Reply, Transport
@@ -56,7 +56,7 @@ class Network:
 
     `features` returns the levels of the features that are in force (`{"kraft.version": 1}`). `authorize` says whether a
     peer may ask for an API; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. `served` are the requests that
-    `receiver` answers; ApiVersions is answered here.
+    `receiver` answers; ApiVersions is answered here. `identified` hears what each peer that is asked says it is.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Network:
         features: Callable[[], Mapping[str, int]] = dict,
         authorize: Authorize | None = None,
         served: Mapping[int, Versions] = SERVED,
+        identified: Identified = lambda endpoint, is_controller: None,
     ) -> None:
         self._transport: Final = transport
         self._client_id: Final = client_id
@@ -77,6 +78,7 @@ class Network:
         self._features: Final = features
         self._authorize: Final = authorize
         self._served: Final = served
+        self._identified: Final = identified
         self._asking: Asking | None = None
         self._serving: Serving | None = None
         self._notices: Notices | None = None
@@ -104,6 +106,7 @@ class Network:
             client_id=self._client_id,
             silence_s=self._config.request_timeout_ms / 1000,
             notices=notices,
+            identified=self._identified,
         )
         return endpoint
 

@@ -127,13 +127,16 @@ class Node:
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
         )
         inbox = _Inbox()
+        self._served = {**SERVED, **(PRIVATE if config.private_apis else {})}
+        self._serve_controller_apis(wanted=bool(config.yield_to))
         self.network = Network(
             self._transport,
             client_id=f"raft-client-{config.node_id}",
             receiver=inbox,
             config=config,
             features=lambda: {"kraft.version": self.core.kraft_version},
-            served={**SERVED, **(REFUSED if config.yield_to else {}), **(PRIVATE if config.private_apis else {})},
+            served=self._served,
+            identified=self._identified,
         )
         self.errands = Errands(self.network)
         self.endpoint = await self.network.start()
@@ -207,6 +210,15 @@ class Node:
             background=self.background.disk,
             step=self.background.pacer.step,
         )
+
+    def _identified(self, endpoint: Endpoint, is_controller: bool) -> None:
+        self._serve_controller_apis(wanted=is_controller and self._config.yield_to is None)
+        self.executor.submit(ev.PeerIdentified(endpoint, is_controller))
+
+    def _serve_controller_apis(self, *, wanted: bool) -> None:
+        """Among Kafka's controllers refuse what is asked of them by name, from now on: brokers then look further."""
+        if wanted:
+            self._served.update(REFUSED)
 
     def _set_timer(self, deadline_ms: int) -> None:
         if self._timer is not None:

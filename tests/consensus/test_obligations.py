@@ -10,6 +10,7 @@ from kraftlib.consensus.actions import ShutdownComplete
 from kraftlib.consensus.events import (
     ConnectionLost,
     Failure,
+    PeerIdentified,
     RequestFailed,
     ResignRequested,
     ResponseReceived,
@@ -29,6 +30,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    place,
     replica,
     requests,
     tell,
@@ -280,6 +282,29 @@ def test_it_does_not_yield_to_others() -> None:
     tell(core, fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=2), version=18)
 
     assert (core.role, core.high_watermark) == (Role.LEADER, 2)
+
+
+def test_a_voter_that_says_it_is_a_controller_is_yielded_to_without_being_configured() -> None:
+    """And no longer, once something else is reached in its place."""
+    core = leader(1, election_timeout_ms=500)
+    flush(core)
+    for is_controller in (True, False):
+        core.handle(PeerIdentified(place(3), is_controller), core.state.now_ms)
+        core.handle(PeerIdentified(place(9), True), core.state.now_ms)  # no voter: nobody to yield to
+        assert list(core.state.yield_to) == ([3] if is_controller else [])
+    core.handle(PeerIdentified(place(3), True), core.state.now_ms)
+    tell(core, fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=3), version=18)
+
+    assert core.role is Role.RESIGNED
+
+
+def test_an_empty_list_yields_to_nobody() -> None:
+    core = leader(1, yield_to=(), election_timeout_ms=500)
+    flush(core)
+    core.handle(PeerIdentified(place(3), True), core.state.now_ms)
+    tell(core, fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=3), version=18)
+
+    assert core.role is Role.LEADER
 
 
 def test_whoever_yields_lets_the_others_stand_first() -> None:

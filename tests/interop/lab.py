@@ -20,6 +20,11 @@ BUSY: Final[Mapping[str, object]] = {"metadata.max.idle.interval.ms": 100}
 """An active controller that writes a NoOpRecord so often: a log that grows without anybody's help."""
 
 
+def alone(peers: Sequence[int]) -> dict[str, object]:
+    """Return our settings beside raft clients of Kafka: they say that they are controllers, and are none."""
+    return {"yield_to": []} if peers else {}
+
+
 class Lab:
     """Starts processes and ends them. One quorum at a time: the machine has two cores."""
 
@@ -59,7 +64,7 @@ class Lab:
         voters = ",".join(f"{node_id}@{place}" for node_id, place in places.items())
         quorum = Quorum(
             self, {"controller.quorum.voters": voters}, {"voters": voters}, places, dict(properties or {}),
-            dict(settings or {}),
+            {**alone(peers), **(settings or {})},
         )  # fmt: skip
         for node_id in kafka:
             quorum.kafka(node_id).format(self.cluster_id)
@@ -85,7 +90,7 @@ class Lab:
         servers = ",".join(map(str, places.values()))
         quorum = Quorum(
             self, {"controller.quorum.bootstrap.servers": servers}, {"bootstrap_servers": servers}, places,
-            dict(properties or {}), dict(settings or {}),
+            dict(properties or {}), {**alone(peers), **(settings or {})},
         )  # fmt: skip
         first = ",".join(f"{node_id}@{place}:{uuid_text(new_uuid())}" for node_id, place in places.items())
         for node_id in kafka:

@@ -32,11 +32,12 @@ AREAS: Final = {
 
 
 def tables(found: Mapping[str, Any]) -> str:
-    """Return the tables of one run, as Markdown."""
+    """Return the tables of what was run last, as Markdown."""
     rows = found["rows"]
     releases = sorted({row["release"] for row in rows}, key=lambda text: [int(part) for part in text.split(".")])
+    days = sorted({row["date"] for row in rows})
     head = (
-        f"Run of {found['date']}, kraftlib {found['kraftlib']}, {_form(found['form'])}, on {found['cpus']} processors, "
+        f"Run {' to '.join(days[:1] + days[1:][-1:])}, kraftlib {found['kraftlib']}, on {found['cpus']} processors, "
         f"{found['java']}: {sum(row['outcome'] == 'passed' for row in rows)} of {len(rows)} passed."
     )
     parts = [head]
@@ -46,10 +47,6 @@ def tables(found: Mapping[str, Any]) -> str:
         if of_area:
             parts.append(f"### {AREAS.get(area, area.capitalize())}\n\n{_table(of_area, releases)}")
     return "\n\n".join(parts)
-
-
-def _form(form: str) -> str:
-    return "long form" if form == "long" else "short form"
 
 
 def _table(rows: Iterable[Mapping[str, Any]], releases: list[str]) -> str:

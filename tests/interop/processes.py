@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+PORTS: Final = (10_000, 32_000)
 
 PATIENCE_S: Final = 60.0
 """No single wait is longer: these machines have two cores, and a JVM takes seconds to start."""
@@ -33,13 +36,18 @@ def wait_for(what: str, condition: Callable[[], T], *, timeout_s: float = PATIEN
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback on which nobody listens at this moment."""
-    with contextlib.ExitStack() as open_sockets:
-        probes = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+    """Return ports of loopback on which nobody listens at this moment.
+
+    Voters must be known by port before they start. Below the range from which the system takes ports for connections,
+    and drawn at random, nobody else takes one meanwhile.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found += [port] if port not in found else []
+    return found
 
 
 class Process:

@@ -38,7 +38,7 @@ def test_a_voter_of_ours_joins_kafkas_quorum_and_leaves_it(lab: Lab) -> None:
     quorum = lab.dynamic(kafka=[1], properties=BUSY)
     quorum.start()
     controller = quorum.nodes[1]
-    ours = quorum.ours(3, yield_to=[1])
+    ours = quorum.ours(3)
     ours.format(lab.cluster_id, no_initial_controllers=True)
     quorum.start(3)
     wait_for("our replica to follow", lambda: ours.replica_status()["high_watermark"])
@@ -70,7 +70,7 @@ def test_a_replica_of_ours_joins_kafkas_quorum_by_itself(lab: Lab) -> None:
     """`auto_join` (KIP-1186): it adds itself to a running controller."""
     quorum = lab.dynamic(kafka=[1], properties=BUSY)
     quorum.start()
-    ours = quorum.ours(3, auto_join=True, yield_to=[1])
+    ours = quorum.ours(3, auto_join=True)
     first = ours.format(lab.cluster_id, no_initial_controllers=True)
     quorum.start(3)
     wait_until_voters(quorum, ours, {1, 3})
@@ -80,7 +80,7 @@ def test_a_replica_of_ours_joins_kafkas_quorum_by_itself(lab: Lab) -> None:
 
 def test_a_controller_of_kafka_joins_our_quorum_and_takes_over(lab: Lab) -> None:
     """A quorum of ours alone, which names Kafka's voter to yield to: added by the tool, it becomes the controller."""
-    quorum = lab.dynamic(ours=[1, 2, 3], settings={"yield_to": [4]})
+    quorum = lab.dynamic(ours=[1, 2, 3])
     quorum.start()
     leader = quorum.leader()
     controller = quorum.kafka(4, **BUSY)
@@ -150,7 +150,7 @@ def where(quorum: Quorum, of: int) -> set[str]:
 
 def test_a_voter_that_has_moved_tells_kafkas_leader(lab: Lab) -> None:
     """UpdateRaftVoter of ours: after a restart on another port the voter set of Kafka's leader has the new one."""
-    quorum = lab.dynamic(kafka=[1, 2], ours=[3], properties=BUSY, settings={"yield_to": [1, 2]})
+    quorum = lab.dynamic(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
     quorum.wait_for_growth()
     ours = quorum.nodes[3]
@@ -211,7 +211,7 @@ def test_a_mixed_static_quorum_becomes_dynamic_under_our_leader(lab: Lab) -> Non
 @pytest.mark.since("4.1")
 def test_kafkas_controller_does_not_upgrade_a_quorum_with_a_voter_that_is_no_controller(lab: Lab) -> None:
     """`kafka-features upgrade` at a controller: refused, because our voter has not registered; nothing changes."""
-    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY, settings={"yield_to": [1, 2]})
+    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
     quorum.wait_for_growth()
     words = ["--bootstrap-controller", quorum.nodes[1].endpoint, "upgrade", "--feature", "kraft.version=1"]

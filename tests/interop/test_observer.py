@@ -93,7 +93,7 @@ def shown_by_kafka(release: Release, partition: Path, scratch: Path, picture: di
 @pytest.mark.each_release
 def test_the_metadata_of_a_cluster_is_followed_through_kill_9_of_its_leader(lab: Lab) -> None:
     """A broker, topics, configs, a killed leader, a deleted topic: a feed without a gap, the picture of the shell."""
-    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY, settings={"yield_to": [1, 2]})
+    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
     leader = quorum.leader()
     observe = Observe(lab.home, [node.endpoint for node in quorum.nodes.values()], "--output", "json")

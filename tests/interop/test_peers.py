@@ -90,10 +90,11 @@ def lead(quorum: Quorum, node_id: int) -> None:
 
 def finish(quorum: Quorum, acknowledged: dict[str, int], *, start_offset: int = 0) -> int:
     """Wait until all have everything, stop them, and compare: every acknowledged record everywhere, equal bytes."""
-    leader = quorum.leader()
+    quorum.leader()
     heard = [replica.ask("leaders") for replica in quorum.replicas]
     assert epochs_have_one_leader(heard)
-    end_offset = leader["high_watermark"]
+    known = [replica.replica_status()["high_watermark"] or 0 for replica in quorum.replicas]
+    end_offset = max([*known, *(offset + 1 for offset in acknowledged.values())])
 
     def caught_up(replica: Replica) -> bool:
         status = replica.replica_status()

@@ -55,8 +55,7 @@ def to_ours(quorum: Quorum, node_id: int) -> OurReplica:
     node = quorum.nodes[node_id]
     assert isinstance(node, KafkaNode)
     node.stop()
-    others = [number for number, other in quorum.nodes.items() if isinstance(other, KafkaNode) and number != node_id]
-    replica = quorum.ours(node_id, directory=str(node.directory), file_mode="0644", yield_to=others)
+    replica = quorum.ours(node_id, directory=str(node.directory), file_mode="0644")
     quorum.start(node_id)
     quorum.wait_for_growth()
     return replica
@@ -101,7 +100,7 @@ def common_end(partitions: list[Path]) -> int:
 @pytest.mark.each_release
 def test_nodes_change_hands_in_a_running_quorum(lab: Lab) -> None:
     """2 controllers + 1 of ours: ours becomes Kafka's, Kafka's becomes ours and Kafka's again; equal logs after."""
-    quorum = lab.dynamic(kafka=[1, 2], ours=[3], properties=BUSY, settings={"yield_to": [1, 2]})
+    quorum = lab.dynamic(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
     quorum.wait_for_growth()
 
@@ -115,7 +114,7 @@ def test_nodes_change_hands_in_a_running_quorum(lab: Lab) -> None:
 @pytest.mark.slow
 def test_nodes_change_hands_under_load(lab: Lab) -> None:
     """The same with kraft.version 0 and a broker through which topics come and go: every topic is there at the end."""
-    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY, settings={"yield_to": [1, 2]})
+    quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
     quorum.leader()
     node = quorum.broker(10)

@@ -21,7 +21,7 @@ Record = Callable[[str, object], None]
 def a_quorum(lab: Lab, kind: str, *, kafka: list[int], ours: list[int]) -> Quorum:
     """Return a quorum in which our replicas leave the leading to Kafka's controllers."""
     make = lab.static if kind == "static" else lab.dynamic
-    return make(kafka=kafka, ours=ours, properties=BUSY, settings={"yield_to": kafka})
+    return make(kafka=kafka, ours=ours, properties=BUSY)
 
 
 def end_leader(quorum: Quorum, how: str) -> tuple[Node, int]:
@@ -120,7 +120,7 @@ def test_controllers_live_with_a_leader_of_ours(lab: Lab) -> None:
         kafka=[1, 2],
         ours=[3],
         properties={**BUSY, "controller.quorum.election.timeout.ms": 5_000},
-        settings={"election_timeout_ms": 800},
+        settings={"election_timeout_ms": 800, "yield_to": []},
     )
     replica = quorum.nodes[3]
     assert isinstance(replica, OurReplica)

@@ -177,6 +177,26 @@ async def test_real_controllers_are_spoken_to_in_their_versions(
     assert (await peer.asked(2)).api_version == voted
 
 
+@pytest.mark.parametrize("release", ["kafka-4.3.1", "kafka-3.9.2", None])
+async def test_whoever_supports_metadata_version_is_a_controller(release: str | None) -> None:
+    """Real controllers say so; we do not."""
+    hub, heard = MemoryHub(), []
+    async with (
+        scripted(hub) as peer,
+        engine(MemoryTransport(hub, ANYWHERE), identified=lambda *what: heard.append(what)) as running,
+    ):
+        running.network.send(1, 1, peer.endpoint, fetch())
+        if release is None:
+            await peer.tell_versions()
+        else:
+            (pair, *_) = [pair for pair in pairs(release, "wire") if pair["api_key"] == ApiKey.API_VERSIONS]
+            asked = await peer.asked(0)
+            peer.reply(0, asked.correlation_id.to_bytes(4, "big") + pair["response"][4:])
+        await peer.asked(1)
+
+        assert heard == [(peer.endpoint, release is not None)]
+
+
 async def test_a_pre_vote_needs_version_2(meeting: Meeting) -> None:
     running, peer = meeting
     running.network.send(1, 1, peer.endpoint, vote(pre_vote=True))
