@@ -185,12 +185,14 @@ def controller(
     endpoint: Endpoint,
     quorum: Mapping[str, object],
     properties: Mapping[str, object] | None = None,
+    listen: Endpoint | None = None,
 ) -> KafkaNode:
     """Return a controller; `quorum` are the properties that say where the others are."""
     own = {
         "process.roles": "controller",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"CONTROLLER://{endpoint}",
+        "listeners": f"CONTROLLER://{listen or endpoint}",
+        "advertised.listeners": f"CONTROLLER://{endpoint}",
         **quorum,
         **(properties or {}),
     }

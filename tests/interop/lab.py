@@ -11,6 +11,7 @@ from tests.interop.kafka import KafkaNode, Release, broker, controller
 from tests.interop.ours import OurReplica
 from tests.interop.peer import JavaPeer
 from tests.interop.processes import Process, free_ports, wait_for
+from tests.interop.wire import Wire
 
 Node = KafkaNode | OurReplica | JavaPeer
 Replica = OurReplica | JavaPeer
@@ -32,6 +33,7 @@ class Lab:
         self.release = release
         self.home = home
         self.cluster_id = uuid_text(new_uuid())
+        self.wire: Wire | None = None
         self._processes: list[Process] = []
 
     def keep(self, *processes: Process) -> None:
@@ -42,9 +44,24 @@ class Lab:
         """Kill what still runs, and print the ends of the logs: pytest shows them where a test failed."""
         for process in self._processes:
             process.kill()
+        if self.wire is not None:
+            self.wire.close()
         for process in self._processes:
             if process.log.exists():
                 print(f"--- {process.log.name}, exit status {process.status}\n{process.tail(1_500)}")
+
+    def through_a_wire(self) -> Wire:
+        """From now on have all that quorums say to each other go through proxies of ours."""
+        self.wire = Wire()
+        return self.wire
+
+    def behind(self, node_id: int, front: Endpoint) -> Endpoint:
+        """Return where a replica that others find at `front` is to listen."""
+        if self.wire is None:
+            return front
+        place = self.endpoint()
+        self.wire.place(node_id, front=front, behind=place)
+        return place
 
     def endpoint(self) -> Endpoint:
         """Return a place of loopback that is free."""
@@ -133,10 +150,10 @@ class Quorum:
 
     def kafka(self, node_id: int, **properties: object) -> KafkaNode:
         """Make a controller of Kafka; it is neither formatted nor started."""
-        place = self.places.setdefault(node_id, Endpoint("127.0.0.1", 0))
+        place = self.places.setdefault(node_id, self.lab.endpoint())
         node = controller(
             self.lab.release, node_id, home=self.lab.home, endpoint=place, quorum=self.kafka_words,
-            properties={**self.properties, **properties},
+            properties={**self.properties, **properties}, listen=self.lab.behind(node_id, place),
         )  # fmt: skip
         return self._keep(node)
 
@@ -144,8 +161,9 @@ class Quorum:
         """Make a replica of ours; it is neither formatted nor started."""
         place = self.places.setdefault(node_id, self.lab.endpoint())
         node = OurReplica(
-            node_id, home=self.lab.home, endpoint=place, quorum=self.our_words, **{**self.settings, **settings}
-        )
+            node_id, home=self.lab.home, endpoint=place, quorum=self.our_words, listen=self.lab.behind(node_id, place),
+            **{**self.settings, **settings},
+        )  # fmt: skip
         return self._keep(node)
 
     def peer(self, node_id: int, **properties: object) -> JavaPeer:
@@ -153,7 +171,7 @@ class Quorum:
         place = self.places.setdefault(node_id, self.lab.endpoint())
         node = JavaPeer(
             self.lab.release, node_id, home=self.lab.home, endpoint=place, quorum=self.kafka_words,
-            properties={**self.properties, **properties},
+            properties={**self.properties, **properties}, listen=self.lab.behind(node_id, place),
         )  # fmt: skip
         self._keep(node)
         return node

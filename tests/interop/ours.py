@@ -22,7 +22,14 @@ class OurReplica(Process):
     """A replica in a process of its own, which takes the orders of `tests.interop.voter`."""
 
     def __init__(
-        self, node_id: int, *, home: Path, endpoint: Endpoint, quorum: Mapping[str, str], **settings: object
+        self,
+        node_id: int,
+        *,
+        home: Path,
+        endpoint: Endpoint,
+        quorum: Mapping[str, str],
+        listen: Endpoint | None = None,
+        **settings: object,
     ) -> None:
         self.node_id = node_id
         self.endpoint = endpoint
@@ -31,7 +38,8 @@ class OurReplica(Process):
         values = {
             "node_id": node_id,
             "directory": str(self.directory),
-            "listen": str(endpoint),
+            "listen": str(listen or endpoint),
+            "advertised": str(endpoint),
             "engine": "inline",
             **quorum,
             **settings,

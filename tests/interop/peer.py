@@ -16,18 +16,18 @@ from tests.interop.jars import libraries, once, release_directory
 from tests.interop.kafka import FORMAT, Release
 from tests.interop.processes import PATIENCE_S, Process
 
-SOURCE: Final = Path(__file__).with_name("peer") / "Peer.java"
+SOURCES: Final = tuple(sorted((Path(__file__).with_name("peer")).glob("*.java")))
 READY: Final = "orders "
 
 
 def compiled(release: Release) -> Path:
-    """Return the directory with the class of the peer, compiled against this release."""
-    text = SOURCE.read_bytes()
+    """Return the directory with our Java classes, compiled against this release."""
+    text = b"".join(source.read_bytes() for source in SOURCES)
     target = release_directory(release.version) / f"peer-{hashlib.sha256(text).hexdigest()[:12]}"
 
     def make(place: Path) -> None:
         path = f"{libraries(release.version)}/*"
-        subprocess.run(["javac", "-cp", path, "-d", str(place), str(SOURCE)], check=True, timeout=PATIENCE_S)
+        subprocess.run(["javac", "-cp", path, "-d", str(place), *map(str, SOURCES)], check=True, timeout=PATIENCE_S)
 
     once(target, make)
     return target
@@ -45,6 +45,7 @@ class JavaPeer(Process):
         endpoint: Endpoint,
         quorum: Mapping[str, object],
         properties: Mapping[str, object] | None = None,
+        listen: Endpoint | None = None,
     ) -> None:
         self.release = release
         self.node_id = node_id
@@ -56,7 +57,8 @@ class JavaPeer(Process):
             "log.dirs": self.directory,
             "process.roles": "controller",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"CONTROLLER://{endpoint}",
+            "listeners": f"CONTROLLER://{listen or endpoint}",
+            "advertised.listeners": f"CONTROLLER://{endpoint}",
             "controller.quorum.append.linger.ms": 0,
             **quorum,
             **(properties or {}),

@@ -84,9 +84,6 @@ def test_a_controller_of_kafka_joins_our_quorum_and_takes_over(lab: Lab) -> None
     quorum.start()
     leader = quorum.leader()
     controller = quorum.kafka(4, **BUSY)
-    controller.endpoint = quorum.places[4] = lab.endpoint()
-    controller.properties["listeners"] = f"CONTROLLER://{controller.endpoint}"
-    controller.write_properties()
     controller.format(lab.cluster_id, "--no-initial-controllers")
     controller.start()
     ours = [node for node in quorum.nodes.values() if isinstance(node, OurReplica)]
@@ -118,8 +115,7 @@ def test_a_controller_of_kafka_joins_our_quorum_by_itself(lab: Lab) -> None:
     quorum = lab.dynamic(ours=[1, 2, 3])
     quorum.start()
     quorum.leader()
-    place = lab.endpoint()
-    controller = quorum.kafka(4, listeners=f"CONTROLLER://{place}", **{"controller.quorum.auto.join.enable": "true"})
+    controller = quorum.kafka(4, **{"controller.quorum.auto.join.enable": "true"})
     controller.format(lab.cluster_id, "--no-initial-controllers")
     controller.start()
 
@@ -132,9 +128,10 @@ def moved(node: Node, quorum: Quorum, place: Endpoint) -> None:
     quorum.places[node.node_id] = node.endpoint = place
     path: Path = node.config_file if isinstance(node, OurReplica) else node.properties_file
     lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if not line.startswith(("listen =", "listeners="))]
-    ours = isinstance(node, OurReplica)
-    path.write_text("".join([*kept, f'listen = "{place}"\n' if ours else f"listeners=CONTROLLER://{place}\n"]))
+    kept = [line for line in lines if not line.startswith(("listen", "advertised"))]
+    ours = f'listen = "{place}"\nadvertised = "{place}"\n'
+    kafkas = f"listeners=CONTROLLER://{place}\nadvertised.listeners=CONTROLLER://{place}\n"
+    path.write_text("".join([*kept, ours if isinstance(node, OurReplica) else kafkas]))
 
 
 def where(quorum: Quorum, of: int) -> set[str]:
