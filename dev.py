@@ -35,7 +35,7 @@ EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,prometheus,opentelemetry,spark,tes
 
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
-    "bench": (CORE, ("kraftlib", "bench"), "measure commits per second beside the machine's own limits"),
+    "bench": (CORE, ("kraftlib", "bench"), "measure commits per second; --against kafka: beside Kafka's raft client"),
     "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
     "mutants": (FULL, ("python", "-m", "tests.simulation.hunt"), "plant bugs, and see the simulator find every one"),
     "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
@@ -274,9 +274,21 @@ def clean(options: argparse.Namespace) -> int:
     return 0
 
 
+def side_by_side(arguments: Sequence[str]) -> int:
+    """Measure Kafka's raft client and ours in turn: `bench --against kafka`."""
+    ensure_environment(FULL)
+    named = arguments.index("--kafka") + 1 if "--kafka" in arguments else len(arguments)
+    release = arguments[named] if named < len(arguments) else KAFKA.partition(",")[0]
+    if call(tool("python", "-m", "tests.interop.jars", release)):
+        return 1
+    return call(tool("python", "-m", "tests.interop.side_by_side", *arguments))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one task; the exit status is the task's."""
     try:
+        if arguments[:1] == ["bench"] and "--against" in arguments:
+            return side_by_side(arguments[1:])
         if arguments and arguments[0] in PASSED_ON:
             kind, command, _ = PASSED_ON[arguments[0]]
             ensure_environment(kind)

@@ -110,6 +110,21 @@ def test_arguments_of_a_program_are_passed_on_as_they_are(dev: ModuleType, monke
     assert [command[1:] for command in called] == [["bench", "--output", "json", "--", "-x"]]
 
 
+@pytest.mark.parametrize(("more", "release"), [([], "4.3.1"), (["--kafka", "4.1.2"], "4.1.2")])
+def test_the_bench_against_kafka_fetches_kafka_first(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, more: list[str], release: str
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(dev, "call", lambda command: called.append(command[1:]) or 0)
+    monkeypatch.setattr(dev, "ensure_environment", lambda kind: None)
+
+    assert dev.main(["bench", "--against", "kafka", *more]) == 0
+    assert called == [
+        ["-m", "tests.interop.jars", release],
+        ["-m", "tests.interop.side_by_side", "--against", "kafka", *more],
+    ]
+
+
 def test_the_last_line_of_pytest_is_found_however_it_is_cut(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys; sys.stdout.write('one\\n== 2 pa'); sys.stdout.flush(); print('ssed ==\\n'); sys.exit(1)"
     monkeypatch.setattr(dev, "tool", lambda *command: [sys.executable, "-c", program])
@@ -127,7 +142,7 @@ def test_interop_fetches_the_releases_and_runs_the_tests_against_them(
     assert dev.main(["interop", "--kafka", "4.3.1", "--long", "--", "-k", "tools"]) == 0
     assert called == [
         ["-m", "tests.interop.jars", "4.3.1"],
-        ["-m", "pytest", "-o", "faulthandler_timeout=900", "tests/interop", "-k", "tools"],
+        ["-m", "pytest", "-o", "faulthandler_timeout=900", *dev.PARALLEL, "tests/interop", "-k", "tools"],
     ]
     assert (os.environ["KRAFTLIB_INTEROP"], os.environ["KRAFTLIB_KAFKA"]) == ("long", "4.3.1")
 
