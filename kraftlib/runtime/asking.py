@@ -134,6 +134,11 @@ class Asking:
         else:
             self._fail_soon(correlation_id, Failure.DISCONNECTED)
 
+    def meet(self, destination: int, endpoint: Endpoint) -> None:
+        """Connect to a peer that there is nothing to ask, so that it says who it is."""
+        if destination not in self._lines:
+            self._begin(Destination(destination, endpoint), None)
+
     def answered(self, question: _Question, frame: Frame | None) -> None:
         """Take the answer to `question`."""
         if frame is None:

@@ -126,6 +126,11 @@ class Network:
         if self._asking is not None:
             self._asking.send(correlation_id, destination, endpoint, request)
 
+    def meet(self, destination: int, endpoint: Endpoint) -> None:
+        """Connect to a replica, if there is no connection with it yet: it is then identified. Nothing after `close`."""
+        if self._asking is not None:
+            self._asking.meet(destination, endpoint)
+
     def respond(self, request_id: int, response: Message | None) -> None:
         """Answer a request; None closes its connection. Does nothing after `close`."""
         if self._serving is not None:

@@ -26,6 +26,7 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
 from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.api_versions import PRIVATE, SERVED
@@ -230,6 +231,15 @@ class Node:
         # The wall clock may be set while we run; the clock that the core thinks in may not.
         self.core.wall_offset_ms = wall_clock_ms() - monotonic_ms()
         self.executor.timer_fired()
+        if self._config.yield_to is None and self.core.role is Role.LEADER:
+            self._meet_voters()
+
+    def _meet_voters(self) -> None:
+        """See that every voter has said whether it is a controller: one that just fetches is asked nothing otherwise."""
+        for voter in self.core.voters.others(self.core.key):
+            endpoint = voter.endpoints.get(self._config.listener_name.upper())
+            if endpoint is not None:
+                self.network.meet(voter.key.id, endpoint)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

@@ -394,3 +394,23 @@ async def test_an_unknown_error_in_the_answer_is_no_common_version(meeting: Meet
     await peer.answer(0, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
     await running.until(1)
     assert running.heard == [("failed", 1, Failure.UNSUPPORTED_VERSION)]
+
+
+async def test_a_peer_is_met_once_a_connection() -> None:
+    """Nothing is asked but who it is, and that not again before the connection is lost."""
+    hub, heard = MemoryHub(), []
+    async with (
+        scripted(hub) as peer,
+        engine(MemoryTransport(hub, ANYWHERE), identified=lambda *what: heard.append(what)) as running,
+    ):
+        running.network.meet(1, peer.endpoint)
+        running.network.meet(1, peer.endpoint)
+        await peer.tell_versions()
+        running.network.send(1, 1, peer.endpoint, fetch())
+
+        assert (await peer.asked(1)).api_key == ApiKey.FETCH
+        running.network.meet(1, peer.endpoint)
+        assert heard == [(peer.endpoint, False)]
+        await peer.answer(1, fetch_answer())
+        await running.until(1)
+        assert len(peer.station.requests) == 2
