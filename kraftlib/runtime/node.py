@@ -235,7 +235,7 @@ class Node:
             self._meet_voters()
 
     def _meet_voters(self) -> None:
-        """See that every voter has said whether it is a controller: one that just fetches is asked nothing otherwise."""
+        """See that every voter has said whether it is a controller; one that just fetches is asked nothing else."""
         for voter in self.core.voters.others(self.core.key):
             endpoint = voter.endpoints.get(self._config.listener_name.upper())
             if endpoint is not None:
