@@ -8,12 +8,21 @@ that is not there at all is an error that Kafka logs, or a closed connection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.events import Event, PeerIdentified
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.runtime.api_versions import PRIVATE, SERVED
+from kraftlib.types import Endpoint
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
+
+if TYPE_CHECKING:
+    from kraftlib.runtime.network import Network
 
 REFUSED: Final[Mapping[int, Versions]] = {
     ApiKey.ALTER_PARTITION: Versions(2, 3),
@@ -32,3 +41,36 @@ def refusal(api_key: int) -> Message:
     """Return the answer that sends the asker to the controller; each of these has a top-level error code."""
     response: Message = APIS[api_key].response(error_code=ErrorCode.NOT_CONTROLLER)  # type: ignore[call-arg]
     return response
+
+
+class Controllers:
+    """Who among the peers is a controller of Kafka, and what follows for what we serve and to whom we yield.
+
+    `submit` takes events for the core.
+    """
+
+    def __init__(self, config: RaftConfig, *, submit: Callable[[Event], None]) -> None:
+        self._config: Final = config
+        self._submit: Final = submit
+        self.served: Final = {**SERVED, **(PRIVATE if config.private_apis else {})}
+        """What is served, by API; grows, once it is known that there are controllers."""
+        self._refuse(wanted=bool(config.yield_to))
+
+    def identified(self, endpoint: Endpoint, is_controller: bool) -> None:
+        """Take note of what a peer has said it is."""
+        self._refuse(wanted=is_controller and self._config.yield_to is None)
+        self._submit(PeerIdentified(endpoint, is_controller))
+
+    def meet_voters(self, core: Replica, network: Network) -> None:
+        """As leader see that every voter has said what it is; one that just fetches is asked nothing else."""
+        if self._config.yield_to is not None or core.role is not Role.LEADER:
+            return
+        for voter in core.voters.others(core.key):
+            endpoint = voter.endpoints.get(self._config.listener_name.upper())
+            if endpoint is not None:
+                network.meet(voter.key.id, endpoint)
+
+    def _refuse(self, *, wanted: bool) -> None:
+        """From now on refuse by name what is asked of a controller: brokers then look further."""
+        if wanted:
+            self.served.update(REFUSED)

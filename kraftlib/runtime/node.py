@@ -26,12 +26,10 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
 from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
-from kraftlib.runtime.api_versions import PRIVATE, SERVED
 from kraftlib.runtime.applier import Applier
-from kraftlib.runtime.controller_apis import REFUSED
+from kraftlib.runtime.controller_apis import Controllers
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
 from kraftlib.runtime.errands import Errands
 from kraftlib.runtime.executor import Executor
@@ -128,16 +126,15 @@ class Node:
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
         )
         inbox = _Inbox()
-        self._served = {**SERVED, **(PRIVATE if config.private_apis else {})}
-        self._serve_controller_apis(wanted=bool(config.yield_to))
+        self._controllers = Controllers(config, submit=lambda event: self.executor.submit(event))
         self.network = Network(
             self._transport,
             client_id=f"raft-client-{config.node_id}",
             receiver=inbox,
             config=config,
             features=lambda: {"kraft.version": self.core.kraft_version},
-            served=self._served,
-            identified=self._identified,
+            served=self._controllers.served,
+            identified=self._controllers.identified,
         )
         self.errands = Errands(self.network)
         self.endpoint = await self.network.start()
@@ -212,15 +209,6 @@ class Node:
             step=self.background.pacer.step,
         )
 
-    def _identified(self, endpoint: Endpoint, is_controller: bool) -> None:
-        self._serve_controller_apis(wanted=is_controller and self._config.yield_to is None)
-        self.executor.submit(ev.PeerIdentified(endpoint, is_controller))
-
-    def _serve_controller_apis(self, *, wanted: bool) -> None:
-        """Among Kafka's controllers refuse what is asked of them by name, from now on: brokers then look further."""
-        if wanted:
-            self._served.update(REFUSED)
-
     def _set_timer(self, deadline_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -231,15 +219,7 @@ class Node:
         # The wall clock may be set while we run; the clock that the core thinks in may not.
         self.core.wall_offset_ms = wall_clock_ms() - monotonic_ms()
         self.executor.timer_fired()
-        if self._config.yield_to is None and self.core.role is Role.LEADER:
-            self._meet_voters()
-
-    def _meet_voters(self) -> None:
-        """See that every voter has said whether it is a controller; one that just fetches is asked nothing else."""
-        for voter in self.core.voters.others(self.core.key):
-            endpoint = voter.endpoints.get(self._config.listener_name.upper())
-            if endpoint is not None:
-                self.network.meet(voter.key.id, endpoint)
+        self._controllers.meet_voters(self.core, self.network)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

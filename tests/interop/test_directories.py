@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -9,7 +12,7 @@ import pytest
 
 from kraftlib.blocking import RaftClient
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import DirectoryInUseError
+from kraftlib.errors import DirectoryInUseError, KraftError
 from kraftlib.metadata.frame import encode_record
 from kraftlib.metadata.topic_records import TopicRecord
 from kraftlib.records.batch import Batch
@@ -31,16 +34,8 @@ def kafka_node(quorum: Quorum) -> KafkaNode:
 
 
 def our_config(quorum: Quorum, node: KafkaNode) -> RaftConfig:
-    """Return what lets a replica of ours take the place of `node`."""
-    is_static = "voters" in quorum.our_words
-    return RaftConfig(
-        node_id=node.node_id,
-        directory=node.directory,
-        listen=node.endpoint,
-        voters=(StaticVoter(node.node_id, node.endpoint),) if is_static else (),
-        bootstrap_servers=() if is_static else (node.endpoint,),
-        file_mode=0o644,
-    )
+    """Return what lets a replica of ours take the place of `node`: its own server.properties."""
+    return attrs.evolve(RaftConfig.from_properties(node.properties_file, tell=lambda text: None), file_mode=0o644)
 
 
 def batches_of(config: RaftConfig) -> list[Batch]:
@@ -164,6 +159,94 @@ def test_a_running_jvm_keeps_us_out_and_we_keep_it_out(lab: Lab) -> None:
         assert segment_bytes(node.partition) == before
     finally:
         opened.close()
+
+
+def flipped(path: Path) -> None:
+    """Flip a bit in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def rewritten(path: Path, old: str, new: str) -> None:
+    """Put other words into a text file."""
+    text = path.read_text()
+    assert re.search(old, text)
+    path.write_text(re.sub(old, new, text))
+
+
+LOG, STATE = "__cluster_metadata-0/00000000000000000000.log", "__cluster_metadata-0/quorum-state"
+TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "damage in the midst of the log": (lambda d: flipped(d / LOG), r"\.log, position \d+: the batch has CRC"),
+    "a log of a later format": (
+        lambda d: (d / LOG).write_bytes((d / LOG).read_bytes()[:16] + b"\x03" + (d / LOG).read_bytes()[17:]),
+        r"magic 3, only 2 is supported",
+    ),
+    "meta.properties of a later format": (
+        lambda d: rewritten(d / "meta.properties", "version=1", "version=2"),
+        r"meta.properties: version is 2, only 1 is known",
+    ),
+    "no meta.properties": (lambda d: (d / "meta.properties").unlink(), r"is not formatted: run `kraftlib format"),
+    "quorum-state of a later format": (
+        lambda d: rewritten(d / STATE, r'"data_version":\d', '"data_version":7'),
+        r"data version 7, only 0 and 1 are known: it was written by a newer release",
+    ),
+    "quorum-state is garbage": (lambda d: (d / STATE).write_text("?"), r"quorum-state is damaged .*no JSON"),
+    "quorum-state is empty": (lambda d: (d / STATE).write_text(""), r"quorum-state is damaged"),
+    "a log of another topic": (
+        lambda d: rewritten(d / "__cluster_metadata-0/partition.metadata", "topic_id: .*", "topic_id: " + "A" * 22),
+        r"partition.metadata is of another topic",
+    ),
+}
+"""What can be wrong with a directory: how it comes about, and what is said."""
+
+DERIVED = (".index", ".timeindex")
+"""Files that hold nothing but what the log holds; they are made anew whenever they do not fit."""
+
+
+def test_what_is_wrong_with_a_directory_of_kafka_is_said_and_nothing_is_written(lab: Lab) -> None:
+    """Damage, later formats, garbage in a real directory of Kafka's: an error that names file and remedy, no change."""
+    quorum = lab.dynamic(kafka=[1], properties=BUSY)
+    node = kafka_node(quorum)
+    quorum.start(1)
+    wait_for_records(node, 20)
+    node.stop()
+    for number, (what, (spoil, said)) in enumerate(TROUBLE.items()):
+        place = lab.home / f"spoilt-{number}"
+        shutil.copytree(node.directory, place)
+        for path in place.rglob("*.checkpoint"):
+            path.chmod(0o600)
+        spoil(place)
+        before = contents(place)
+        with pytest.raises(KraftError, match=said), RaftClient(attrs.evolve(our_config(quorum, node), directory=place)):
+            pytest.fail(f"started in spite of {what}")
+        assert contents(place) == before, what
+
+
+def test_an_unclean_stop_costs_the_torn_tail_and_no_more(lab: Lab) -> None:
+    """A directory after kill -9 with half a batch at the end: that is cut, the rest kept to the byte, and we lead."""
+    quorum = lab.dynamic(kafka=[1], properties=BUSY)
+    node = kafka_node(quorum)
+    quorum.start(1)
+    wait_for_records(node, 20)
+    node.kill()
+    log = node.directory / LOG
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[:40])
+
+    with RaftClient(our_config(quorum, node), serde=BytesSerde()) as client:
+        client.wait_for_leader(timeout_ms=PATIENCE_MS)
+    assert log.read_bytes().startswith(whole)
+    assert whole[:40] not in log.read_bytes()[len(whole) :]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return everything that cannot be derived from the rest."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != ".lock" and path.suffix not in DERIVED
+    }
 
 
 @pytest.mark.parametrize("how", ["--standalone", "--no-initial-controllers"])
