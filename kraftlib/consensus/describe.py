@@ -6,6 +6,10 @@ voters, and the leader.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import attrs
+
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.checks import only_partition
 from kraftlib.consensus.events import RequestReceived
@@ -18,6 +22,9 @@ from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, Descri
 
 BROKERS, CONTROLLERS = 1, 2
 """Kinds of nodes that DescribeCluster may ask for."""
+
+DISKS_SINCE = 2
+"""The version of DescribeQuorum from which on it names directories and endpoints."""
 
 OBSERVER_SESSION_MS = 300_000
 """An observer that has not fetched for this long is left out."""
@@ -32,6 +39,7 @@ def handle_describe_quorum(state: ReplicaState, event: RequestReceived) -> list[
     topic_name = request.topics[0].topic_name if request.topics else METADATA_TOPIC
     partition = DescribeQuorumResponse.PartitionData
     nodes: tuple[DescribeQuorumResponse.Node, ...] = ()
+    names_disks = event.version >= DISKS_SINCE
     if only_partition(request.topics) is None:
         data = partition(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     elif not isinstance(role, Leader):
@@ -42,21 +50,32 @@ def handle_describe_quorum(state: ReplicaState, event: RequestReceived) -> list[
             leader_id=state.key.id,
             leader_epoch=state.epoch,
             high_watermark=-1 if state.high_watermark is None else state.high_watermark,
-            current_voters=tuple(_voters(state, role)),
-            observers=tuple(_observers(state, role)),
+            current_voters=_said(_voters(state, role), names_disks=names_disks),
+            observers=_said(_observers(state, role), names_disks=names_disks),
         )
-        nodes = tuple(
-            DescribeQuorumResponse.Node(
-                node_id=voter.key.id,
-                listeners=tuple(
-                    DescribeQuorumResponse.Listener(name=name, host=place.host, port=place.port)
-                    for name, place in voter.endpoints.items()
-                ),
+        nodes = (
+            ()
+            if not names_disks
+            else tuple(
+                DescribeQuorumResponse.Node(
+                    node_id=voter.key.id,
+                    listeners=tuple(
+                        DescribeQuorumResponse.Listener(name=name, host=place.host, port=place.port)
+                        for name, place in voter.endpoints.items()
+                    ),
+                )
+                for voter in state.voters
             )
-            for voter in state.voters
         )
     topic = DescribeQuorumResponse.TopicData(topic_name=topic_name, partitions=(data,))
     return [SendResponse(event.request_id, DescribeQuorumResponse(error_message="", topics=(topic,), nodes=nodes))]
+
+
+def _said(
+    rows: Iterable[DescribeQuorumResponse.ReplicaState], *, names_disks: bool
+) -> tuple[DescribeQuorumResponse.ReplicaState, ...]:
+    """Leave out what the version that was asked for has no place for."""
+    return tuple(row if names_disks else attrs.evolve(row, replica_directory_id=ZERO_UUID) for row in rows)
 
 
 def _voters(state: ReplicaState, role: Leader) -> list[DescribeQuorumResponse.ReplicaState]:

@@ -19,12 +19,13 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.api_versions import PRIVATE, SERVED
 from kraftlib.types import Endpoint
-from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
+from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
 
 if TYPE_CHECKING:
     from kraftlib.runtime.network import Network
 
 REFUSED: Final[Mapping[int, Versions]] = {
+    ApiKey.CREATE_TOPICS: Versions(2, 7),  # without it a broker tries in a hot loop to create its own topics
     ApiKey.ALTER_PARTITION: Versions(2, 3),
     ApiKey.ENVELOPE: Versions(0, 0),
     ApiKey.BROKER_REGISTRATION: Versions(0, 4),
@@ -37,10 +38,9 @@ REFUSED: Final[Mapping[int, Versions]] = {
 """The versions that a controller of Kafka 4.3 serves."""
 
 
-def refusal(api_key: int) -> Message:
-    """Return the answer that sends the asker to the controller; each of these has a top-level error code."""
-    response: Message = APIS[api_key].response(error_code=ErrorCode.NOT_CONTROLLER)  # type: ignore[call-arg]
-    return response
+def refusal(request: Message) -> Message:
+    """Return the answer that sends the asker to the controller."""
+    return error_answer(request, ErrorCode.NOT_CONTROLLER)
 
 
 class Controllers:

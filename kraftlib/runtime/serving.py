@@ -15,14 +15,14 @@ import attrs
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
-from kraftlib.errors import InvariantError, ProtocolError
+from kraftlib.errors import InvariantError, LocalProtocolError, ProtocolError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime import api_versions
 from kraftlib.runtime.controller_apis import REFUSED, refusal
 from kraftlib.runtime.hot_loops import HotLoops, is_in_vain
 from kraftlib.runtime.notices import Notices, quoted
 from kraftlib.runtime.transport import Frame, Peer, Reply
-from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import (
     Request,
     UnknownApiError,
@@ -100,7 +100,11 @@ class Serving:
         if response is None:
             asked.reply(None)
             return
-        frame = encode_response(response, version=asked.version, correlation_id=asked.correlation_id)
+        try:
+            frame = encode_response(response, version=asked.version, correlation_id=asked.correlation_id)
+        except LocalProtocolError as error:  # our own mistake, but what a peer asks must not stop a replica
+            self._refuse(asked.reply, asked.peer, f"the answer does not fit into version {asked.version}: {error}")
+            return
         pause_s = self._hot_loops.pause_s(asked.peer) if is_in_vain(response) else 0.0
         if pause_s > 0:
             self._notices.counts["hot_loop"] += 1
@@ -134,7 +138,7 @@ class Serving:
         self._last_id = request_id = self._last_id + 1
         self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id)
         if request.api_key in REFUSED:
-            self.respond(request_id, refusal(request.api_key))
+            self.respond(request_id, refusal(message))
         else:
             self._receiver.request_received(request_id, message, version, peer)
 
@@ -143,8 +147,7 @@ class Serving:
         known = APIS[request.api_key]
         who = peer.principal or "nobody in particular"
         self._notices.warn("denied", _host(peer), "denied %s to %s (%s)", known.key.name, peer.address, quoted(who))
-        # Every response has a top-level error code.
-        response = known.response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)  # type: ignore[call-arg]
+        response = error_answer(request.message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         reply(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
 
     def _refuse(self, reply: Reply, peer: Peer, reason: str) -> None:

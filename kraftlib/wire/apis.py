@@ -30,6 +30,7 @@ class ApiKey(enum.IntEnum):
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
 
+    CREATE_TOPICS = 19
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     ENVELOPE = 58
@@ -124,6 +125,23 @@ def api(key: int) -> Api | None:
     return Api(key=named, request=request, response=response)
 
 
+def error_answer(request: Message, error_code: int) -> Message:
+    """Return the answer to `request` that is this error and nothing else.
+
+    All but one have a place for it at the top; what was asked of CreateTopics is refused topic by topic.
+    """
+    if request.api_key == ApiKey.CREATE_TOPICS:
+        from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+        row = CreateTopicsResponse.CreatableTopicResult
+        wanted = request.topics if isinstance(request, CreateTopicsRequest) else ()
+        return CreateTopicsResponse(
+            topics=tuple(row(name=topic.name, error_code=error_code, error_message=None) for topic in wanted)
+        )
+    response: Message = APIS[request.api_key].response(error_code=error_code)  # type: ignore[call-arg]
+    return response
+
+
 def api_of(message_class: type[Message]) -> Api | None:
     """Return the API that a request or response belongs to."""
     return api(message_class.api_key)
@@ -189,6 +207,10 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import raft_voters
 
             return raft_voters.UpdateRaftVoterRequest, raft_voters.UpdateRaftVoterResponse
+        case ApiKey.CREATE_TOPICS:
+            from kraftlib.wire.messages import create_topics
+
+            return create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse
         case ApiKey.ALTER_PARTITION:
             from kraftlib.wire.messages import alter_partition
 

@@ -23,9 +23,11 @@ from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.serving import Serving
 from kraftlib.runtime.transport import Destination, Peer
 from kraftlib.testing.transport_contract import Lost, Station, station
-from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
+from kraftlib.wire.messages import describe_quorum
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.vote import VoteRequest
@@ -101,6 +103,16 @@ async def test_a_request_is_answered_once() -> None:
         await stranger.until_heard(1)
         with pytest.raises(InvariantError):
             running.network.respond(running.heard[0][1], vote_answer())
+
+
+async def test_an_answer_that_does_not_fit_closes_the_connection_and_stops_nobody() -> None:
+    """Version 1 of DescribeQuorum has no place for nodes."""
+    node = DescribeQuorumResponse.Node(node_id=1)
+    async with served(answer=lambda message: DescribeQuorumResponse(nodes=(node,))) as (running, stranger, there):
+        stranger.ask(there, request(describe_quorum.DescribeQuorumRequest(), 1))
+        await stranger.until_heard(2)
+        assert stranger.heard == [None, Lost(there, refused=False)]
+        assert running.network.trouble == {"request": 1}
 
 
 async def test_no_answer_closes_the_connection() -> None:
@@ -318,7 +330,12 @@ async def test_who_may_not_ask_is_told_so_and_the_executor_is_not() -> None:
 
 @pytest.mark.parametrize("key", list(ApiKey))
 def test_every_request_can_be_denied(key: ApiKey) -> None:
-    assert APIS[key].response(error_code=31).error_code == 31
+    request = APIS[key].request()
+    if isinstance(request, CreateTopicsRequest):
+        request = CreateTopicsRequest(topics=(CreateTopicsRequest.CreatableTopic(name="t"),))
+        assert [topic.error_code for topic in error_answer(request, 31).topics] == [31]  # type: ignore[attr-defined]
+    else:
+        assert error_answer(request, 31).error_code == 31  # type: ignore[attr-defined]
 
 
 async def test_who_asks_in_vain_over_and_over_waits_longer_each_time() -> None:
