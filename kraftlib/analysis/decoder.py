@@ -54,6 +54,8 @@ class Fields:
     headers_start: Array
     """Where the first header begins, behind the count."""
     header_count: Array
+    end: Array
+    """Where the record ends."""
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -198,6 +200,7 @@ def _read_fields(area: Array, batch: Array, body: Array, end: Array) -> tuple[Fi
         value_size=value_size,
         headers_start=headers_start,
         header_count=header_count,
+        end=end,
     )
     for index in np.flatnonzero((header_count > 0) & ~wrong).tolist():
         start, count = int(headers_start[index]), int(header_count[index])

@@ -1,0 +1,337 @@
+"""What lies below a path: segments and checkpoints, with the labels that the layout gives them; and ranged reads.
+
+A path is a file, a directory, a glob, or a URI that pyarrow understands (`file:`, `s3://`, `gs://`, `abfs://`,
+`hdfs://`), with credentials from the environment. Below it, wherever they are:
+
+    cluster=<id>/replica=<n>/<topic>-<p>/00000000000000000000.log      an archive, or replicas side by side
+    <node>/__cluster_metadata-0/00000000000000000000.log               a node; labels come from its meta.properties
+
+Names are read by the patterns of `kraftlib.storage.names`, and other files are not looked at.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import attrs
+from pyarrow import fs as arrow_fs
+
+from kraftlib.errors import ConfigError, StorageError
+from kraftlib.storage import names
+from kraftlib.storage.meta_properties import parse_properties
+
+_URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+_GLOB: Final = re.compile(r"[*?\[]")
+_PARTITION: Final = re.compile(r"(.+)-([0-9]{1,9})", re.ASCII)
+_LABELS: Final = ("cluster", "replica")
+_META_MAX_BYTES: Final = 1 << 16
+
+
+class Kind(enum.Enum):
+    """What a file holds."""
+
+    LOG = "log"
+    SNAPSHOT = "snapshot"
+    BOOTSTRAP = "bootstrap"
+
+
+@attrs.frozen(kw_only=True)
+class Labels:
+    """Whose file it is; None where neither the path nor a meta.properties says so."""
+
+    cluster: str | None = None
+    replica: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LogFile:
+    """A segment or a checkpoint. Small, and can be sent to another process."""
+
+    root: str
+    """The URI under which `path` is found; empty for local files."""
+    path: str
+    kind: Kind
+    offset: int
+    """Base offset of a segment, end offset of a checkpoint."""
+    epoch: int | None
+    """Epoch of a checkpoint."""
+    size: int
+    """Bytes to be read; the file may have grown since."""
+    labels: Labels
+    from_offset: int | None = None
+    """Where the rows of a segment begin, if a snapshot stands for those before."""
+    next_offset: int | None = None
+    """Base offset of the segment that follows in its directory; None for the last, and for checkpoints."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def directory(self) -> str:
+        """The path without its last part."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the newest segment of its directory, which may grow."""
+        return self.kind is Kind.LOG and self.next_offset is None
+
+
+class RangedFile:
+    """A file that is read in ranges."""
+
+    def __init__(self, file: LogFile, path: str | None = None) -> None:
+        self.path = path or file.path
+        self._stream: Any = None
+        self._descriptor = -1
+        try:
+            if file.root:
+                self._stream = filesystem(file.root).open_input_file(self.path)
+            else:
+                self._descriptor = os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{self.path} is gone since it was listed: the log was compacted meanwhile; read it again, or read an"
+                " archive, which deletes nothing",
+                path=self.path,
+            ) from error
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be opened: {error}", path=self.path) from error
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes from `position`; shorter only at the end. Raises: StorageError."""
+        try:
+            if self._stream is not None:
+                data: bytes = self._stream.read_at(size, position)
+                return data
+            return self._read_local(position, size)
+        except OSError as error:
+            raise StorageError(
+                f"{self.path} cannot be read at byte {position}: {error}", path=self.path, position=position
+            ) from error
+
+    def _read_local(self, position: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        got = len(data)
+        while got < size and (piece := os.pread(self._descriptor, size - got, position + got)):
+            pieces.append(piece)
+            got += len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._stream is not None:
+            self._stream.close()
+        else:
+            os.close(self._descriptor)
+
+    def __enter__(self) -> RangedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@lru_cache(maxsize=32)
+def filesystem(root: str) -> Any:
+    """Return the filesystem of a URI, or of local files for an empty one."""
+    if not root:
+        return arrow_fs.LocalFileSystem()
+    return _from_uri(root)[0]
+
+
+def _from_uri(uri: str) -> tuple[Any, str]:
+    try:
+        return arrow_fs.FileSystem.from_uri(uri)
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise ConfigError(f"{uri!r} is no place that pyarrow can read: {error}") from error
+
+
+def find_files(
+    path: str | os.PathLike[str], *, pinned: Mapping[str, int] | None = None, bootstrap: bool = False
+) -> list[LogFile]:
+    """Return the segments and checkpoints at or below `path`, each log in order, with their labels.
+
+    `pinned` (path to size) leaves out every other file and what was appended since. `bootstrap` also finds
+    bootstrap.checkpoint, which holds no place in a log.
+    Raises: ConfigError, if there is nothing, or if two directories hold the same log and nothing tells them apart.
+    """
+    root, place, pattern = _split_pattern(os.fspath(path))
+    found = _listed(root, place, pattern)
+    named = len(found) == 1 and found[0].path == place
+    if pinned is not None:
+        found = [info for info in found if info.path in pinned]
+        gone = set(pinned) - {info.path for info in found}
+        if gone:
+            raise StorageError(f"{min(gone)} was pinned and is gone: the log was compacted meanwhile", path=min(gone))
+    wanted = [(info, parsed) for info in found if (parsed := _parse_name(info.base_name)) is not None]
+    if named and not wanted:
+        raise ConfigError(
+            f"{place} is not named as a segment (00000000000000000000.log) or a checkpoint"
+            " (00000000000000000000-0000000000.checkpoint) is, so nothing says which offsets it holds"
+        )
+    wanted = [(info, parsed) for info, parsed in wanted if named or bootstrap or parsed[0] is not Kind.BOOTSTRAP]
+    if not wanted:
+        raise ConfigError(f"{os.fspath(path)} holds no segment (.log) and no checkpoint")
+    labels = {directory: _labels(root, directory) for directory in {_directory_of(info.path) for info, _ in wanted}}
+    _check_apart(labels)
+    files = [
+        LogFile(
+            root=root,
+            path=info.path,
+            kind=kind,
+            offset=offset,
+            epoch=epoch,
+            size=info.size if pinned is None else _pinned_size(info, pinned[info.path]),
+            labels=labels[_directory_of(info.path)],
+        )
+        for info, (kind, offset, epoch) in wanted
+    ]
+    files.sort(key=lambda file: (file.directory, file.kind.value, file.offset, file.epoch or 0))
+    return _with_next(files)
+
+
+def _split_pattern(path: str) -> tuple[str, str, str | None]:
+    """Return the root, the path up to the first wildcard, and the whole pattern if there is one."""
+    if _URI.match(path):
+        uri, mark, query = path.partition("?")
+        # In a URI a question mark begins the options of the filesystem, so it is no wildcard.
+        if not re.search(r"[*\[]", uri):
+            place = _from_uri(path)[1].rstrip("/")
+            return _local_or(path), place, None
+        base = _before_wildcard(uri)
+        root = base + mark + query
+        place = _from_uri(root)[1].rstrip("/")
+        return _local_or(root), place, place + uri[len(base.rstrip("/")) :]
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if not _GLOB.search(absolute) or Path(absolute).exists():
+        return "", absolute, None
+    return "", _before_wildcard(absolute).rstrip("/") or "/", absolute
+
+
+def _local_or(uri: str) -> str:
+    return "" if uri.startswith("file:") else uri
+
+
+def _before_wildcard(path: str) -> str:
+    match = _GLOB.search(path)
+    return path if match is None else path[: path.rfind("/", 0, match.start()) + 1]
+
+
+def _listed(root: str, place: str, pattern: str | None) -> list[Any]:
+    """Return what pyarrow knows of every file at or below `place` that the pattern admits."""
+    storage = filesystem(root)
+    try:
+        info = storage.get_file_info(place)
+        if info.type == arrow_fs.FileType.NotFound:
+            raise ConfigError(f"{place} does not exist")
+        if info.type == arrow_fs.FileType.File:
+            return [info]
+        found = storage.get_file_info(arrow_fs.FileSelector(place, recursive=True))
+    except OSError as error:
+        raise StorageError(f"{place} cannot be listed: {error}", path=place) from error
+    files = [info for info in found if info.type == arrow_fs.FileType.File]
+    return files if pattern is None else [info for info in files if _matches(info.path, pattern)]
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether `path`, or a directory that it is in, has the form of `pattern`, part by part."""
+    parts, wanted = path.split("/"), pattern.split("/")
+    return len(parts) >= len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def _parse_name(name: str) -> tuple[Kind, int, int | None] | None:
+    base = names.parse_segment_name(name)
+    if base is not None:
+        return Kind.LOG, base, None
+    snapshot = names.parse_checkpoint_name(name)
+    if snapshot is not None:
+        return Kind.SNAPSHOT, snapshot.offset, snapshot.epoch
+    return (Kind.BOOTSTRAP, 0, 0) if name == names.BOOTSTRAP_CHECKPOINT else None
+
+
+def _directory_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _pinned_size(info: Any, size: int) -> int:
+    if info.size < size:
+        raise StorageError(
+            f"{info.path} has {info.size} bytes and had {size} when it was pinned: the log was truncated meanwhile",
+            path=info.path,
+            position=info.size,
+        )
+    return size
+
+
+def _labels(root: str, directory: str) -> Labels:
+    """Return what the path says, and what the meta.properties beside it says where the path is silent."""
+    said = {}
+    for part in directory.split("/"):
+        key, _, value = part.partition("=")
+        if key in _LABELS and value:
+            said[key] = unquote(value)
+    partition = _PARTITION.fullmatch(directory.rpartition("/")[2])
+    meta = _meta_properties(root, _directory_of(directory) if partition else directory)
+    cluster, replica = said.get("cluster"), said.get("replica")
+    if cluster is not None and meta.get("cluster.id", cluster) != cluster:
+        raise ConfigError(
+            f"{directory} is labelled cluster={cluster}, and its meta.properties says {meta['cluster.id']}: clusters"
+            " are mixed; put each below the label of its own"
+        )
+    return Labels(
+        cluster=cluster if cluster is not None else meta.get("cluster.id"),
+        replica=replica if replica is not None else meta.get("node.id"),
+        topic=partition[1] if partition else None,
+        partition=int(partition[2]) if partition else None,
+    )
+
+
+def _meta_properties(root: str, directory: str) -> dict[str, str]:
+    path = f"{directory}/{names.META_PROPERTIES}"
+    storage = filesystem(root)
+    try:
+        if storage.get_file_info(path).type != arrow_fs.FileType.File:
+            return {}
+        with storage.open_input_file(path) as stream:
+            return parse_properties(stream.read(_META_MAX_BYTES))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error}", path=path) from error
+
+
+def _check_apart(labels: Mapping[str, Labels]) -> None:
+    """Refuse two directories with the same labels: their rows could not be told apart."""
+    twice = [label for label, count in Counter(labels.values()).items() if count > 1]
+    if twice:
+        both = sorted(directory for directory, label in labels.items() if label == twice[0])
+        raise ConfigError(
+            f"{both[0]} and {both[1]} hold the same log and nothing tells their rows apart: load one of them, or lay"
+            " them out as cluster=<id>/replica=<n>/<topic>-<partition>/"
+        )
+
+
+def _with_next(files: Iterable[LogFile]) -> list[LogFile]:
+    """Tell each segment which one follows it. `files` are sorted."""
+    out: list[LogFile] = []
+    for file in files:
+        before = out[-1] if out else None
+        if before and before.kind is file.kind is Kind.LOG and before.directory == file.directory:
+            out[-1] = attrs.evolve(before, next_offset=file.offset)
+        out.append(file)
+    return out

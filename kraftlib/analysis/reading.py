@@ -1,0 +1,75 @@
+"""Reading: what the tasks of Spark do with their splits, and the same in one process.
+
+    table = read_table("/data/__cluster_metadata-0", columns="offset,epoch,value", startOffset=1000)
+
+`read_table` plans and reads as Spark would, one split after the other: for small data it is all one needs, and for the
+Spark source it is the twin that must give the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kraftlib.analysis.batch_columns import batch_tables, file_table
+from kraftlib.analysis.chunks import chunks
+from kraftlib.analysis.columns import RecordColumns, Table
+from kraftlib.analysis.options import Bounds, ReadOptions, parse_options
+from kraftlib.analysis.schemas import Schema, schema_of
+from kraftlib.analysis.splits import Split, plan
+
+
+def read_table(path: str | os.PathLike[str], **options: object) -> Any:
+    """Return what is at `path` as one Arrow table; options are those of the Spark source, as keywords."""
+    asked = options_of(path, **options)
+    return pa.Table.from_batches(read(asked), schema=schema_for(asked))
+
+
+def read(options: ReadOptions) -> Iterator[Table]:
+    """Yield what is asked for as Arrow batches, in one process.
+
+    Raises: CorruptBatchError, ConfigError, StorageError.
+    """
+    schema = schema_for(options)
+    for group in plan(options):
+        yield from read_splits(group, options, schema)
+
+
+def options_of(path: str | os.PathLike[str], **options: object) -> ReadOptions:
+    """Return keywords as options: text, numbers, booleans, and lists of columns."""
+    return parse_options({"path": os.fspath(path), **text_options(options)})
+
+
+def text_options(options: Mapping[str, object]) -> dict[str, str]:
+    """Return keywords as the text that Spark passes on; None is not given."""
+    return {name: _text(value) for name, value in options.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def schema_for(options: ReadOptions) -> Schema:
+    """Return the columns that the options ask for."""
+    return schema_of(options.view, options.columns, decode=options.decode)
+
+
+def read_splits(
+    splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Bounds = Bounds()
+) -> Iterator[Table]:
+    """Yield the rows of the splits of one task. `pruning` may leave out rows that are dropped afterwards anyway."""
+    for split in splits:
+        if options.view == "files":
+            yield file_table(split, options, schema)
+        elif options.view == "batches":
+            for chunk in chunks(split, options):
+                yield from batch_tables(split, chunk, options, schema, pruning)
+        else:
+            columns = RecordColumns(split, options, schema, pruning)
+            for chunk in chunks(split, options):
+                yield from columns.tables(chunk)

@@ -1,0 +1,142 @@
+"""The tables and their columns, as Arrow has them; Spark's types follow from these.
+
+`records` is what a log or snapshot says; `batches` has one row a batch, a hundred times fewer: enough for audits,
+volume and gaps; `files` is for planning and monitoring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraftlib.analysis.metadata_columns import struct_type
+from kraftlib.errors import ConfigError
+
+Schema = Any
+"""A pyarrow schema."""
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+_PLACE: Final = [
+    pa.field("cluster", pa.string()),
+    pa.field("replica", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+]
+_SOURCE: Final = [
+    pa.field("origin", pa.string()),
+    pa.field("snapshot_end_offset", pa.int64()),
+    pa.field("snapshot_epoch", pa.int32()),
+]
+
+RECORDS: Final = pa.schema(
+    [
+        *_PLACE,
+        _SOURCE[0],
+        pa.field("offset", pa.int64()),
+        *_SOURCE[1:],
+        pa.field("epoch", pa.int32()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("control", pa.bool_()),
+        pa.field("control_type", pa.string()),
+        pa.field("type", pa.int32()),
+        pa.field("version", pa.int32()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("batch_base", pa.int64()),
+        pa.field("crc_ok", pa.bool_()),
+        pa.field("problem", pa.string()),
+        pa.field("segment", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("record", pa.string()),
+    ]
+)
+"""One row a record. `problem` is null, or says why the row stands for a batch that cannot be read."""
+
+ASKED_FOR: Final = frozenset({"headers", "segment", "position", "record"})
+"""Columns of `records` that cost, and are there only where they are named."""
+
+BATCHES: Final = pa.schema(
+    [
+        *_PLACE,
+        *_SOURCE,
+        pa.field("segment", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("base_offset", pa.int64()),
+        pa.field("last_offset", pa.int64()),
+        pa.field("count", pa.int32()),
+        pa.field("epoch", pa.int32()),
+        pa.field("length", pa.int32()),
+        pa.field("crc", pa.int64()),
+        pa.field("attributes", pa.int32()),
+        pa.field("codec", pa.string()),
+        pa.field("base_timestamp", TIMESTAMP),
+        pa.field("max_timestamp", TIMESTAMP),
+        pa.field("control", pa.bool_()),
+        pa.field("crc_ok", pa.bool_()),
+        pa.field("chain_ok", pa.bool_()),
+        pa.field("problem", pa.string()),
+    ]
+)
+"""One row a batch. A row whose `length` is null stands for a range of bytes that holds no readable batch."""
+
+FILES: Final = pa.schema(
+    [
+        *_PLACE,
+        pa.field("path", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("epoch", pa.int32()),
+        pa.field("size", pa.int64()),
+        pa.field("batches", pa.int64()),
+        pa.field("first_offset", pa.int64()),
+        pa.field("last_offset", pa.int64()),
+        pa.field("first_timestamp", TIMESTAMP),
+        pa.field("last_timestamp", TIMESTAMP),
+        pa.field("complete", pa.bool_()),
+        pa.field("problem", pa.string()),
+    ]
+)
+"""One row a file. `offset` is the base of a segment, the end of a snapshot; `complete` is whether its end is sound."""
+
+VIEWS: Final = {"records": RECORDS, "batches": BATCHES, "files": FILES}
+
+
+def default_columns(view: str) -> list[str]:
+    """Return the columns of a view that are there without being named."""
+    return [name for name in VIEWS[view].names if view != "records" or name not in ASKED_FOR]
+
+
+def schema_of(view: str, columns: Sequence[str] | None = None, *, decode: str | None = None) -> Schema:
+    """Return the schema of a view, narrowed to `columns` in their order.
+
+    `decode` adds the column `record`. Raises: ConfigError for an unknown column.
+    """
+    names = default_columns(view) if columns is None else list(columns)
+    if decode is not None and columns is None:
+        names.append("record")
+    if decode is None and "record" in names:
+        raise ConfigError("the column 'record' needs the option decode: json, or a type as TopicRecord")
+    if not names:
+        raise ConfigError("columns names none: name at least one, or leave it out for all")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"columns names one twice: {', '.join(names)}")
+    fields = [_field(view, name) for name in names]
+    if decode not in (None, "json"):
+        fields = [pa.field("record", struct_type(str(decode))) if f.name == "record" else f for f in fields]
+    return pa.schema(fields)
+
+
+def _field(view: str, name: str) -> Any:
+    full = VIEWS[view]
+    index = full.get_field_index(name)
+    if index < 0:
+        near = get_close_matches(name, full.names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"the view {view!r} has no column {name!r}{hint} It has: {', '.join(full.names)}")
+    return full.field(index)

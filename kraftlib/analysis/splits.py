@@ -1,0 +1,214 @@
+"""Which byte ranges of which files hold what is asked for: the work of one reader each.
+
+A split begins at a batch, and where batches begin is known in three ways only: the start of the file; an entry of its
+`.index` file, when a header with that very offset stands there and the batches before it lead to it; a walk from the
+start over every header, for local files. Nothing is ever searched for: a value may hold a complete batch, with a CRC
+that fits, and a search would find that.
+
+What a split must begin and end with (offsets, epochs) is planned along, so that a reader notices what is missing at the
+seams. A `pin` fixes files and sizes, so that several reads of a growing log see one and the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import attrs
+import numpy as np
+
+from kraftlib.analysis.files import Kind, LogFile, find_files
+from kraftlib.analysis.marks import IndexMarks, Seam, WalkMarks
+from kraftlib.analysis.options import Bounds, Range, ReadOptions
+from kraftlib.errors import ConfigError
+
+SPLIT_MIN_BYTES: Final = 8 << 20
+"""Smaller splits cost more in tasks than they gain by being spread."""
+
+
+@attrs.frozen(kw_only=True)
+class Split:
+    """Whole batches of one file: those that begin in [start, end)."""
+
+    file: LogFile
+    start: int
+    end: int
+    start_offset: int | None = None
+    """Base offset that the first batch must have; None is not known."""
+    start_epoch: int | None = None
+    """Epoch of the batch before it."""
+    end_offset: int | None = None
+    """Base offset of what follows."""
+    end_epoch: int | None = None
+    """Epoch of what follows."""
+
+    @property
+    def is_end_of_file(self) -> bool:
+        """Whether it goes to the end of the file, as far as that is read."""
+        return self.end >= self.file.size
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start
+
+
+def pin(options: ReadOptions) -> tuple[tuple[str, int], ...]:
+    """Return the files below the path and their sizes now, for the option `pin`."""
+    files = find_files(options.path, pinned=_pinned(options), bootstrap=options.view == "files")
+    return tuple((file.path, file.size) for file in files)
+
+
+def plan(options: ReadOptions, pruning: Bounds = Bounds()) -> list[list[Split]]:
+    """Return the splits for each task. `pruning` leaves out what cannot hold wanted rows, but may keep more."""
+    files = chosen_files(options)
+    bounds = options.bounds & pruning
+    splits = [split for file in files for split in splits_of(file, options, bounds_of(file, bounds))]
+    return pack(splits, target_bytes(splits, options))
+
+
+def chosen_files(options: ReadOptions) -> list[LogFile]:
+    """Return the files that hold what is to be read. Raises: ConfigError, if there is none of the kind."""
+    files = find_files(options.path, pinned=_pinned(options), bootstrap=options.view == "files")
+    if options.view == "files" or len(files) == 1:
+        return files
+    chosen = [file for file in files if _is_included(file, files, options.include)]
+    if options.include == "latest":
+        chosen = [_behind_snapshot(file, chosen) for file in chosen]
+    if not chosen:
+        raise ConfigError(f"{options.path} holds nothing that include={options.include} asks for; try include=all")
+    return chosen
+
+
+def _pinned(options: ReadOptions) -> dict[str, int] | None:
+    return None if options.pin is None else dict(options.pin)
+
+
+def _is_included(file: LogFile, files: Sequence[LogFile], include: str) -> bool:
+    if include == "all":
+        return True
+    if include != "latest":
+        return file.kind is (Kind.LOG if include == "log" else Kind.SNAPSHOT)
+    snapshots = [f for f in files if f.kind is Kind.SNAPSHOT and f.directory == file.directory]
+    newest = max(snapshots, key=lambda f: (f.offset, f.epoch or 0), default=None)
+    if file.kind is Kind.SNAPSHOT:
+        return file is newest
+    return newest is None or file.next_offset is None or file.next_offset > newest.offset
+
+
+def _behind_snapshot(file: LogFile, files: Sequence[LogFile]) -> LogFile:
+    """Return a segment as it is read behind the snapshot of its directory: without the rows that that stands for."""
+    ends = [f.offset for f in files if f.kind is Kind.SNAPSHOT and f.directory == file.directory]
+    return attrs.evolve(file, from_offset=max(ends)) if ends and file.kind is Kind.LOG else file
+
+
+def bounds_of(file: LogFile, bounds: Bounds) -> Bounds:
+    """Return which records of one file are wanted: all of a snapshot, and of a log those within `bounds`."""
+    if file.kind is not Kind.LOG:
+        return Bounds()
+    return bounds & Bounds(offset=Range(start=file.from_offset))
+
+
+def target_bytes(splits: Iterable[Split], options: ReadOptions) -> int:
+    """Return how large the work of a task should be: as asked, but small enough to feed every processor twice."""
+    total = sum(split.size for split in splits)
+    tasks = 2 * (options.parallelism or os.cpu_count() or 1)
+    return min(options.max_partition_bytes, max(total // tasks, min(SPLIT_MIN_BYTES, options.max_partition_bytes)))
+
+
+def pack(splits: Iterable[Split], target: int) -> list[list[Split]]:
+    """Return the splits in groups of about `target` bytes, in their order; many small files make one task."""
+    groups: list[list[Split]] = []
+    size = 0
+    for split in splits:
+        if not groups or size + split.size > target:
+            groups.append([])
+            size = 0
+        groups[-1].append(split)
+        size += split.size
+    return groups
+
+
+def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split]:
+    """Return the splits of one file that can hold rows within `bounds`."""
+    if file.size == 0 and file.kind is Kind.LOG:
+        return []
+    whole = Split(
+        file=file, start=0, end=file.size, start_offset=_first_offset(file, options), end_offset=file.next_offset
+    )
+    if file.kind is not Kind.LOG:
+        return [whole]
+    covered = Range(start=file.offset, end=file.next_offset)
+    if bounds.are_empty or (covered & bounds.offset).is_empty:
+        return []
+    target = target_bytes([whole], options)
+    by_content = bool(bounds.epoch) or bounds.timestamp.start is not None
+    if not _narrows(bounds.offset, covered) and file.size <= target and not by_content:
+        return [whole]
+    # After damage a walk may follow a wrong length to anywhere: where damage is tolerated, it is not relied upon.
+    can_walk = not file.root and options.mode == "FAILFAST"
+    if not (by_content and can_walk):
+        index = IndexMarks.of(file)
+        if index is not None:
+            cut = _cut(whole, index, index.within(bounds.offset), target)
+            if cut is not None:
+                return cut
+    if can_walk:
+        marks = WalkMarks(file, contiguous=options.contiguous)
+        return _cut(whole, marks, marks.within(bounds), target) or []
+    return [whole]
+
+
+def _first_offset(file: LogFile, options: ReadOptions) -> int | None:
+    if file.kind is Kind.LOG:
+        # A segment of a compacted topic may begin above its name.
+        return file.offset if options.contiguous else None
+    return 0
+
+
+def _narrows(wanted: Range, covered: Range) -> bool:
+    below = wanted.start is not None and covered.start is not None and wanted.start > covered.start
+    above = wanted.end is not None and (covered.end is None or wanted.end < covered.end)
+    return below or above
+
+
+def _cut(
+    whole: Split, marks: IndexMarks | WalkMarks, within: tuple[int, int] | None, target: int
+) -> list[Split] | None:
+    """Return the splits between the marks numbered `within`, of about `target` bytes each.
+
+    None for `within` is that nothing can match. Returns None, if a mark turns out to be wrong.
+    """
+    if within is None:
+        return []
+    first, last = within
+    start = int(marks.position[first]) if first >= 0 else 0
+    end = int(marks.position[last]) if last < len(marks.position) else whole.end
+    pieces = max(1, round((end - start) / target))
+    inner = np.searchsorted(marks.position, start + (end - start) * np.arange(1, pieces) // pieces)
+    numbers = sorted({first, *(number for number in inner.tolist() if first < number < last), last})
+    seams: list[Seam] = []
+    for number in numbers:
+        if number < 0:
+            seams.append((0, whole.start_offset, None, None))
+        elif number >= len(marks.position):
+            seams.append((whole.end, whole.end_offset, None, None))
+        else:
+            seam = marks.seam(number)
+            if seam is None:
+                return None
+            seams.append(seam)
+    return [
+        Split(
+            file=whole.file,
+            start=position,
+            end=end,
+            start_offset=offset,
+            start_epoch=epoch_before,
+            end_offset=end_offset,
+            end_epoch=end_epoch,
+        )
+        for (position, offset, _, epoch_before), (end, end_offset, end_epoch, _) in pairwise(seams)
+    ]

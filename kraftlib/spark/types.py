@@ -1,0 +1,42 @@
+"""Arrow's types as Spark writes them, for the few that our tables have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraftlib.errors import ensure
+
+_NAMES: Final = {
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
+
+
+def ddl_of(fields: Iterable[Any]) -> str:
+    """Return an Arrow schema as Spark's DDL."""
+    return ", ".join(f"`{field.name}` {type_name(field.type)}" for field in fields)
+
+
+def type_name(kind: Any) -> str:
+    """Return the name that Spark has for an Arrow type."""
+    if pa.types.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in kind)}>"
+    ensure(kind in _NAMES, f"no table of ours has a column of type {kind}")
+    return _NAMES[kind]
+
+
+def same_type(ours: Any, spark_type: Any) -> bool:
+    """Whether a Spark type is that of our column."""
+    return type_name(ours) == spark_type.simpleString()

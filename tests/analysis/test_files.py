@@ -1,0 +1,124 @@
+"""Which files a path means, whose they are, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraftlib.analysis.files import Kind, Labels, LogFile, RangedFile, find_files
+from kraftlib.errors import ConfigError, StorageError
+from tests.analysis.logs import values_batch, write_log
+from tests.captured import DATA
+
+NODE = DATA / "kafka-4.3.1" / "n1"
+CLUSTER = "KamCna3aR0Ca0-LOI6hKfg"
+
+
+def names(files: list[LogFile]) -> list[str]:
+    return [file.name for file in files]
+
+
+def test_a_node_has_its_segments_and_checkpoints_and_nothing_else() -> None:
+    files = find_files(NODE)
+    assert [(file.kind, file.offset, file.epoch) for file in files] == [
+        (Kind.LOG, 0, None),
+        (Kind.SNAPSHOT, 0, 0),
+        (Kind.SNAPSHOT, 81, 1),
+        (Kind.SNAPSHOT, 272, 4),
+    ]
+    assert {file.labels for file in files} == {
+        Labels(cluster=CLUSTER, replica="1", topic="__cluster_metadata", partition=0)
+    }
+    assert files[0].size == 20935
+    assert files[0].is_last
+    assert not files[1].is_last
+    assert names(find_files(NODE, bootstrap=True))[0] == "bootstrap.checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        (NODE / "__cluster_metadata-0", 4),
+        (NODE / "__cluster_metadata-0" / "00000000000000000000.log", 1),
+        (NODE.parent / "n*", 7),
+        (NODE.parent / "n[14]" / "__cluster_metadata-0" / "*.checkpoint", 5),
+        (DATA / "kafka-*" / "n1" / "*" / "*.log", 2),
+    ],
+)
+def test_a_path_is_a_directory_a_file_or_a_glob(path: Path, count: int) -> None:
+    assert len(find_files(path)) == count
+    uri = f"file://{path}"
+    assert len(find_files(uri)) == count
+    assert {file.root for file in find_files(uri)} == {""}
+
+
+def test_labels_come_from_the_layout_before_the_directory_says_them(tmp_path: Path) -> None:
+    place = tmp_path / "cluster=c%201" / "replica=2" / "other-topic-7"
+    write_log(place, [values_batch([b"v"])])
+    (file,) = find_files(tmp_path)
+    assert file.labels == Labels(cluster="c 1", replica="2", topic="other-topic", partition=7)
+
+
+def test_a_directory_below_the_label_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "cluster=other"
+    write_log(place / "__cluster_metadata-0", [values_batch([b"v"])])
+    (place / "meta.properties").write_bytes((NODE / "meta.properties").read_bytes())
+    with pytest.raises(ConfigError, match=f"labelled cluster=other.*says {CLUSTER}: clusters are mixed"):
+        find_files(tmp_path)
+
+
+def test_two_directories_that_nothing_tells_apart_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_log(tmp_path / name / "__cluster_metadata-0", [values_batch([b"v"])])
+    with pytest.raises(ConfigError, match=r"a/__cluster_metadata-0 and .*b/__cluster_metadata-0 hold the same log"):
+        find_files(tmp_path)
+
+
+def test_segments_know_which_one_follows(tmp_path: Path) -> None:
+    write_log(tmp_path, [values_batch([b"v"], base_offset=offset) for offset in range(3)], cuts=[1, 2])
+    assert [(file.offset, file.next_offset) for file in find_files(tmp_path)] == [(0, 1), (1, 2), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nowhere", "does not exist"), ("empty", "holds no segment"), ("foreign.log", "is not named as a segment")],
+)
+def test_a_path_that_holds_nothing_of_ours_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign.log").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=message):
+        find_files(tmp_path / name)
+
+
+def test_a_place_that_pyarrow_cannot_read_is_named() -> None:
+    with pytest.raises(ConfigError, match="'gopher://x/y' is no place that pyarrow can read"):
+        find_files("gopher://x/y")
+
+
+def test_what_is_pinned_is_read_as_far_as_it_was_and_must_still_be_there(tmp_path: Path) -> None:
+    first, second = write_log(tmp_path, [values_batch([b"v"], base_offset=offset) for offset in range(2)], cuts=[1])
+    (file,) = find_files(tmp_path, pinned={str(first): 50})
+    assert (file.path, file.size, file.is_last) == (str(first), 50, True)
+    with pytest.raises(StorageError, match=r"bytes and had 999 when it was pinned: the log was truncated"):
+        find_files(tmp_path, pinned={str(first): 999})
+    second.unlink()
+    with pytest.raises(StorageError, match=r"was pinned and is gone: the log was compacted"):
+        find_files(tmp_path, pinned={str(first): 50, str(second): 50})
+
+
+def test_ranges_are_read_where_they_are_and_short_only_at_the_end() -> None:
+    (file,) = find_files(NODE / "__cluster_metadata-0" / "00000000000000000000.log")
+    data = Path(file.path).read_bytes()
+    with RangedFile(file) as stream:
+        assert stream.read_at(100, 50) == data[100:150]
+        assert stream.read_at(len(data) - 3, 50) == data[-3:]
+        assert stream.read_at(len(data), 50) == b""
+
+
+def test_a_file_of_another_filesystem_is_read_the_same_way() -> None:
+    (file,) = find_files(NODE / "__cluster_metadata-0" / "00000000000000000000.log")
+    import attrs
+
+    with RangedFile(attrs.evolve(file, root=f"file://{file.path}")) as stream:
+        assert stream.read_at(100, 50) == Path(file.path).read_bytes()[100:150]

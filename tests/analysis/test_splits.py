@@ -1,0 +1,116 @@
+"""Plans: as many tasks as pay, fewer where little is asked for, and seams that are known."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kraftlib.analysis.options import Bounds, Range, ReadOptions, pin_text
+from kraftlib.analysis.reading import options_of, read_table
+from kraftlib.analysis.splits import Split, pack, pin, plan, target_bytes
+from kraftlib.errors import ConfigError
+from kraftlib.types import OffsetAndEpoch
+from tests.analysis.logs import values_batch, write_log, write_snapshot
+
+SIZE = 3_000
+
+
+@pytest.fixture(params=[True, False], ids=["index", "walk"])
+def log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Two segments of thirty batches each."""
+    batches = [values_batch([bytes(SIZE), b"v"], base_offset=2 * n, epoch=1 + n // 20) for n in range(60)]
+    write_log(tmp_path, batches, cuts=[30], index=request.param)
+    return tmp_path
+
+
+def splits(options: ReadOptions, pruning: Bounds = Bounds()) -> list[Split]:
+    return [split for group in plan(options, pruning) for split in group]
+
+
+def test_splits_cover_every_byte_once_and_know_their_seams(log: Path) -> None:
+    found = splits(options_of(log, maxPartitionBytes=20_000))
+    assert len(found) > 8
+    for before, after in pairwise(found):
+        if before.file == after.file:
+            assert before.end == after.start
+            assert before.end_offset == after.start_offset is not None
+            assert before.end_epoch is not None
+            assert after.start_epoch is not None
+        else:
+            assert before.is_end_of_file
+            assert (before.end_offset, after.start, after.start_offset) == (60, 0, 60)
+    assert found[-1].is_end_of_file
+
+
+@pytest.mark.parametrize("offset", [0, 1, 59, 60, 77, 119])
+def test_one_offset_is_one_task_of_a_few_batches(log: Path, offset: int) -> None:
+    (found,) = splits(options_of(log), Bounds(offset=Range(start=offset, end=offset + 1)))
+    assert found.size <= 4 * (SIZE + 100)
+    table = read_table(log, startOffset=offset, endOffset=offset + 1, columns="offset")
+    assert table["offset"].to_pylist() == [offset]
+
+
+def test_offsets_beyond_the_log_are_no_task_or_an_empty_one(log: Path) -> None:
+    assert splits(options_of(log, startOffset=60, endOffset=60)) == []
+    assert read_table(log, startOffset=10_000).num_rows == 0
+
+
+def test_epochs_and_times_leave_out_what_cannot_hold_them(log: Path) -> None:
+    whole = sum(split.size for split in splits(options_of(log)))
+    for bounds in (Bounds(epoch=Range(start=2, end=3)), Bounds(timestamp=Range(start=1_700_000_000_100))):
+        assert sum(split.size for split in splits(options_of(log), bounds)) < whole / 2 + SIZE
+
+
+def test_where_damage_is_tolerated_only_the_index_cuts_a_file(log: Path) -> None:
+    found = splits(options_of(log, maxPartitionBytes=20_000, mode="PERMISSIVE"))
+    assert (len(found) > 8) == (log / "00000000000000000000.index").exists()
+
+
+def test_a_wrong_index_is_not_used(log: Path) -> None:
+    index = log / "00000000000000000000.index"
+    if index.exists():
+        entries = bytearray(index.read_bytes())
+        for at in range(4, len(entries), 8):
+            entries[at : at + 4] = (int.from_bytes(entries[at : at + 4]) + 1).to_bytes(4)
+        index.write_bytes(entries)
+        assert read_table(log, maxPartitionBytes=20_000).num_rows == 120
+        assert len(splits(options_of(log, mode="PERMISSIVE", maxPartitionBytes=20_000))) > 1
+
+
+def test_small_splits_share_a_task_and_every_processor_gets_two(log: Path) -> None:
+    (file,) = {split.file for split in splits(options_of(log))} - {splits(options_of(log))[-1].file}
+    pieces = [Split(file=file, start=n, end=n + 10) for n in range(0, 100, 10)]
+    assert [len(group) for group in pack(pieces, 30)] == [3, 3, 3, 1]
+    huge = [Split(file=file, start=0, end=10 << 30)]
+    assert target_bytes(huge, ReadOptions(parallelism=8)) == 128 << 20
+    assert target_bytes([Split(file=file, start=0, end=64 << 20)], ReadOptions(parallelism=2)) == 16 << 20
+    assert target_bytes(pieces, ReadOptions(parallelism=8)) == 8 << 20
+
+
+def test_splits_can_be_sent_to_another_process(log: Path) -> None:
+    groups = plan(options_of(log, maxPartitionBytes=20_000))
+    assert pickle.loads(pickle.dumps(groups)) == groups
+
+
+def test_a_pin_holds_files_and_sizes(log: Path) -> None:
+    before = dict(pin(options_of(log)))
+    assert len(before) == 2
+    batches = [values_batch([b"v"], base_offset=120)]
+    write_log(log, batches)
+    with (log / f"{60:020d}.log").open("ab") as segment:
+        segment.write(b"\x00" * 7)
+    held = pin(options_of(log))
+    assert dict(held)[str(log / f"{60:020d}.log")] == before[str(log / f"{60:020d}.log")] + 7
+    assert splits(options_of(log, pin=pin_text(list(before.items())[:1])))[-1].file.is_last
+
+
+def test_include_chooses_and_says_when_nothing_is_left(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, [b"a"], at=OffsetAndEpoch(offset=5, epoch=1))
+    write_snapshot(tmp_path, [b"a"], at=OffsetAndEpoch(offset=7, epoch=1))
+    with pytest.raises(ConfigError, match="nothing that include=log asks for; try include=all"):
+        plan(options_of(tmp_path))
+    assert len(splits(options_of(tmp_path, include="snapshot"))) == 2
+    assert [split.file.offset for split in splits(options_of(tmp_path, include="latest"))] == [7]

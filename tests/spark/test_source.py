@@ -1,0 +1,143 @@
+"""The format `kraft` gives the rows of the single-process reader, pushed down or not, and says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from kraftlib import spark as kraft
+from kraftlib.analysis.reading import read_table
+from kraftlib.spark.sessions import PUSHDOWN
+from tests.captured import DATA
+
+NODE = DATA / "kafka-4.3.1" / "n1"
+
+
+def rows(frame: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a DataFrame in an order of their own."""
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def twin(path: Path, **options: object) -> list[tuple[Any, ...]]:
+    """Return what the single-process reader gives, in the same form; timestamps as Spark's collect gives them."""
+    table = read_table(path, **options)
+    columns = []
+    for name in table.column_names:
+        values = table[name].to_pylist()
+        if pa.types.is_timestamp(table.schema.field(name).type):
+            values = [None if value is None else value.astimezone().replace(tzinfo=None) for value in values]
+        columns.append(values)
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+@pytest.mark.parametrize("view", ["records", "batches", "files"])
+@pytest.mark.parametrize("node", ["kafka-4.3.1/n1", "kafka-4.3.1/n4", "kafka-3.9.2/n1"])
+def test_the_views_of_real_directories_are_those_of_the_twin(spark: Any, node: str, view: str) -> None:
+    assert rows(kraft.read(spark, DATA / node, view=view, include="all")) == twin(DATA / node, view=view, include="all")
+
+
+def test_the_format_answers_sql_over_replicas_told_apart_by_their_labels(spark: Any) -> None:
+    kraft.register(spark)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW log USING kraft OPTIONS (path '{DATA}/kafka-4.3.1/n*')")
+    found = spark.sql("SELECT replica, min(offset), max(offset), count(*) FROM log GROUP BY replica ORDER BY replica")
+    assert [tuple(row) for row in found.collect()] == [("1", 0, 274, 275), ("4", 159, 273, 115)]
+
+
+def test_records_of_kafkas_metadata_come_as_structs(spark: Any) -> None:
+    topics = kraft.read(spark, NODE, decode="TopicRecord").selectExpr("offset", "record.name", "record.topicId")
+    assert topics.orderBy("offset").first() == (46, "events-0", "AooEFDjyQVW5FSzULEPZMw")
+
+
+def test_a_narrower_schema_is_read_narrower(spark: Any) -> None:
+    kraft.register(spark)
+    frame = spark.read.format("kraft").schema("value binary, offset bigint").load(str(NODE))
+    assert frame.columns == ["value", "offset"]
+    assert rows(frame) == twin(NODE, columns="value,offset")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "offset = 100",
+        "offset >= 37 AND offset < 120",
+        "offset IN (3, 200, 274)",
+        "offset > 270 OR epoch = 1",
+        "epoch BETWEEN 2 AND 3",
+        "timestamp > '2026-11-21 10:09:30.0005'",
+        "timestamp = '2026-11-21 10:09:06.971'",
+        "offset = 99999",
+        "offset < 0",
+        "epoch = 2 AND offset IS NOT NULL AND control",
+        "offset <=> 5",
+        "NOT (offset > 3)",
+    ],
+)
+def test_a_filter_gives_the_same_rows_pushed_down_or_not(spark: Any, condition: str) -> None:
+    frames = [
+        kraft.read(spark, NODE, include="all", pushdown=pushdown, columns="offset,epoch,timestamp,control,origin,value")
+        for pushdown in (True, False)
+    ]
+    pushed, plain = (rows(frame.where(condition)) for frame in frames)
+    assert pushed == plain
+
+
+def test_without_pushdown_in_the_session_a_query_with_a_filter_runs_all_the_same(spark: Any) -> None:
+    spark.conf.set(PUSHDOWN, "false")
+    try:
+        assert kraft.read(spark, NODE).where("offset = 7").count() == 1
+    finally:
+        spark.conf.set(PUSHDOWN, "true")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startOfset": "3"}, "did you mean 'startOffset'"),
+        ({"view": "record"}, "expected one of records, batches, files"),
+        ({"columns": "offset,vlaue"}, "did you mean 'value'"),
+        ({"mode": "lenient"}, "expected one of FAILFAST"),
+    ],
+)
+def test_a_wrong_option_is_refused_and_the_remedy_is_named(spark: Any, options: dict[str, str], message: str) -> None:
+    kraft.register(spark)
+    with pytest.raises(PySparkException, match=message):
+        spark.read.format("kraft").options(**options).load(str(NODE)).count()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [("offset int", "`offset` bigint, not int"), ("ofset bigint", "did you mean 'offset'")],
+)
+def test_a_schema_that_is_not_ours_is_refused(spark: Any, schema: str, message: str) -> None:
+    kraft.register(spark)
+    with pytest.raises(PySparkException, match=message):
+        spark.read.format("kraft").schema(schema).load(str(NODE)).count()
+
+
+def test_damage_reaches_the_user_with_file_position_and_offset(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    data = bytearray((NODE / "__cluster_metadata-0" / path.name).read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(PySparkException, match=rf"{path}, byte 622: the batch of offset 12 has CRC"):
+        kraft.read(spark, path).count()
+    flagged = kraft.read(spark, path, mode="PERMISSIVE").where("problem IS NOT NULL").collect()
+    assert [(row.offset, row.crc_ok, row.value) for row in flagged] == [(12, False, None)]
+
+
+def test_a_pinned_log_stays_as_it_was_when_it_grows(spark: Any, tmp_path: Path) -> None:
+    data = (NODE / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data[:622])
+    held = kraft.pin(tmp_path)
+    path.write_bytes(data)
+    assert kraft.read(spark, tmp_path, pin=held).count() == 12
+    assert kraft.read(spark, tmp_path).count() == 275
+
+
+def test_an_empty_selection_has_no_rows(spark: Any) -> None:
+    assert kraft.read(spark, NODE, startOffset=5000).count() == 0

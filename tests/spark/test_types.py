@@ -1,0 +1,26 @@
+"""Our tables in Spark's words."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kraftlib.analysis.metadata_columns import struct_type
+from kraftlib.analysis.schemas import VIEWS
+from kraftlib.errors import InvariantError
+from kraftlib.metadata import RECORDS
+from kraftlib.spark.types import ddl_of, type_name
+
+
+def test_every_table_has_a_ddl() -> None:
+    ddl = ddl_of(VIEWS["records"])
+    assert "`offset` bigint" in ddl
+    assert "`timestamp` timestamp" in ddl
+    assert "`headers` array<struct<key:string,value:binary>>" in ddl
+    assert all(ddl_of(view) for view in VIEWS.values())
+    assert all(type_name(struct_type(cls.__name__)) for cls in RECORDS.values())
+
+
+def test_a_type_that_no_table_of_ours_has_is_a_bug() -> None:
+    with pytest.raises(InvariantError, match="date32"):
+        type_name(pa.date32())
