@@ -6,6 +6,7 @@ Each function lets time pass until it holds or its bound is reached, and reports
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.roles import Leader
@@ -73,11 +74,11 @@ def v1_leader_soon(world: World, when: str) -> int:
     return world.now_ms - began_ms
 
 
-def v3_everybody_catches_up(world: World) -> None:
-    """V3 and V8: every node, observers too, learns of all that is committed now, in time linear in what it lacks."""
+def v3_everybody_catches_up(world: World, invariant: str = "V3", nodes: Sequence[SimulatedNode] | None = None) -> None:
+    """V3: every node, observers too, learns of all that is committed now, in time linear in what it lacks."""
     goal = world.committed_end
-    nodes = [node for node in world.nodes.values() if node.process is not None]
-    lacking = max(_batches_lacking(world, node) for node in nodes)
+    nodes = [node for node in nodes or world.nodes.values() if node.process is not None]
+    lacking = max((_batches_lacking(world, node) for node in nodes), default=0)
     limit_ms = patience_ms(world) + PER_BATCH_MS * lacking
 
     def reached() -> bool:
@@ -85,7 +86,7 @@ def v3_everybody_catches_up(world: World) -> None:
 
     if not world.run_until(reached, limit_ms):
         late = {str(node): _high_watermark(node) for node in nodes}
-        _violated(world, "V3", f"after {limit_ms} ms not everybody knows that {goal} is committed: {late}")
+        _violated(world, invariant, f"after {limit_ms} ms not everybody knows that {goal} is committed: {late}")
 
 
 def v7_service_resumes(world: World) -> None:
@@ -138,6 +139,23 @@ def e9_returning_voter_disturbs_nobody(world: World) -> None:
     if world.checker.elections != elections:
         _violated(world, "E9", f"{lonely} was cut off, and when it came back leader {leader.key.id} was deposed")
     v1_leader_soon(world, "after a voter came back")
+
+
+def v6_changes_come_to_an_end(world: World) -> None:
+    """V6: whoever asked for another voter was told what became of it, and no change is half done."""
+    leader = world.leader()
+    role = None if leader is None or leader.process is None else leader.process.replica.state.role_state
+    if isinstance(role, Leader) and role.change is not None:
+        _violated(world, "V6", f"{leader} is still busy with {role.change.request} when all is quiet")
+    limit_ms = 20 * next(iter(world.nodes.values())).config.request_timeout_ms
+    for change in world.admin.changes:
+        if change.error_code is None and world.now_ms - change.asked_us // 1_000 > limit_ms:
+            _violated(world, "V6", f"nobody said what became of it: {change}")
+
+
+def v8_observers_catch_up(world: World) -> None:
+    """V8: an observer that reaches any node that is up to date has all that is committed, soon."""
+    v3_everybody_catches_up(world, "V8", [node for node in world.nodes.values() if not world.is_voter(node)])
 
 
 def settle(world: World) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from kraftlib.testing import histories, liveness
+from kraftlib.testing.drills import DRILLS
 from kraftlib.testing.nemesis import Nemesis
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Ending
@@ -104,6 +105,8 @@ class Simulation:
         self.calm_start = draw.random() < 0.5
         self.stay_down: Sequence[SimulatedNode] = ()
         """A minority that is still down when the others must get well already."""
+        self.drill = draw.choice(list(DRILLS))
+        """What the quorum is tried with, once it is well."""
         self._leaves_some_down = bool(self.nemesis.kinds) and draw.random() < 0.5
         self._draw = draw
 
@@ -138,8 +141,9 @@ class Simulation:
         world.workload.stop()
         liveness.last_burst(world)
         liveness.settle(world)
-        liveness.e9_returning_voter_disturbs_nobody(world)
+        DRILLS[self.drill](world, chance.Random(self._draw.getrandbits(64)))
         liveness.settle(world)
+        liveness.v6_changes_come_to_an_end(world)
         histories.i10_log_holds_what_callers_were_told(world)
         histories.i21_history_is_linearizable(world)
         liveness.i18_logs_are_equal(world)
@@ -151,6 +155,7 @@ class Simulation:
     def get_well(self) -> int:
         """See that whoever runs finds a leader, catches up and serves; return after how many ms there was a leader."""
         leader_after_ms = liveness.v1_leader_soon(self.world, "after the trouble")
+        liveness.v8_observers_catch_up(self.world)
         liveness.v3_everybody_catches_up(self.world)
         liveness.v7_service_resumes(self.world)
         return leader_after_ms

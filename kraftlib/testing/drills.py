@@ -1,0 +1,215 @@
+"""What a healthy quorum must stand without much ado: each run ends with one of these, once the quorum is well.
+
+    V4        links fail so that not everybody reaches everybody: somebody who hears a majority leads, and goes on to
+    V5        the leader is shut down: one election, and nobody waits longer than an election timeout
+    E9        a voter that was cut off comes back: nobody is deposed
+    FAILOVER  the leader's process is killed: the others notice at once, and do not wait for the fetch timeout
+    TRANSFER  leadership is handed to a voter: it leads, and nobody else stands
+    NEWS      what is committed in a quiet quorum is known everywhere at once (KIP-1166)
+
+Times are bounded by what the links and disks of the world need, and not by the timeouts that would hide a mistake.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random as chance
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kraftlib.consensus.events import ShutdownRequested, TransferRequested
+from kraftlib.testing.clock import MILLISECOND
+from kraftlib.testing.liveness import (
+    e9_returning_voter_disturbs_nobody,
+    v1_leader_soon,
+    v3_everybody_catches_up,
+    v7_service_resumes,
+)
+from kraftlib.testing.process import Ending
+from kraftlib.testing.workload import Outcome
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.world import World
+
+ROUND_TRIPS: Final = 16
+"""What an election takes, from the first question to the first commit: pre-vote, vote, BeginQuorumEpoch, Fetch, Fetch,
+each with its disk, and as much again for one that is split."""
+
+FAILOVERS: Final = 3
+
+Drill = Callable[["World", chance.Random], None]
+
+
+def work_ms(world: World) -> int:
+    """Return how long an election takes here at least as long as no timer has to run out, generously."""
+    delay_us, jitter_us = world.link_us
+    return ROUND_TRIPS * (2 * (delay_us + jitter_us) + world.disk_spread_us + MILLISECOND) // MILLISECOND
+
+
+def v4_partial_partition(world: World, random: chance.Random) -> None:
+    """V4: quorum-loss and chain (Omni-Paxos, 2023), where one voter in the middle hears a majority both ways."""
+    leader = world.leader()
+    voters = living_voters(world)
+    if leader is None or leader not in voters or len(voters) < 3 or not is_majority(world, len(voters)):
+        return
+    others = [node for node in voters if node is not leader]
+    random.shuffle(others)
+    shape = random.choice(("star", "chain"))
+    # In a star only the middle, a follower that has everything, hears enough; in a chain several may.
+    order = [others[0], leader, *others[1:]] if shape == "star" else random.sample(voters, len(voters))
+    if shape == "star":
+        reach = {(order[0].key.id, node.key.id) for node in order[1:]}
+    else:
+        reach = {(a.key.id, b.key.id) for a, b in itertools.pairwise(order)}
+        if not any(is_majority(world, 1 + sum(node.key.id in pair for pair in reach)) for node in order):
+            return
+    ids = {node.key.id for node in voters}
+    links = [
+        world.network.link(a, b)
+        for a in ids
+        for b in ids
+        if a != b and (a, b) not in reach and (b, a) not in reach
+    ]  # fmt: skip
+    for link in links:
+        link.cut, link.holds = True, False
+    try:
+        v1_leader_soon(world, f"in a {shape}")
+        v7_service_resumes(world)
+        elections = world.checker.elections
+        world.run_for(4 * leader.config.fetch_timeout_ms)
+        if world.checker.elections > elections + 1:
+            world.violated("V4", f"{world.checker.elections - elections} elections in a {shape} that does not change")
+            world.raise_violation()
+    finally:
+        world.network.heal(links)
+    v1_leader_soon(world, f"after a {shape}")
+
+
+def v5_graceful_shutdown(world: World, random: chance.Random) -> None:
+    """V5: one election, no longer without a leader than an election timeout; and the one that was asked to ends.
+
+    The first in line need not wait at all, so where links are fast it takes far less than an election timeout.
+    """
+    leader = world.leader()
+    if leader is None or leader.process is None or not can_lose(world, leader):
+        return
+    elections = world.checker.elections
+    process = leader.process
+    world.keeps_up = False
+    process.executor.submit(ShutdownRequested(4 * leader.config.election_timeout_ms))
+    limit_ms = min(leader.config.election_timeout_ms, leader.config.election_backoff_max_ms // 4) + 2 * work_ms(world)
+    if not world.run_until(lambda: world.leader() not in (None, leader), limit_ms):
+        world.violated("V5", f"{limit_ms} ms after {leader} was to shut down nobody else has committed anything")
+        world.raise_violation()
+    if world.checker.elections != elections + 1:
+        world.violated("V5", f"a graceful shutdown took {world.checker.elections - elections} elections")
+        world.raise_violation()
+    limit_ms = 5 * leader.config.election_timeout_ms + work_ms(world)
+    if not world.run_until(lambda: leader.process is not process, limit_ms):
+        world.violated("V5", f"{leader} was to shut down within {limit_ms} ms, and did not")
+        world.raise_violation()
+    world.keeps_up = True
+    leader.start()
+
+
+def failover(world: World, random: chance.Random) -> None:
+    """FAILOVER: a killed leader is replaced in the time of a few round trips; three splits in a row are no bad luck."""
+    limit_ms = 0
+    for _ in range(FAILOVERS):
+        leader = world.leader()
+        if leader is None or not can_lose(world, leader):
+            return
+        # Slots, so that no two stand at once.
+        slots_ms = (len(world.current_voters()) + 1) * leader.config.leader_loss_stagger_ms * 5 // 4
+        limit_ms = slots_ms + 2 * work_ms(world)
+        leader.end(Ending.KILLED)
+        in_time = world.run_until(lambda dead=leader: world.leader() not in (None, dead), limit_ms)  # type: ignore[misc]
+        leader.start()
+        v1_leader_soon(world, "after a leader was killed")
+        v3_everybody_catches_up(world)
+        if in_time:
+            return
+    world.violated("FAILOVER", f"{FAILOVERS} leaders were killed, and none was replaced within {limit_ms} ms")
+    world.raise_violation()
+
+
+def transfer(world: World, random: chance.Random) -> None:
+    """TRANSFER: who is to lead leads, in the next epoch."""
+    leader = world.leader()
+    if leader is None or leader.process is None:
+        return
+    others = [node for node in living_voters(world) if node is not leader]
+    if not others or not is_majority(world, len(others) + 1):
+        return
+    target = random.choice(others)
+    elections, epoch = world.checker.elections, leader.leads or 0
+    timeout_ms = leader.config.election_timeout_ms
+    if leader.config.election_backoff_max_ms >> (len(world.current_voters()) - 2) < work_ms(world) // 2:
+        return  # the next in line may be faster here, and that is no mistake
+    leader.process.executor.submit(TransferRequested(epoch, target.key.id, timeout_ms))
+    if not world.run_until(lambda: world.leader() is target, timeout_ms + work_ms(world)):
+        now = world.leader()
+        world.violated("TRANSFER", f"{leader} was to hand over to {target}, and now the leader is {now}")
+    elif world.checker.elections != elections + 1:
+        world.violated(
+            "TRANSFER", f"{leader} handed over to {target} in {world.checker.elections - elections} elections"
+        )
+    world.raise_violation()
+
+
+def news(world: World, random: chance.Random) -> None:
+    """NEWS: followers and observers of a quiet log learn of a commit without waiting for the end of their Fetch."""
+    recoder = world.network.recoder
+    one_in, recoder.one_in = recoder.one_in, 0  # older versions of Fetch do not say which high watermark is known
+    world.run_for(2 * next(iter(world.nodes.values())).config.fetch_max_wait_ms)
+    leader = world.leader()
+    if leader is None:
+        return
+    call = world.workload.append_to(leader)
+    limit_ms = work_ms(world) + 10
+
+    def known() -> bool:
+        return all((node.process.replica.high_watermark or 0) >= goal for node in world.nodes.values() if node.process)
+
+    goal = leader.chain.end_offset + (1 if call is not None and call.outcome is Outcome.PENDING else 0)
+    if call is not None and not world.run_until(known, limit_ms):
+        late = {str(node): node.process.replica.high_watermark for node in world.nodes.values() if node.process}
+        world.violated("NEWS", f"{limit_ms} ms after an append not everybody knows that {goal} is committed: {late}")
+        world.raise_violation()
+    recoder.one_in = one_in
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def living_voters(world: World) -> Sequence[SimulatedNode]:
+    """Return the voters that run on their own disks."""
+    nodes = [world.nodes[key.id] for key in world.current_voters() if key.matches(world.nodes[key.id].key)]
+    return [node for node in nodes if node.process is not None]
+
+
+def is_majority(world: World, count: int) -> bool:
+    """Whether so many are more than half of the voters."""
+    return 2 * count > len(world.current_voters())
+
+
+def can_lose(world: World, leader: SimulatedNode) -> bool:
+    """Whether the others could go on without `leader`."""
+    return is_majority(world, len([node for node in living_voters(world) if node is not leader]))
+
+
+def e9(world: World, random: chance.Random) -> None:
+    """E9: see `liveness`."""
+    e9_returning_voter_disturbs_nobody(world)
+
+
+DRILLS: Final[Mapping[str, Drill]] = {
+    "V4": v4_partial_partition,
+    "V5": v5_graceful_shutdown,
+    "E9": e9,
+    "FAILOVER": failover,
+    "TRANSFER": transfer,
+    "NEWS": news,
+}
+"""By the id under which they report."""

@@ -1,0 +1,52 @@
+"""What a quorum must stand once it is well, and that it is seen if it does not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kraftlib.testing.drills import DRILLS
+from kraftlib.testing.violation import InvariantViolation
+from tests.simulation.mutation import Edit, Mutant, planted
+from tests.testing.worlds import world
+
+
+@pytest.mark.parametrize("name", DRILLS)
+@pytest.mark.parametrize("kraft_version", [0, 1])
+def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
+    for voters in (1, 3, 5):
+        with world(voters=voters, observers=1, kraft_version=kraft_version) as made:
+            made.run_for(5_000)
+            DRILLS[name](made, random.Random(voters))
+            made.run_for(5_000)
+
+            assert made.violation is None
+            assert made.leader() is not None
+            assert all(node.process is not None for node in made.nodes.values())
+            assert not any(link.cut for link in made.network.links.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "edit"),
+    [
+        ("V5", Edit("consensus.election.successor_backoff_ms", "return 0", "return longest")),
+        ("FAILOVER", Edit("consensus.replication.handle_connection_lost", "role.refused = True", "return []")),
+        ("TRANSFER", Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False")),
+        ("NEWS", Edit("consensus.replication.update_high_watermark", "for parked in role.parked.values():",
+                      "for parked in ():")),
+    ],
+)  # fmt: skip
+def test_a_quorum_that_does_not_is_found(name: str, edit: Edit) -> None:
+    with (
+        planted(Mutant("one", "one that a drill must find", (edit,))),
+        pytest.raises(InvariantViolation, match=f"^{name} "),
+    ):
+        tried(name)
+
+
+def tried(name: str) -> None:
+    for seed in range(12):
+        with world(seed, voters=3, observers=2) as made:
+            made.run_for(5_000)
+            DRILLS[name](made, random.Random(seed))
