@@ -37,6 +37,11 @@ PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
     "bench": (CORE, ("kraftlib", "bench"), "measure commits per second; --against kafka: beside Kafka's raft client"),
     "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
+    "campaign": (
+        FULL,
+        ("python", "-m", "tests.simulation.campaign"),
+        "what CI simulates: fresh seeds, figures to reach",
+    ),
     "mutants": (FULL, ("python", "-m", "tests.simulation.hunt"), "plant bugs, and see the simulator find every one"),
     "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
 }

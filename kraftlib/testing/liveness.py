@@ -74,6 +74,21 @@ def v1_leader_soon(world: World, when: str) -> int:
     return world.now_ms - began_ms
 
 
+def v2_noise_elects_nobody(world: World, duration_ms: int) -> None:
+    """V2: with 5 % of the packets lost and 50 ms of jitter a quorum keeps its leader, however long it takes."""
+    v1_leader_soon(world, "at the start")
+    elections = world.checker.elections
+    links = [world.network.link(a, b) for a in world.nodes for b in world.nodes if a != b]
+    for link in links:
+        link.loss, link.retransmission_us, link.jitter_us = 0.05, 200_000, 50_000
+    world.run_for(duration_ms)
+    for link in links:
+        world.make_ordinary(link)
+    if world.checker.elections != elections:
+        what = f"{world.checker.elections - elections} elections in {duration_ms} ms of nothing but noise"
+        _violated(world, "V2", what)
+
+
 def v3_everybody_catches_up(world: World, invariant: str = "V3", nodes: Sequence[SimulatedNode] | None = None) -> None:
     """V3: every node, observers too, learns of all that is committed now, in time linear in what it lacks."""
     goal = world.committed_end

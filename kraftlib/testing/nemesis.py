@@ -47,9 +47,10 @@ class Strike:
 
 
 class Nemesis:
-    """The troublemaker of one world. `pace` stretches all its times: 1.0 fits the default timeouts.
+    """The troublemaker of one world.
 
-    With `only`, all strikes but those numbers are left out.
+    `pace` stretches all its times, 1.0 fits the default timeouts; `rarely` stretches the pauses between strikes. With
+    `only`, all strikes but those numbers are left out.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Nemesis:
         *,
         kinds: Sequence[str],
         pace: float = 1.0,
+        rarely: float = 1.0,
         only: Collection[int] | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
@@ -70,7 +72,7 @@ class Nemesis:
         self._random = random
         self._pace = pace
         self._weights = {name: random.uniform(0.2, 1.0) ** 2 for name in kinds}
-        self._pause_ms = pace * 10 ** random.uniform(2.0, 3.5)
+        self._pause_ms = rarely * pace * 10 ** random.uniform(2.0, 3.5)
         self._shortest_ms = pace * 20
         self._active: dict[int, tuple[Fault, Undo]] = {}
         self._planned_ends_us: list[int] = []

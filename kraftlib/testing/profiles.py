@@ -55,6 +55,12 @@ class Profile:
     rate: tuple[float, float] = (2.0, 60.0)
     """Appends a second, at pace 1."""
 
+    rarely: float = 1.0
+    """How many times longer than usual the pauses between strikes are."""
+
+    noise: bool = False
+    """Whether 5 % of all packets are lost, and all are up to 50 ms late, all the time."""
+
     odd_configurations: bool = True
     """Whether limits may be so small that they matter."""
 
@@ -74,6 +80,31 @@ PROFILES: Final[Mapping[str, Profile]] = {
             observers=(1, 2, 3),
             kraft_versions=(1,),
             faults=(*MEMBERSHIP, *CRASHES, *NETWORK),
+        ),
+        Profile(
+            name="hours",
+            what="long runs with little load, at the pace of the default timeouts",
+            voters=(3, 3, 5),
+            observers=(0, 0, 1),
+            share=(0.3, 0.8),
+            paces=(1.0,),
+            trouble_ms=(600_000, 1_200_000),
+            rate=(0.2, 1.0),
+            rarely=20.0,
+            odd_configurations=False,
+        ),
+        Profile(
+            name="quiet",
+            what="an hour of 5 % loss and 50 ms jitter, and nothing else: nobody may stand for election (V2)",
+            faults=(),
+            voters=(3, 5),
+            observers=(0,),
+            kraft_versions=(0, 1),
+            paces=(1.0,),
+            trouble_ms=(3_600_000, 3_600_000),
+            rate=(0.1, 0.5),
+            odd_configurations=False,
+            noise=True,
         ),
         Profile(
             name="calm",

@@ -90,7 +90,14 @@ class Simulation:
         )
         self.world.seed = seed
         kinds = draw_kinds(draw, profile)
-        self.nemesis = Nemesis(self.world, chance.Random(draw.getrandbits(64)), kinds=kinds, pace=self.pace, only=only)
+        self.nemesis = Nemesis(
+            self.world,
+            chance.Random(draw.getrandbits(64)),
+            kinds=kinds,
+            pace=self.pace,
+            rarely=profile.rarely,
+            only=only,
+        )
         workload = self.world.workload
         workload.rate = draw.uniform(*profile.rate) / self.pace
         if profile.odd_configurations:
@@ -105,7 +112,7 @@ class Simulation:
         self.calm_start = draw.random() < 0.5
         self.stay_down: Sequence[SimulatedNode] = ()
         """A minority that is still down when the others must get well already."""
-        self.drill = draw.choice(list(DRILLS))
+        self.drill = draw.choice(list(DRILLS)) if profile.faults else "E9"
         """What the quorum is tried with, once it is well."""
         self._leaves_some_down = bool(self.nemesis.kinds) and draw.random() < 0.5
         self._draw = draw
@@ -128,7 +135,10 @@ class Simulation:
         if self.nemesis.kinds:
             self.nemesis.start()
         self._phase(2)
-        world.run_for(self.trouble_ms)
+        if self.profile.noise:
+            liveness.v2_noise_elects_nobody(world, self.trouble_ms)
+        else:
+            world.run_for(self.trouble_ms)
         self.mend()
         self._phase(3)
         leader_after_ms = self.get_well()

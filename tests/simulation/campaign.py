@@ -1,0 +1,199 @@
+"""What CI runs of the simulator: `python3 dev.py campaign`.
+
+Other seeds in each run, drawn from the time and printed; figures that must be reached; and some of the planted bugs,
+each of which must be found. Exit status 1 if a promise is broken, a figure is missed or a bug gets away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from kraftlib.testing.campaign import Finding, Summary, run_seed
+from kraftlib.testing.simulation import Report
+from tests.simulation.hunt import hunt
+from tests.simulation.ledger import Row, add_to_page, commit_now, row_of
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation import Mutant
+
+SHARES: Final[Mapping[str, float]] = {
+    "swarm": 0.50, "membership": 0.20, "crashes": 0.10, "network": 0.10, "disks": 0.05, "clocks": 0.05,
+}  # fmt: skip
+"""How many of the seeds each profile gets. The hours come from `hours` and `quiet`, whose runs are long."""
+
+LONG: Final = ("hours", "hours", "quiet")
+
+MUTANTS_A_RUN: Final = 4
+QUICK_MAX: Final = 150
+"""A bug of the rotating part gets so many seeds; the long form, `dev.py mutants`, gives 2,000."""
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """The figures to reach."""
+
+    seeds: int = 3_000
+    hours: float = 20.0
+    faults: int = 60_000
+    kinds: int = 14
+
+    def missed(self, total: Summary) -> list[str]:
+        """Return what was not reached."""
+        hours, faults, kinds = total.simulated_ms / 3_600_000, sum(total.faults.values()), len(+total.faults)
+        missed = [f"{len(total.findings)} violations"] if total.findings else []
+        missed += [f"{total.seeds} of {self.seeds} seeds"] if total.seeds < self.seeds else []
+        missed += [f"{hours:.1f} of {self.hours} simulated hours"] if hours < self.hours else []
+        missed += [f"{faults} of {self.faults} faults"] if faults < self.faults else []
+        missed += [f"{kinds} of {self.kinds} kinds of faults"] if kinds < self.kinds else []
+        return missed
+
+
+Task = tuple[str, int]
+"""A profile and a seed."""
+
+
+def tasks(wanted: Wanted, first: int) -> list[Task]:
+    """Return the seeds of the ordinary profiles, mixed, so that whatever is cut short has some of each."""
+    each = {profile: round(share * wanted.seeds) + 1 for profile, share in SHARES.items()}
+    ranked = [
+        ((number + 0.5) / count, profile, first + number)
+        for profile, count in each.items()
+        for number in range(count)
+    ]  # fmt: skip
+    return [(profile, seed) for _, profile, seed in sorted(ranked)]
+
+
+def run_task(task: Task) -> tuple[Task, Report | Finding]:
+    """Run one seed, in a process of the pool."""
+    return task, run_seed(task[1], profile=task[0])
+
+
+def long_tasks(first: int) -> Iterator[Task]:
+    """Yield long runs without end."""
+    number = 0
+    while True:
+        yield LONG[number % len(LONG)], first + number
+        number += 1
+
+
+def caught(mutant: Mutant, first: int) -> str | None:
+    """Look for a planted bug; return what found it."""
+    found = hunt(mutant, seeds_max=QUICK_MAX, first=first)
+    return None if found is None else f"{found.invariant} after {found.seeds} seeds"
+
+
+def rotating(first: int) -> list[Mutant]:
+    """Return the bugs of this run; every one comes round."""
+    biting = [mutant for mutant in MUTANTS if not mutant.equivalent and not mutant.slow]
+    place = first // 100_000 * MUTANTS_A_RUN
+    return [biting[(place + number) % len(biting)] for number in range(MUTANTS_A_RUN)]
+
+
+def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[str, Summary]:
+    """Run the seeds, then long ones until the hours are reached; tell of it on stderr."""
+    sums: dict[str, Summary] = {}
+    total = Summary()
+    latest = time.monotonic()
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+
+        def take(results: Iterator[tuple[Task, Report | Finding]]) -> None:
+            nonlocal latest
+            for (profile, _), result in results:
+                sums.setdefault(profile, Summary()).add(result)
+                total.add(result)
+                if isinstance(result, Finding):
+                    print(f"{result}\n  replay with: {result.replay}", flush=True)
+                if time.monotonic() - latest > 10:
+                    latest = time.monotonic()
+                    print(f"{total.seeds} seeds, {total.simulated_ms / 3_600_000:.1f} h", file=sys.stderr, flush=True)
+                if time.monotonic() > until_s:
+                    return
+
+        take(pool.imap_unordered(run_task, tasks(wanted, first), chunksize=4))
+        endless = long_tasks(first)
+        while total.simulated_ms < wanted.hours * 3_600_000 and time.monotonic() < until_s:
+            take(pool.imap_unordered(run_task, [next(endless) for _ in range(2 * jobs)]))
+    return sums
+
+
+def summed(sums: Mapping[str, Summary]) -> Summary:
+    """Add summaries up."""
+    total = Summary()
+    for part in sums.values():
+        for field in ("seeds", "simulated_ms", "events", "elections", "appends", "acknowledged", "committed", "stuck"):
+            setattr(total, field, getattr(total, field) + getattr(part, field))
+        total.faults.update(part.faults)
+        total.findings += part.findings
+    return total
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a campaign and the rotating part of the mutants."""
+    parser = argparse.ArgumentParser(prog="dev.py campaign", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=13.0, help="the simulations end by then (13)")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--first", type=int, help="first seed of each profile (from the time)")
+    parser.add_argument(
+        "--seeds", type=int, default=Wanted().seeds, help="how many (3,000); other figures in proportion"
+    )
+    parser.add_argument("--no-mutants", action="store_true")
+    parser.add_argument("--ledger", action="store_true", help="add what was run to the ledger in the documentation")
+    options = parser.parse_args(arguments)
+    share = options.seeds / Wanted().seeds
+    wanted = Wanted(seeds=options.seeds, hours=Wanted().hours * share, faults=round(Wanted().faults * share))
+    first = int(time.time()) * 100_000 if options.first is None else options.first
+    commit, began = commit_now(), time.monotonic()
+    print(
+        f"campaign from seed {first} on, commit {commit}; the same again: dev.py campaign --first {first}", flush=True
+    )
+
+    sums = simulate_all(wanted, first, began + 60 * options.minutes, options.jobs)
+    total = summed(sums)
+    total.seconds = time.monotonic() - began
+    report(total)
+    missed = wanted.missed(total)
+    if not options.no_mutants:
+        missed += mutants_that_got_away(first, options.jobs)
+    if options.ledger:
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        rows: list[Row] = [
+            row_of(part, date=date, commit=commit, profile=profile, first_seed=first) for profile, part in sums.items()
+        ]
+        add_to_page(rows)
+    print(f"MISSED: {'; '.join(missed)}" if missed else "every figure is reached", flush=True)
+    return 1 if missed else 0
+
+
+def mutants_that_got_away(first: int, jobs: int) -> list[str]:
+    """Plant the bugs of this run; return those that nothing found."""
+    chosen = rotating(first)
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        found = pool.map(partial(caught, first=first), chosen, chunksize=1)
+    for mutant, what in zip(chosen, found, strict=True):
+        print(f"planted {mutant.name}: {what or 'GOT AWAY'}", flush=True)
+    return [f"{mutant.name} got away" for mutant, what in zip(chosen, found, strict=True) if what is None]
+
+
+def report(total: Summary) -> None:
+    """Print the figures."""
+    hours = total.simulated_ms / 3_600_000
+    lines = [
+        f"{total.seeds} seeds, {hours:.1f} simulated cluster-hours, {sum(total.faults.values())} faults of "
+        f"{len(+total.faults)} kinds, {len(total.findings)} violations, {total.stuck} stuck",
+        f"{total.elections} elections, {total.acknowledged} of {total.appends} appends acknowledged",
+        f"{total.events} events in {total.seconds:.0f} s: {total.events_per_second:,.0f} a second, "
+        f"{hours * 3600 / total.seconds:.0f} x real time",
+    ]
+    print("\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

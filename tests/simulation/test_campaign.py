@@ -1,0 +1,94 @@
+"""What CI runs: other seeds each time, all profiles, and figures that must be reached."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kraftlib.testing.campaign import Finding, Summary
+from kraftlib.testing.profiles import PROFILES
+from tests.simulation import campaign
+from tests.simulation.campaign import SHARES, Wanted, main, rotating, run_task, summed, tasks
+from tests.simulation.ledger import PAGE, Row, rows_in, totals, with_rows
+from tests.simulation.mutants import MUTANTS
+
+
+def enough() -> Summary:
+    return Summary(seeds=3_000, simulated_ms=20 * 3_600_000, faults=Counter({str(n): 5_000 for n in range(14)}))
+
+
+def test_every_figure_that_is_missed_is_named() -> None:
+    total = enough()
+    assert Wanted().missed(total) == []
+    total.seeds -= 1
+    total.simulated_ms -= 1
+    total.faults = Counter(kill=59_999)
+    total.findings.append(
+        Finding(seed=1, profile="p", invariant="I1", what="w", time_ms=1, replay="r", trace_hash="h")
+    )  # fmt: skip
+    assert Wanted().missed(total) == [
+        "1 violations", "2999 of 3000 seeds", "20.0 of 20.0 simulated hours", "59999 of 60000 faults",
+        "1 of 14 kinds of faults",
+    ]  # fmt: skip
+
+
+def test_the_seeds_are_distinct_and_every_profile_has_its_share_from_the_beginning_on() -> None:
+    planned = tasks(Wanted(), 77)
+
+    assert len(set(planned)) == len(planned) >= 3_000
+    assert sum(SHARES.values()) == pytest.approx(1.0)
+    assert set(SHARES) <= set(PROFILES)
+    assert {profile for profile, _ in planned[:100]} == set(SHARES)
+    assert min(seed for _, seed in planned) == 77
+
+
+def test_every_bug_comes_round() -> None:
+    seen = {mutant.name for turn in range(100) for mutant in rotating(turn * 100_000)}
+
+    assert seen == {mutant.name for mutant in MUTANTS if not mutant.equivalent and not mutant.slow}
+
+
+def test_a_small_campaign_reaches_its_figures_or_says_which_it_missed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": enough()})
+    assert main(["--first", "5", "--no-mutants"]) == 0
+    shown = capsys.readouterr().out
+    assert "the same again: dev.py campaign --first 5" in shown
+    assert "3000 seeds, 20.0 simulated cluster-hours, 70000 faults of 14 kinds, 0 violations" in shown
+    monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": Summary(seeds=3_000)})
+    assert main(["--first", "5", "--no-mutants"]) == 1
+    assert "MISSED: 0.0 of 20.0 simulated hours" in capsys.readouterr().out
+
+
+def test_one_task_is_one_seed_of_one_profile() -> None:
+    task, result = run_task(("clocks", 3))
+
+    assert task == ("clocks", 3)
+    assert (result.profile, result.seed) == task
+    one, two = Summary(), Summary()
+    one.add(result)
+    two.add(result)
+    assert summed({"a": one, "b": two}).seeds == 2
+
+
+def test_the_ledger_adds_up_what_stands_in_it() -> None:
+    row = Row(
+        date="2026-11-21", commit="abc", profile="swarm", first_seed=7, seeds=100, hours=0.5, faults=3_000, violations=1
+    )
+    text = PAGE.read_text(encoding="utf-8")
+    longer = with_rows(text, [row, row])
+
+    assert Row.read(str(row)) == row
+    assert rows_in(longer) == [*rows_in(text), row, row]
+    assert totals(rows_in(longer)) in longer
+    assert totals([row, row]) == "Together: 200 seeds, 1.0 simulated cluster-hours, 6,000 faults, 2 violations."
+    assert Path(PAGE).name == "simulated-hours.md"
+
+
+def test_the_sum_in_the_documentation_is_that_of_its_rows() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+
+    assert totals(rows_in(text)) in text
