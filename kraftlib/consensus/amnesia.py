@@ -1,7 +1,8 @@
 """A replica that has lost its election state, until it is safe that it votes again (reliability.md section 4.4).
 
-It may have voted in an epoch that it does not know any more, and a second vote in it could make a second leader. So it
-neither votes nor stands. It fetches and acknowledges as ever, since its log is whole. Its vote comes back when
+It may have voted in an epoch that it does not know any more. A second vote in it could make a second leader; and what
+it acknowledges to a leader of an older epoch would be counted there, though it has helped to elect somebody who lacks
+it. So it neither votes nor stands nor counts: it fetches as nobody, and confirms no leader. Its vote comes back when
 
 * *every* other voter has told its epoch, by answering a Fetch: whoever was voted for had made its epoch durable before
   it asked, so the forgotten vote is of an epoch that is not above the greatest of these. A majority is not enough: the

@@ -272,6 +272,9 @@ def handle_begin_quorum_epoch(state: ReplicaState, event: RequestReceived) -> li
         return refused
     partition = request.topics[0].partitions[0]
     error = voter_key_error(state, request.voter_id, partition.voter_directory_id)
+    if state.amnesia is not None:
+        # It may have voted for somebody newer: its word that nobody is must not confirm a leader (see `reading`).
+        error = ErrorCode.INVALID_VOTER_KEY
     response = answers.quorum_epoch(state, BeginQuorumEpochResponse, error=error, version=event.version)
     return [*actions, SendResponse(event.request_id, response)]
 

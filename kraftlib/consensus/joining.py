@@ -35,7 +35,7 @@ JOIN_GOES_ON = (
 
 def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
     """Tell the leader where we are reached and what we support, if the voter set does not say so."""
-    if not state.is_voter or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
+    if not state.may_stand or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is None or not state.connections.is_ready(role.leader_id, state.now_ms):

@@ -48,7 +48,7 @@ def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     lane = lane_to(role.leader_id)
     place = endpoint_of(state, role.leader_endpoints)
-    if not state.is_voter or place is None or not state.connections.is_ready(lane, state.now_ms):
+    if not state.may_stand or place is None or not state.connections.is_ready(lane, state.now_ms):
         return []
     request = ElectionPriorityRequest(
         cluster_id=state.cluster_id,

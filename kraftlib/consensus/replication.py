@@ -301,17 +301,22 @@ def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:
-    """Ask for what comes after our log, all of which is flushed."""
+    """Ask for what comes after our log, all of which is flushed.
+
+    While our vote is forgotten we ask as nobody (-1): this leader must not count what we have, since we may have voted
+    for somebody newer, who was elected without it.
+    """
+    forgetful = state.amnesia is not None
     partition = FetchRequest.FetchPartition(
         current_leader_epoch=state.epoch,
         fetch_offset=state.log.end_offset,
         last_fetched_epoch=state.log.last_epoch,
-        replica_directory_id=state.key.directory_id or ZERO_UUID,
+        replica_directory_id=ZERO_UUID if forgetful else state.key.directory_id or ZERO_UUID,
         high_watermark=-1 if state.high_watermark is None else state.high_watermark,
     )
     request = FetchRequest(
         cluster_id=state.cluster_id,
-        replica_state=FetchRequest.ReplicaState(replica_id=state.key.id),
+        replica_state=FetchRequest.ReplicaState(replica_id=-1 if forgetful else state.key.id),
         max_wait_ms=state.config.fetch_max_wait_ms,
         max_bytes=state.config.fetch_max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),

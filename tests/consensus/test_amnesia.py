@@ -11,10 +11,10 @@ from kraftlib.consensus.actions import PersistElection, SendRequest
 from kraftlib.consensus.events import ResponseReceived, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
-from kraftlib.types import METADATA_TOPIC_ID, ElectionState
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
-from tests.consensus.build import ask, outstanding_to, partition_of, replica, vote_request, voter_set
+from tests.consensus.build import ask, begin_request, outstanding_to, partition_of, replica, vote_request, voter_set
 
 LOST = ElectionState(epoch=2, amnesiac=True)
 
@@ -176,14 +176,33 @@ def test_a_high_watermark_that_the_leader_does_not_know_yet_is_none() -> None:
     assert core.state.election.amnesiac
 
 
-def test_what_it_fetches_counts_for_its_leader() -> None:
-    """Its log is whole: its Fetches say how far, under its own voter key."""
+def test_it_fetches_as_nobody_so_that_no_leader_counts_it() -> None:
+    """It may have elected a newer leader, who lacks what an older one would commit with its help."""
     core = amnesiac()
     requests = [a.request for a in wait(core, 3_000) if isinstance(a, SendRequest)]
     fetches = [request for request in requests if isinstance(request, FetchRequest)]
 
-    assert {fetch.replica_state.replica_id for fetch in fetches} == {1}
-    assert {fetch.topics[0].partitions[0].fetch_offset for fetch in fetches} == {2}
+    assert {fetch.replica_state.replica_id for fetch in fetches} == {-1}
+    assert {fetch.topics[0].partitions[0].replica_directory_id for fetch in fetches} == {ZERO_UUID}
+
+
+def test_it_says_who_it_is_again_once_it_votes_again() -> None:
+    core = amnesiac()
+    answer(core, 3, epoch=2)
+    actions = follows(core, epoch=3, high_watermark=2)
+
+    assert not core.state.election.amnesiac
+    requests = [a.request for a in actions + wait(core, 600) if isinstance(a, SendRequest)]
+    fetches = [request for request in requests if isinstance(request, FetchRequest)]
+    assert fetches[-1].replica_state.replica_id == 1
+
+
+def test_it_follows_the_leader_that_introduces_itself_and_confirms_nothing() -> None:
+    core = amnesiac()
+    response = ask(core, begin_request(epoch=3, leader_id=3))
+
+    assert partition_of(response).error_code == ErrorCode.INVALID_VOTER_KEY
+    assert (core.role, core.epoch) == (Role.FOLLOWER, 3)
 
 
 def test_a_replica_that_knows_its_votes_asks_nobody() -> None:
