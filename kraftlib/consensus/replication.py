@@ -353,6 +353,10 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     if outcome is None:
         back_off(state, outstanding)
         return actions
+    if not outcome and role.download is None:
+        # Nothing new, and sooner than it could be: whoever does not hold our Fetch is not asked again at once.
+        pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
+        state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
     note_high_watermark(state, partition.high_watermark)
     role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
     role.has_fetched = True

@@ -129,7 +129,7 @@ def test_the_common_part_of_an_answer_follows_the_table(
     """None of them stops the replica, none is asked again in a hot loop."""
     core = follower(1, epoch=5, leader_id=2)
     asked = outstanding_to(core, 2).destination
-    reply(core, 2, answer)
+    reply(core, 2, answer, now_ms=500)  # as late as an empty answer comes
 
     assert core.leader_and_epoch == LeaderAndEpoch(*known)
     assert core.state.connections.is_backing_off(asked, core.state.now_ms) == paused

@@ -407,9 +407,9 @@ def test_damaged_answers_are_not_asked_for_in_a_hot_loop() -> None:
 def test_the_high_watermark_of_a_follower_is_bounded_by_its_own_log() -> None:
     """min(own end, leader's); -1 is ignored, and so is a smaller one."""
     core = follower(1, 1, epoch=1, leader_id=2)
-    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=-1))) == []
-    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=9))) == [2]
-    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=1))) == []
+    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=-1), now_ms=500)) == []
+    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=9), now_ms=501)) == [2]
+    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=1), now_ms=502)) == []
     assert core.high_watermark == 2
 
 
@@ -554,3 +554,22 @@ def test_a_fetch_of_a_voters_id_with_another_disk_is_served_and_not_counted() ->
 
     assert commits(actions) == []
     assert [key.id for key in core.state.role_state.observers] == [2]  # type: ignore[union-attr]
+
+
+def test_a_leader_that_does_not_hold_an_empty_fetch_is_not_asked_again_at_once() -> None:
+    """Kafka's followers ask as fast as it answers. News is no reason to wait; nor is an answer that took its time."""
+    core = follower(1, 1, epoch=1, leader_id=2)
+    assert commits(reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=1), now_ms=1)) == [1]
+    assert fetches(core), "there was news"
+    reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=1), now_ms=2)
+    assert not fetches(core)
+
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert 20 <= core.state.now_ms <= 41
+    reply(core, 2, fetch_response(epoch=1, leader_id=2, high_watermark=1), now_ms=core.state.now_ms + 300)
+    assert fetches(core)
+
+
+def fetches(core: Replica) -> bool:
+    """Whether a Fetch to the leader is outstanding."""
+    return not core.state.connections.is_ready(2, 10**9)
