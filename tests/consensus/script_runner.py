@@ -21,6 +21,7 @@ Commands (key=value arguments; an id is a replica):
     flush id=1               let an outstanding flush of manual_flush=yes finish
     lose id=2 peer=1 [refused=yes]     the connection of 2 to 1 is gone
     restart id=1             crash (unflushed records are lost) and start again
+    forget id=2              lose the election file; restart it then
     resign id=1 | shutdown id=1
     read id=2 [ms=1000]      ask for a read barrier
     status                   a line per replica
@@ -325,6 +326,12 @@ class Script:
         node.requests.clear()
         self.wire = [envelope for envelope in self.wire if int(id) not in (envelope.source, envelope.target)]
         self.do_start(id)
+
+    def do_forget(self, id: str) -> None:
+        """Lose what a replica has written of its votes: it starts again with the epoch of its log, and knows it."""
+        node = self.nodes[int(id)]
+        epoch = node.batches[-1].epoch if node.batches else 0
+        node.election = ElectionState(epoch=epoch, amnesiac=True)
 
     def do_resign(self, id: str) -> None:
         """The application resigns."""
