@@ -22,6 +22,11 @@ COMMANDS: Final[dict[str, str]] = {
     "observe": "follow the metadata of a running Kafka cluster: brokers, topics, partitions, configs",
     "archive": "keep everything that a quorum commits: the history that its replicas forget",
     "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
+    "snapshot": "take snapshots, list and verify them, turn them into other forms",
+    "backup": "copy the state of a running quorum, or of a stopped replica",
+    "restore": "begin a new cluster with a backup",
+    "verify-dir": "read every file of a replica's directory, and say where it is damaged",
+    "recover": "go on after a majority of the voters is lost for good",
     "simulate": "run whole quorums on simulated time, with everything going wrong",
     "random-uuid": "print a new cluster or directory id",
     "demo": "three voters, 10,000 records, a killed leader: the story in half a minute",
@@ -138,6 +143,26 @@ def load(name: str) -> Command:
             from kraftlib.cli import dump_log
 
             return dump_log
+        case "snapshot":
+            from kraftlib.cli import snapshot
+
+            return snapshot
+        case "backup":
+            from kraftlib.cli import backup
+
+            return backup
+        case "restore":
+            from kraftlib.cli import restore
+
+            return restore
+        case "verify-dir":
+            from kraftlib.cli import verify_dir
+
+            return verify_dir
+        case "recover":
+            from kraftlib.cli import recover
+
+            return recover
         case "simulate":
             from kraftlib.cli import simulate
 

@@ -8,6 +8,7 @@ more than one under way gives each an `id`, which comes back with the answer.
     {"get": "a"}                          -> {"get": {"value": "1", "offset": 8}}      with all below that offset
     {"read": "a"}                         -> {"read": {"value": "1", "offset": 8}}     no older than any answer so far
     {"all": true}                         -> {"all": {"items": {"a": "1"}, "offset": 8}}
+    {"snapshot": true}                    -> {"snapshot": {"end_offset": 8, "epoch": 3}} once it is durable
     {"status": true}                      -> {"status": {...}}                         of this replica
     what fails                            -> {"error": "NotLeaderError", "message": "...", "leader": 2}
 
@@ -80,7 +81,12 @@ def offer_store(service: Service, store: KeyValueStore) -> None:
     async def get_all(_: Any) -> Any:
         return {"items": store.items, "offset": store.end_offset}
 
+    async def snapshot(_: Any) -> Any:
+        snapshot_id = await service.client.create_snapshot()
+        return {"end_offset": snapshot_id.offset, "epoch": snapshot_id.epoch}
+
     service.offer("put", put)
+    service.offer("snapshot", snapshot)
     service.offer("get", get)
     service.offer("read", read)
     service.offer("all", get_all)

@@ -1,0 +1,302 @@
+"""Every file of a replica's directory, read to its end and judged: nothing is changed, nothing is repaired.
+
+A file is `ok`, `damaged` with the place where it is, or worth a `note`: a torn tail that the next start cuts off, a
+leftover that it removes, a file that is nobody's. Segments must also follow each other without a gap, and what stands
+before the log must be in a checkpoint. Indexes are caches, so a bad one harms nobody; it is named all the same, since a
+disk that forgot one file may forget another.
+
+The directory may be in use. Then the end of the log is being written, and what is not whole there is no torn tail yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import CorruptBatchError, DirectoryInUseError, KraftError, NotFormattedError, StorageError
+from kraftlib.records.batch import check_kraft
+from kraftlib.records.checksum import crc32c
+from kraftlib.records.increment import IncrementReader
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.storage import files, names
+from kraftlib.storage.election_file import DamagedError, parse_line
+from kraftlib.storage.epoch_file import decode_epochs
+from kraftlib.storage.lock import DirectoryLock
+from kraftlib.storage.meta_properties import read_meta_properties
+from kraftlib.storage.salvage import find_whole_batch
+from kraftlib.storage.segment import batches_in
+from kraftlib.storage.snapshot_files import FileSnapshotSource, list_snapshots
+from kraftlib.types import METADATA_TOPIC_ID, Epoch, EpochStart, Offset, uuid_text
+
+SMALL_MAX_BYTES: Final = 1 << 20
+PRODUCER_STATE_SIZE: Final = 10
+
+Progress = Callable[[int], object]
+"""Told how many bytes more have been read."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """What there is to say of one file."""
+
+    path: Path
+    verdict: str
+    """`ok`, `note` or `damaged`."""
+    detail: str
+    position: int | None = None
+    """Where the damage begins, in bytes."""
+    size: int = 0
+
+
+@attrs.define
+class _Chain:
+    """What the segments have come to so far."""
+
+    end_offset: Offset | None = None
+    start_offset: Offset | None = None
+    epoch: Epoch = 0
+    epochs: list[EpochStart] = attrs.Factory(list)
+    is_whole: bool = True
+
+
+def total_bytes(directory: Path) -> int:
+    """Return how many bytes `verify_directory` will read."""
+    return sum(files.size_of(path) for path in _paths(directory))
+
+
+def verify_directory(directory: Path, *, progress: Progress = lambda size: None) -> Iterator[Finding]:
+    """Yield a finding for every file of a formatted directory, and for what is missing.
+
+    Raises: NotFormattedError, if it is none; StorageError, if it cannot be read at all.
+    """
+    if not (directory / names.META_PROPERTIES).is_file():
+        raise NotFormattedError(
+            f"{directory} has no {names.META_PROPERTIES}: it is no replica's directory", path=directory
+        )
+    in_use = _is_in_use(directory)
+    chain = _Chain()
+    segments = [path for path in _paths(directory) if path.suffix == ".log"]
+    for path in _paths(directory):
+        size = files.size_of(path)
+        try:
+            if path.suffix == ".log" and names.parse_segment_name(path.name) is not None:
+                verdict, detail = _segment(path, size, chain, progress, in_use=in_use and path == segments[-1])
+            else:
+                verdict, detail = _judge(path, size)
+                progress(size)
+            yield Finding(path=path, verdict=verdict, detail=detail, size=size)
+        except (KraftError, ValueError, OSError) as error:
+            position = getattr(error, "position", None)
+            chain.is_whole &= path.suffix != ".log"
+            yield Finding(path=path, verdict="damaged", detail=_said(error), position=position, size=size)
+    yield from _missing(directory / names.PARTITION_DIRECTORY, chain)
+
+
+def _paths(directory: Path) -> list[Path]:
+    partition = directory / names.PARTITION_DIRECTORY
+    here = [directory / name for name in files.list_names(directory)]
+    there = [partition / name for name in files.list_names(partition)] if partition.is_dir() else []
+    return [path for path in [*here, *there] if path.is_file() and not path.is_symlink()]
+
+
+def _is_in_use(directory: Path) -> bool:
+    if not (directory / names.LOCK).exists():
+        return False
+    try:
+        DirectoryLock.acquire(directory).release()
+    except DirectoryInUseError:
+        return True
+    return False
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# One kind of file after the other -----------------------------------------------------------------
+
+
+def _judge(path: Path, size: int) -> tuple[str, str]:
+    """Return verdict and detail for any file but a segment. Raises what is wrong with it."""
+    name = path.name
+    if name == names.META_PROPERTIES:
+        meta = read_meta_properties(path.parent)
+        return "ok", f"node {meta.node_id} of cluster {meta.cluster_id}" if meta is not None else ""
+    if name == names.BOOTSTRAP_CHECKPOINT or names.parse_checkpoint_name(name) is not None:
+        return "ok", _checkpoint(path)
+    if names.parse_increment_name(name) is not None:
+        return "ok", _increment(path)
+    if path.suffix in (".index", ".timeindex"):
+        return "ok", _index(path, size)
+    if names.parse_producer_state_name(name) is not None:
+        return "ok", _producer_state(path)
+    if names.is_left_over(name):
+        return "note", "left over: the next start removes it"
+    if names.is_download(name):
+        return "note", "a download that is not complete"
+    if name == names.LOCK:
+        return "ok", "empty" if size == 0 else f"{size} bytes, and nobody reads them"
+    return _small(path)
+
+
+def _small(path: Path) -> tuple[str, str]:
+    """Judge the small text files."""
+    data = files.read_file(path, max_bytes=SMALL_MAX_BYTES) or b""
+    match path.name:
+        case names.PARTITION_METADATA:
+            wanted = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}".split()
+            if data.decode("utf-8", "replace").split() != wanted:
+                raise StorageError(f"it is of another topic: {data!r}")
+            return "ok", "the metadata topic"
+        case names.QUORUM_STATE:
+            try:
+                fields = parse_line(data)
+            except DamagedError as error:
+                raise StorageError(str(error)) from error
+            return "ok", f"epoch {fields['leaderEpoch']}" + ("" if b'"crc"' in data else ", written by Kafka")
+        case names.EPOCH_CHECKPOINT:
+            return "ok", f"{len(decode_epochs(data))} epochs"
+        case name if name.startswith("kraftlib") and name.endswith(".json") and name != names.SYNC_POINT:
+            json.loads(data)
+            return "ok", "a side file of ours"
+        case name if name.startswith("kraftlib") or name == names.QUORUM_STATE_MIRROR:
+            return "ok", "a side file of ours, which keeps no data"
+        case _:
+            return "note", "not a file of a replica"
+
+
+def _checkpoint(path: Path) -> str:
+    snapshot_id = names.parse_checkpoint_name(path.name)
+    epoch = 0 if snapshot_id is None else snapshot_id.epoch
+    with SnapshotReader(FileSnapshotSource(path), epoch=epoch) as reader:
+        return f"{reader.verify()} records"
+
+
+def _increment(path: Path) -> str:
+    snapshot_id = names.parse_increment_name(path.name)
+    with IncrementReader(FileSnapshotSource(path), epoch=None if snapshot_id is None else snapshot_id.epoch) as reader:
+        return f"{reader.verify()} changes since {reader.base}"
+
+
+def _producer_state(path: Path) -> str:
+    data = files.read_file(path, max_bytes=SMALL_MAX_BYTES) or b""
+    if (
+        len(data) < PRODUCER_STATE_SIZE
+        or data[:2] != b"\x00\x01"
+        or crc32c(data[6:]) != int.from_bytes(data[2:6], "big")
+    ):
+        raise CorruptBatchError("its version or its CRC does not fit", position=0)
+    return "no producers" if data[6:10] == bytes(4) else "producers, which a metadata log has none of"
+
+
+def _index(path: Path, size: int) -> str:
+    """Check that entries ascend and point at batches of their segment."""
+    width = 8 if path.suffix == ".index" else 12
+    if size % width:
+        raise CorruptBatchError(f"{size} bytes are no entries of {width}", position=size - size % width)
+    data = path.read_bytes().rstrip(b"\x00")
+    data += bytes(-len(data) % width)
+    if width == 12:
+        times = [int.from_bytes(data[at : at + 8], "big", signed=True) for at in range(0, len(data), width)]
+        fault = next((at for at in range(1, len(times)) if times[at] <= times[at - 1]), None)
+        if fault is not None:
+            raise CorruptBatchError("its times do not ascend; it is a cache, made again at the next start",
+                                    position=fault * width)  # fmt: skip
+        return f"{len(times)} entries"
+    entries = [
+        (
+            int.from_bytes(data[at : at + 4], "big", signed=True),
+            int.from_bytes(data[at + 4 : at + 8], "big", signed=True),
+        )
+        for at in range(0, len(data), width)
+    ]
+    _check_entries(path.with_suffix(".log"), entries)
+    return f"{len(entries)} entries"
+
+
+def _check_entries(segment: Path, entries: list[tuple[int, int]]) -> None:
+    base = names.parse_segment_name(segment.name) or 0
+    descriptor = files.open_existing(segment)
+    try:
+        size = os.fstat(descriptor).st_size
+        for number, (relative, position) in enumerate(entries):
+            head = files.read_at(descriptor, 61, position) if 0 <= position < size else b""
+            fits = len(head) == 61 and (
+                int.from_bytes(head[:8], "big") + int.from_bytes(head[23:27], "big") == base + relative
+            )
+            if not fits:
+                raise CorruptBatchError(
+                    f"entry {number} points at byte {position}, where no batch ends with offset {base + relative}; it"
+                    " is a cache, made again at the next start",
+                    position=number * 8,
+                )
+    finally:
+        os.close(descriptor)
+
+
+# The log ------------------------------------------------------------------------------------------
+
+
+def _segment(path: Path, size: int, chain: _Chain, progress: Progress, *, in_use: bool) -> tuple[str, str]:
+    """Check one segment, and that it follows the one before. Raises: CorruptBatchError with the place."""
+    base = names.parse_segment_name(path.name) or 0
+    if chain.end_offset is not None and chain.end_offset != base:
+        raise CorruptBatchError(
+            f"the segment before ends at offset {chain.end_offset}, this one begins at {base}", position=0
+        )
+    if chain.start_offset is None:
+        chain.start_offset = base
+    chain.end_offset = base
+    position = records = 0
+    descriptor = files.open_existing(path)
+    try:
+        for batch in batches_in(descriptor, path, 0, size):
+            if batch.base_offset != chain.end_offset or batch.epoch < chain.epoch:
+                raise CorruptBatchError(
+                    f"position {position}: {batch!r} does not continue a log that ends at {chain.end_offset} in epoch "
+                    f"{chain.epoch}",
+                    position=position,
+                )
+            check_kraft(batch)
+            if batch.epoch != chain.epoch:
+                chain.epoch = batch.epoch
+                chain.epochs.append(EpochStart(epoch=batch.epoch, start_offset=batch.base_offset))
+            chain.end_offset = batch.end_offset
+            position += batch.size
+            records += batch.record_count
+            progress(batch.size)
+    except CorruptBatchError as error:
+        if error.position is None:
+            error.position = position
+        if error.position == position and _is_torn(path, position, chain.end_offset):
+            what = "being written" if in_use else "a torn tail, which the next start cuts off"
+            return "note", f"{records} records up to offset {chain.end_offset}, then {size - position} bytes: {what}"
+        raise
+    finally:
+        os.close(descriptor)
+    return "ok", f"{records} records, offsets {base} to {chain.end_offset}"
+
+
+def _is_torn(path: Path, position: int, expected_offset: Offset) -> bool:
+    later = [other for other in path.parent.glob("*.log") if other.name > path.name]
+    return not later and find_whole_batch(path, position, expected_offset=expected_offset) is None
+
+
+def _missing(partition: Path, chain: _Chain) -> Iterator[Finding]:
+    """Say what is not there and should be."""
+    if not partition.is_dir():
+        yield Finding(path=partition, verdict="note", detail="there is no log: the replica has never run")
+        return
+    snapshots = list_snapshots(partition)
+    start, end = chain.start_offset, chain.end_offset
+    if start and not any(snapshot.offset >= start for snapshot in snapshots):
+        detail = f"the log begins at offset {start}, and no checkpoint has what stood before"
+        yield Finding(path=partition, verdict="damaged", detail=detail)
+    if snapshots and end is not None and snapshots[-1].offset > end and chain.is_whole:
+        detail = f"the newest checkpoint is {snapshots[-1]}, beyond the log's end {end}: the next start begins there"
+        yield Finding(path=partition, verdict="note", detail=detail)

@@ -1,0 +1,62 @@
+"""`kraftlib recover`: refuses while a majority is there; else says what may be lost, and lets the best one go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kraftlib import blocking
+from kraftlib.config import RaftConfig
+from kraftlib.types import Endpoint
+from tests.cli.conftest import Command
+from tests.cli.test_backup import free_port
+from tests.storage.replicas import controllers, make_replica
+
+VOTERS = controllers(1, 2, 3, 4, 5)
+
+
+def test_it_refuses_while_a_majority_is_there(kraftlib: Command, tmp_path: Path) -> None:
+    directories = [make_replica(tmp_path / str(n), n, voters=VOTERS) for n in (1, 2, 3)]
+    before = [(directory / "__cluster_metadata-0" / "quorum-state").read_bytes() for directory in directories]
+    result = kraftlib("recover", *directories, "--advertised", "127.0.0.1:9001")
+    assert result.status == 1
+    assert "3 of 5 voters are here, a majority" in result.err
+    assert [(each / "__cluster_metadata-0" / "quorum-state").read_bytes() for each in directories] == before
+
+
+def test_a_dry_run_says_all_and_does_nothing(kraftlib: Command, tmp_path: Path) -> None:
+    short = make_replica(tmp_path / "1", 1, records=10, checkpoint=None, voters=VOTERS)
+    long = make_replica(tmp_path / "2", 2, records=20, voters=VOTERS)
+    told = json.loads(kraftlib("recover", short, long, "--dry-run", "--output", "json").out)
+    assert (told["best"], told["majority"], told["may_be_lost_from"], told["end"]) == (2, False, 21, None)
+    assert [replica["end_offset"] for replica in told["replicas"]] == [11, 21]
+    result = kraftlib("recover", short, long, "--dry-run")
+    assert "may be lost: whatever the lost voters have acknowledged from offset 21 on" in result.out
+    assert "without --dry-run it would go on alone in epoch 4" in result.out
+    result = kraftlib("recover", short, long)
+    assert "where is node 2 reached? Add --advertised" in result.err
+
+
+def test_the_best_replica_goes_on_alone(kraftlib: Command, tmp_path: Path) -> None:
+    port = free_port()
+    short = make_replica(tmp_path / "1", 1, records=10, checkpoint=None, voters=VOTERS)
+    long = make_replica(tmp_path / "2", 2, records=20, voters=VOTERS)
+    result = kraftlib("recover", short, long, "--advertised", f"127.0.0.1:{port}")
+    assert result.status == 0, result.err
+    assert "node 2 is the only voter now" in result.out
+    config = RaftConfig(node_id=2, directory=long, listen=Endpoint("127.0.0.1", port))
+    with blocking.RaftClient(config) as client:
+        leader = client.wait_for_leader(timeout_ms=20_000)
+        assert leader.leader_id == 2
+        assert leader.epoch > 4
+        client.append_one(b"life goes on")
+        assert client.log_end_offset() > 23
+
+
+def test_a_static_quorum_goes_on_with_its_configuration(kraftlib: Command, tmp_path: Path) -> None:
+    directory = make_replica(tmp_path / "2", 2)
+    voters = "1@h:1,2@h:2,3@h:3"
+    assert "name them with --voters" in kraftlib("recover", directory, "--dry-run").err
+    result = kraftlib("recover", directory, "--voters", voters)
+    assert result.status == 0, result.err
+    assert "set `voters` to it alone in its configuration" in result.out

@@ -1,0 +1,133 @@
+"""Every file is read; damage is named by file and byte, and what only looks odd is not called damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kraftlib.errors import NotFormattedError
+from kraftlib.records.increment import IncrementWriter
+from kraftlib.storage import names
+from kraftlib.storage.lock import DirectoryLock
+from kraftlib.storage.verify import Finding, total_bytes, verify_directory
+from kraftlib.types import OffsetAndEpoch
+from tests.storage.replicas import make_replica, partition_of
+
+KAFKA = Path(__file__).parent.parent / "data"
+
+
+def findings(directory: Path) -> dict[str, Finding]:
+    return {finding.path.name: finding for finding in verify_directory(directory)}
+
+
+def damaged(directory: Path) -> dict[str, Finding]:
+    return {name: finding for name, finding in findings(directory).items() if finding.verdict == "damaged"}
+
+
+def test_a_whole_directory_is_whole_and_all_of_it_is_read(tmp_path: Path) -> None:
+    make_replica(tmp_path)
+    read: list[int] = []
+    found = list(verify_directory(tmp_path, progress=read.append))
+
+    assert {finding.verdict for finding in found} == {"ok"}
+    assert len(found) >= 10
+    assert sum(read) == total_bytes(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["kafka-4.3.1/n1", "kafka-4.3.1/n4", "kafka-3.9.2/n1"])
+def test_kafkas_own_directories_are_whole(name: str) -> None:
+    found = findings(KAFKA / name)
+    assert {finding.verdict for finding in found.values()} <= {"ok", "note"}
+    assert all(finding.path.suffix == ".txt" for finding in found.values() if finding.verdict == "note")
+
+
+def test_a_flipped_byte_of_any_file_is_found_where_it_is(tmp_path: Path) -> None:
+    make_replica(tmp_path / "whole")
+    for path in sorted((tmp_path / "whole").rglob("*")):
+        size = path.stat().st_size if path.is_file() else 0
+        # What has no checksum can only be judged by its form.
+        if not size or path.name in (names.META_PROPERTIES, names.SYNC_POINT, names.QUORUM_STATE_MIRROR, names.LOCK):
+            continue
+        if path.suffix == ".timeindex":
+            continue
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "whole", copy)
+        hurt = copy / path.relative_to(tmp_path / "whole")
+        hurt.chmod(0o600)
+        data = bytearray(hurt.read_bytes())
+        data[size // 2] ^= 0x80
+        hurt.write_bytes(data)
+        found = damaged(copy)
+        assert set(found) == {path.name}, path.name
+        finding = found[path.name]
+        assert finding.position is None or 0 <= finding.position <= size // 2
+        shutil.rmtree(copy)
+
+
+def test_a_torn_tail_is_no_damage_and_bad_bytes_before_a_whole_batch_are(tmp_path: Path) -> None:
+    directory = make_replica(tmp_path)
+    path = partition_of(directory) / names.segment_name(0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    finding = findings(directory)[path.name]
+    assert finding.verdict == "note"
+    assert "a torn tail" in finding.detail
+    lock = DirectoryLock.acquire(directory)
+    assert "being written" in findings(directory)[path.name].detail
+    lock.release()
+    path.write_bytes(whole[:200] + b"\x00" * 20 + whole[220:])
+    assert damaged(directory)[path.name].position is not None
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    directory = make_replica(tmp_path, segment_bytes=200)
+    partition = partition_of(directory)
+    segments = sorted(partition.glob("*.log"))
+    assert len(segments) > 4
+    segments[2].unlink()
+    assert damaged(directory)[segments[3].name].position == 0
+    for path in [*segments[:2], *partition.glob("*.checkpoint")]:
+        path.unlink(missing_ok=True)
+    assert "no checkpoint has what stood before" in damaged(directory)[partition.name].detail
+    with pytest.raises(NotFormattedError):
+        list(verify_directory(partition))
+
+
+def test_leftovers_and_strangers_are_named(tmp_path: Path) -> None:
+    partition = partition_of(make_replica(tmp_path))
+    (partition / "quorum-state.tmp").write_bytes(b"half")
+    (partition / "notes.txt").write_bytes(b"mine")
+    (partition / names.download_name(OffsetAndEpoch(offset=9, epoch=1))).write_bytes(b"part")
+    found = findings(tmp_path)
+    assert {name for name, finding in found.items() if finding.verdict == "note"} == {
+        "quorum-state.tmp",
+        "notes.txt",
+        names.download_name(OffsetAndEpoch(offset=9, epoch=1)),
+    }
+
+
+def test_increments_are_read_too(tmp_path: Path) -> None:
+    partition = partition_of(make_replica(tmp_path))
+    path = partition / names.increment_name(OffsetAndEpoch(offset=16, epoch=3))
+    out = bytearray()
+    base = OffsetAndEpoch(offset=10, epoch=1)
+    writer = IncrementWriter(out.extend, base=base, epoch=3, last_contained_log_timestamp=0)
+    writer.append([(b"a", b"b")])
+    writer.freeze()
+    path.write_bytes(out)
+    assert findings(tmp_path)[path.name].detail == "1 changes since 10@1"
+    path.write_bytes(out[:-1])
+    assert path.name in damaged(tmp_path)
+
+
+def test_an_index_that_points_nowhere_is_named(tmp_path: Path) -> None:
+    directory = make_replica(tmp_path, records=400)
+    index = partition_of(directory) / names.index_name(0)
+    data = index.read_bytes()
+    assert len(data) >= 8
+    index.write_bytes(data[:7])
+    assert damaged(directory)[index.name].position == 0
+    index.write_bytes(data[:4] + (5).to_bytes(4, "big") + data[8:])
+    assert "points at byte 5" in damaged(directory)[index.name].detail
