@@ -256,8 +256,10 @@ def test(options: argparse.Namespace) -> int:
 
 
 def interop(options: argparse.Namespace) -> int:
-    """try everything against real Kafka; needs a JDK and Maven, which it installs where it may"""
+    """try everything against real Kafka; needs a JDK and Maven"""
     ensure_environment(FULL)
+    if options.install:
+        os.environ["KRAFTLIB_INSTALL"] = "1"
     if call(tool("python", "-m", "tests.interop.jars", *options.kafka.split(","))):
         return 1
     os.environ["KRAFTLIB_INTEROP"] = "long" if options.long else "1"
@@ -324,6 +326,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--kafka", default=KAFKA, metavar="LIST", help=f"releases, the main one first ({KAFKA})"
     )
     made["interop"].add_argument("--long", action="store_true", help="every test on every release; takes many minutes")
+    made["interop"].add_argument("--install", action="store_true", help="install what is missing (done in CI anyway)")
     made["interop"].add_argument("--write-page", action="store_true", help="put the results into the documentation")
     made["interop"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
     made["lint"].add_argument("--fix", action="store_true", help="format, and apply ruff's fixes")

@@ -232,6 +232,8 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
     try:
         partition = path / names.PARTITION_DIRECTORY
         _check_partition(partition, file_mode=file_mode)
+        # Before anything is touched: whoever voted here last may be of a newer release, or may have been forgotten.
+        FileQuorumStateStore(partition, file_mode=file_mode).read()
         log = FileReplicatedLog.open(
             partition,
             segment_bytes=config.segment_bytes,

@@ -3,7 +3,8 @@
     python -m tests.interop.jars 4.3.1 3.9.2        fetch what is missing, and print where it is
 
 The cache is `KRAFTLIB_CACHE`, or `~/.cache/kraftlib`; a release is about 60 MB there. What is needed beside Python, a
-JDK from 17 on and Maven, is installed on Debian and Ubuntu where this runs as root; elsewhere it is asked for by name.
+JDK from 17 on and Maven, is installed on Debian and Ubuntu in CI (`CI` is set) or where `KRAFTLIB_INSTALL` allows it, by
+root or whoever may be; elsewhere it is asked for by name.
 Standard library only.
 """
 
@@ -87,12 +88,20 @@ def ensure_tools(*, fetching: bool = True) -> None:
     if not missing:
         return
     lacking = f"{', '.join(missing)} missing; the tests against real Kafka need a JDK from {OLDEST_JAVA} on and Maven"
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise MissingToolsError(f"{lacking}: on Debian and Ubuntu, apt-get install {' '.join(PACKAGES)}")
+    allowed = os.environ.get("CI") or os.environ.get("KRAFTLIB_INSTALL")
+    become_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if not allowed or shutil.which("apt-get") is None or not all(map(shutil.which, become_root[:1])):
+        raise MissingToolsError(
+            f"{lacking}: on Debian and Ubuntu, apt-get install {' '.join(PACKAGES)}, "
+            "or let `python3 dev.py interop --install` do it"
+        )
     say(f"{lacking}: installing {' and '.join(PACKAGES)} with apt-get")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
-        subprocess.run(["apt-get", *command], check=True, timeout=INSTALL_TIMEOUT_S, env=environment, stdout=sys.stderr)
+        subprocess.run(
+            [*become_root, "apt-get", *command],
+            check=True, timeout=INSTALL_TIMEOUT_S, env=environment, stdout=sys.stderr,
+        )  # fmt: skip
     missing = missing_tools(fetching=fetching)
     if missing:
         raise MissingToolsError(f"apt-get installed {' '.join(PACKAGES)}, yet missing is {', '.join(missing)}")

@@ -40,14 +40,14 @@ class Lab:
         """End these with the test, too."""
         self._processes += processes
 
-    def close(self) -> None:
+    def close(self, *, tell: bool = True) -> None:
         """Kill what still runs, and print the ends of the logs: pytest shows them where a test failed."""
         for process in self._processes:
             process.kill()
         if self.wire is not None:
             self.wire.close()
         for process in self._processes:
-            if process.log.exists():
+            if tell and process.log.exists():
                 print(f"--- {process.log.name}, exit status {process.status}\n{process.tail(1_500)}")
 
     def through_a_wire(self) -> Wire:

@@ -41,6 +41,8 @@ class There:
     epoch: int
     end_offset: int
     """Below which both voters have everything."""
+    vote_version: int = 2
+    """The newest version of Vote that it serves."""
 
     def ask(self, request: Any, version: int) -> Answer:
         """Return what comes of a request."""
@@ -68,7 +70,8 @@ class There:
             for partition in topic.partitions:
                 found["partition"] = partition.error_code
                 leader = getattr(partition, "current_leader", partition)
-                if hasattr(leader, "leader_id") and found.get("partition"):
+                # A refused DescribeQuorum names nobody: its zeros mean nothing.
+                if hasattr(leader, "leader_id") and found["partition"] and not hasattr(partition, "current_voters"):
                     found["leader"] = self._who(leader.leader_id)
                     found["epoch"] = leader.leader_epoch - self.epoch
         return found
@@ -82,8 +85,9 @@ CLOSED: Final[Answer] = {"closed": True}
 Question = tuple[Any, int]
 
 
-def vote(there: There, version: int = 2, **changed: Any) -> Question:
-    """A pre-vote that could be granted, but for what is changed."""
+def vote(there: There, version: int | None = None, **changed: Any) -> Question:
+    """A vote that could be granted, but for what is changed; a pre-vote where there is such a thing."""
+    version = there.vote_version if version is None else version
     top = {name: changed.pop(name) for name in ("cluster_id", "voter_id", "topics") if name in changed}
     topic_name = changed.pop("topic_name", METADATA_TOPIC)
     row = VoteRequest.PartitionData(

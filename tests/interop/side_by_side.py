@@ -140,7 +140,7 @@ async def run(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             place = home / f"linger-{linger_ms}"
             place.mkdir()
             lab = Lab(release, place)
-            stack.callback(lab.close)
+            stack.callback(lab.close, tell=False)
             contenders.append(await asyncio.to_thread(start_kafkas, lab, linger_ms))
         for contender in contenders:
             say(f"warming up {contender.name}")

@@ -61,8 +61,38 @@ def test_where_nothing_may_be_installed_the_packages_are_named(
 ) -> None:
     monkeypatch.setattr(jars.shutil, "which", lambda name: None)
     monkeypatch.setattr(jars.os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("CI", "true")
 
     assert jars.main(["4.3.1"]) == 1
     said = capsys.readouterr().err
     assert "java, javac, mvn missing" in said
     assert "apt-get install openjdk-17-jdk-headless maven" in said
+
+
+@pytest.mark.parametrize(
+    ("user", "setting", "installed"),
+    [(0, "CI", True), (0, "KRAFTLIB_INSTALL", True), (1000, "CI", True), (0, None, False)],
+)
+def test_what_is_missing_is_installed_in_ci_or_where_it_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, user: int, setting: str | None, installed: bool
+) -> None:
+    ran: list[list[str]] = []
+    missing = [["java", "javac", "mvn"], []]
+    monkeypatch.setattr(jars, "missing_tools", lambda *, fetching: missing.pop(0))
+    monkeypatch.setattr(jars.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(jars.os, "geteuid", lambda: user)
+    monkeypatch.setattr(jars.subprocess, "run", lambda command, **how: ran.append(command))
+    for name in ("CI", "KRAFTLIB_INSTALL"):
+        monkeypatch.delenv(name, raising=False)
+    if setting:
+        monkeypatch.setenv(setting, "1")
+
+    if installed:
+        jars.ensure_tools()
+        words = ["sudo", "-n"] if user else []
+        assert ran[0] == [*words, "apt-get", "update", "-q"]
+        assert ran[1][-2:] == list(jars.PACKAGES)
+    else:
+        with pytest.raises(jars.MissingToolsError, match="dev.py interop --install"):
+            jars.ensure_tools()
+        assert ran == []

@@ -61,6 +61,7 @@ def there(lab: Lab, quorum: Quorum, who: str) -> There:
         cluster_id=lab.cluster_id,
         epoch=status["leader_epoch"],
         end_offset=status["high_watermark"],
+        vote_version=2 if lab.release.is_modern else 1,
     )
 
 

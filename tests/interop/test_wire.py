@@ -82,7 +82,8 @@ def test_kafka_reads_our_frames_and_would_write_the_same(lab: Lab, record_proper
     assert kinds >= {"ApiVersions", "Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch"}
     assert [frame for frame in ours if not frame.same] == []
     comparable = [frame for frame in ours if frame.name != "ApiVersions"]  # who we are and what we serve is our own
-    assert strange_habits(habits(theirs), habits(comparable)) == []
+    strange = strange_habits(habits(theirs), habits(comparable))
+    assert not strange, "\n".join(strange)
     record_property("frames of ours read", len(ours))
     for pre_vote in (False, True) if lab.release.is_modern else (False,):
         assert granted(wire, lab.release, by=KAFKAS, to=OURS, pre_vote=pre_vote)
