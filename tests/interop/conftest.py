@@ -24,6 +24,7 @@ HERE: Final = Path(__file__).parent
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "each_release: runs on every release, not only on the first one")
+    config.addinivalue_line("markers", "sampled(n): of its cases on a release the short form runs one in n")
     config.addinivalue_line("markers", "since(release): needs this release of Kafka or a later one")
     if FORM:
         config.pluginmanager.register(Results(config), "interop-results")
@@ -44,15 +45,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what was not asked for; `N deselected` in the summary counts it."""
     wanted, left_out = [], []
+    counts: dict[tuple[object, object], int] = {}
     for item in items:
         real = item.path.is_relative_to(HERE) and "version" in getattr(item, "fixturenames", ())
-        if real and (not FORM or (item.get_closest_marker("slow") and FORM != "long")):
+        if real and (not FORM or (FORM != "long" and is_for_the_long_form(item, counts))):
             left_out.append(item)
         else:
             wanted.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = wanted
+
+
+def is_for_the_long_form(item: pytest.Item, counts: dict[tuple[object, object], int]) -> bool:
+    """Whether the short form leaves this out. Of sampled cases each release gets others."""
+    sampled = item.get_closest_marker("sampled")
+    if sampled is None:
+        return item.get_closest_marker("slow") is not None
+    version = getattr(item, "callspec").params["version"]  # noqa: B009 - only parametrized items have one
+    key = getattr(item, "originalname", item.name), version
+    counts[key] = counts.get(key, -1) + 1
+    return counts[key] % sampled.args[0] != RELEASES.index(version) % sampled.args[0]
 
 
 @pytest.fixture(scope="session")

@@ -87,6 +87,7 @@ class Havoc:
 
 
 @pytest.mark.each_release
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("peers", "ours"), TOGETHER, ids=["1 of Kafka, 2 of ours", "2 of Kafka, 1 of ours"])
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_nothing_acknowledged_is_lost_whatever_happens(

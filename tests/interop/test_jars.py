@@ -93,6 +93,6 @@ def test_what_is_missing_is_installed_in_ci_or_where_it_is_allowed(
         assert ran[0] == [*words, "apt-get", "update", "-q"]
         assert ran[1][-2:] == list(jars.PACKAGES)
     else:
-        with pytest.raises(jars.MissingToolsError, match="dev.py interop --install"):
+        with pytest.raises(jars.MissingToolsError, match="interop --install"):
             jars.ensure_tools()
         assert ran == []

@@ -90,8 +90,15 @@ def test_kafka_reads_our_frames_and_would_write_the_same(lab: Lab, record_proper
         assert granted(wire, lab.release, by=OURS, to=KAFKAS, pre_vote=pre_vote)
 
 
-@pytest.mark.parametrize("whose", ["ours", "Kafka's"])
-@pytest.mark.parametrize("kind", ["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("kind", "whose"),
+    [
+        ("static", "ours"),
+        ("dynamic", "Kafka's"),
+        pytest.param("static", "Kafka's", marks=pytest.mark.slow),
+        pytest.param("dynamic", "ours", marks=pytest.mark.slow),
+    ],
+)
 def test_a_leader_that_nobody_reaches_is_replaced(lab: Lab, kind: str, whose: str, record_property: Record) -> None:
     """All connections of the leader are lost, and come back: it gives up, follows, and nothing acknowledged is lost."""
     wire = lab.through_a_wire()
