@@ -2,9 +2,9 @@
 
     python -m tests.interop.jars 4.3.1 3.9.2        fetch what is missing, and print where it is
 
-The cache is `KRAFTLIB_CACHE`, or `~/.cache/kraftlib`; a release takes 60 MB. What is needed beside Python, a
-JDK from 17 on and Maven, is asked for by name where it is missing. On Debian and Ubuntu it is installed, as root or with
-sudo, in CI (`CI` is set) and where `KRAFTLIB_INSTALL` allows it.
+The cache is `KRAFTLIB_CACHE`, or `~/.cache/kraftlib`; a release takes 60 MB there. What is needed beside Python, a
+JDK from 17 on and Maven, is asked for by name where it is missing. On Debian and Ubuntu it is installed, as root or
+with sudo, in CI (`CI` is set) and where `KRAFTLIB_INSTALL` allows it.
 Standard library only.
 """
 
