@@ -184,9 +184,11 @@ def questions(there: There) -> dict[str, Question]:
     epoch, own = there.epoch, there.node_id
     other_cluster = {"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA"}
     moved = AddRaftVoterRequest.Listener(name="ELSEWHERE", host="127.0.0.1", port=9)
+    # Before pre-votes, nobody could ask in epoch 0: his last record would be of an earlier one.
+    stale = {"Vote: stale epoch": vote(there, replica_epoch=epoch - 1, last_offset_epoch=0)}
     return {
+        **(stale if epoch > 1 or there.vote_version >= 2 else {}),
         "Vote: other cluster": vote(there, **other_cluster),
-        "Vote: stale epoch": vote(there, replica_epoch=epoch - 1, last_offset_epoch=0),
         "Vote: other voter id": vote(there, voter_id=own + 70),
         "Vote: other voter directory": vote(there, voter_directory_id=ELSEWHERE),
         "Vote: own voter directory": vote(there, voter_directory_id=there.directory_id),

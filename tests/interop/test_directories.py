@@ -191,8 +191,8 @@ TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: rewritten(d / STATE, r'"data_version":\d', '"data_version":7'),
         r"data version 7, only 0 and 1 are known: it was written by a newer release",
     ),
-    "quorum-state is garbage": (lambda d: (d / STATE).write_text("?"), r"quorum-state is damaged .*no JSON"),
-    "quorum-state is empty": (lambda d: (d / STATE).write_text(""), r"quorum-state is damaged"),
+    "quorum-state is garbage": (lambda d: (d / STATE).write_text("?"), r"quorum-state.*forgotten"),
+    "quorum-state is empty": (lambda d: (d / STATE).write_text(""), r"quorum-state.*forgotten"),
     "a log of another topic": (
         lambda d: rewritten(d / "__cluster_metadata-0/partition.metadata", "topic_id: .*", "topic_id: " + "A" * 22),
         r"partition.metadata is of another topic",
