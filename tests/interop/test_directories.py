@@ -201,7 +201,7 @@ TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
 """What can be wrong with a directory: how it comes about, and what is said."""
 
 DERIVED = (".index", ".timeindex")
-"""Files that hold nothing but what the log holds, as do those that are ours alone; made anew whenever they do not fit."""
+"""Files that hold nothing but what the log holds, as do those that are ours alone: made anew where they do not fit."""
 
 
 def test_what_is_wrong_with_a_directory_of_kafka_is_said_and_nothing_is_written(lab: Lab) -> None:
