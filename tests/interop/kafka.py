@@ -45,7 +45,7 @@ FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 OLD_NAMES: Final[Mapping[str, str]] = {DUMP: "kafka.tools.DumpLogSegments"}
-"""Classes that 3.9 has under another name."""
+"""Classes that had another name before 4.3."""
 
 
 @attrs.frozen
@@ -98,7 +98,7 @@ class Release:
             f"{logging}{settings}",
             "-cp",
             path if classes is None else f"{classes}:{path}",
-            main if self.is_modern else OLD_NAMES.get(main, main),
+            main if self.at_least(4, 3) else OLD_NAMES.get(main, main),
             *map(str, arguments),
         ]
 

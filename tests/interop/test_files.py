@@ -68,8 +68,8 @@ def our_dump(paths: Sequence[Path]) -> str:
 
 
 def like(release: Release, text: str) -> str:
-    """Put our text, which is that of 4.3, into the words of the release."""
-    if release.is_modern:
+    """Put our text, which is that of 4.1 and later, into the words of the release."""
+    if release.at_least(4, 1):
         return text
     lines = [line.partition(" LeaderChange: ")[0] for line in text.splitlines(keepends=True)]
     return "".join(line if line.endswith("\n") else f"{line} controlType: LEADER_CHANGE(2)\n" for line in lines)
