@@ -180,6 +180,32 @@ def test_a_voter_of_kafka_that_has_moved_tells_our_leader(lab: Lab) -> None:
     finish(quorum, load.acknowledged)
 
 
+@pytest.mark.each_release
+def test_a_voter_of_kafka_leaves_our_quorum_and_comes_back(lab: Lab) -> None:
+    """`remove-controller` and `add-controller` of Kafka's raft client at a leader of ours; then it leads."""
+    quorum = lab.dynamic(peers=[1], ours=[2, 3])
+    quorum.start()
+    lead(quorum, 2)
+    peer, ours = quorum.nodes[1], quorum.nodes[2]
+    assert isinstance(peer, JavaPeer)
+    assert isinstance(ours, OurReplica)
+    directory_id = voters(quorum, ours)[1]
+
+    lab.release.quorum(
+        [ours.endpoint], "remove-controller", "--controller-id", 1, "--controller-directory-id", directory_id
+    ).ok()
+    wait_until_voters(quorum, ours, {2, 3})
+    with Load(quorum) as load:
+        load.wait_for(100)
+    lab.release.quorum([ours.endpoint], "add-controller", config=peer.properties_file).ok()
+    wait_until_voters(quorum, ours, {1, 2, 3})
+    assert voters(quorum, ours)[1] == directory_id
+    lead(quorum, 1)
+    with Load(quorum) as load:
+        load.wait_for(100, leader=1)
+    finish(quorum, load.acknowledged)
+
+
 @pytest.mark.since("4.1")
 def test_a_mixed_static_quorum_becomes_dynamic_under_our_leader(lab: Lab) -> None:
     """`kafka-features upgrade` at a leader of ours, with a voter of Kafka's: all are known by their disks after."""
