@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kraftlib.cli.bench_failover import measure_failover, summary
 from kraftlib.cli.bench_machine import Machine, measure, median_of
+from kraftlib.cli.bench_snapshot import as_text, measure_snapshot
 from kraftlib.cli.cluster import Cluster, RefusedError
 from kraftlib.config import ENGINES, EVENT_LOOPS
 from kraftlib.errors import ConfigError
@@ -48,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--failover", type=int, metavar="KILLS", help="instead: ms from kill -9 of the leader to the next commit"
     )
     parser.add_argument(
+        "--snapshot", type=int, metavar="KEYS", help="instead: a snapshot of so many keys, and commits meanwhile"
+    )
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="also show, on stderr, where the time of the callers' thread goes: with --engine inline, all of it",
@@ -67,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--directory {options.directory} is no directory")
     if options.failover is not None:
         return _run_failover(options)
+    if options.snapshot is not None:
+        return _run_snapshot(options)
     engines = ENGINES if options.engine == "both" else (options.engine,)
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
@@ -94,6 +100,18 @@ def _run_failover(options: argparse.Namespace) -> int:
             f"{found['kills']} x kill -9 of the leader: the next write was committed after {found['p50_ms']} ms at the "
             f"median, {found['p90_ms']} ms at the 90th percentile, {found['min_ms']} to {found['max_ms']} ms in all"
         )
+    return 0
+
+
+def _run_snapshot(options: argparse.Namespace) -> int:
+    if options.snapshot < 1:
+        raise ConfigError(f"--snapshot {options.snapshot}: at least one key")
+    for engine in ENGINES if options.engine == "both" else (options.engine,):
+        with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+            found = asyncio.run(
+                measure_snapshot(Path(directory), options.snapshot, engine=engine, seconds=options.seconds)
+            )
+        print(json.dumps(found) if options.output == "json" else as_text(found), flush=True)
     return 0
 
 

@@ -1,0 +1,125 @@
+"""What an older release has left is opened, what a newer one has left is not misread: accepted, ignored or refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from kraftlib import blocking
+from kraftlib.cli.key_value import KeyValueStore
+from kraftlib.codec.declared import write
+from kraftlib.config import RaftConfig
+from kraftlib.errors import KraftError, RemoteProtocolError
+from kraftlib.records.batch import CONTROL, assemble
+from kraftlib.records.control import decode_control_batch, encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord, SnapshotHeaderRecord
+from kraftlib.records.record import Record, encode_block
+from kraftlib.records.serde import JsonSerde
+from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter, StreamSource
+from kraftlib.storage import names
+from kraftlib.storage.holds_file import StoredHold, read_holds
+from kraftlib.storage.verify import verify_directory
+from kraftlib.types import Endpoint
+
+RELEASES = [Path(__file__).parent.parent / "data" / "kraftlib-0.1" / "n1"]
+
+
+def opened(directory: Path) -> tuple[dict[str, str], int]:
+    """Run the replica for one more record; return what its store has, and where its log ended before."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    store = KeyValueStore()
+    config = RaftConfig(node_id=1, directory=directory, listen=Endpoint("127.0.0.1", port))
+    with blocking.RaftClient(config, state_machine=store, serde=JsonSerde()) as client:
+        end = client.log_end_offset()
+        client.wait_for_leader(timeout_ms=20_000)
+        client.propose({"key": "new", "value": "life"})
+        return store.items, end
+
+
+def expected() -> dict[str, str]:
+    return {f"k{n}": str(n if n < 10 else -n) for n in range(30)} | {"new": "life"}
+
+
+@pytest.fixture(params=RELEASES, ids=lambda path: path.parent.name)
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    shutil.copytree(request.param, tmp_path / "n1")
+    return tmp_path / "n1"
+
+
+def test_a_directory_of_an_older_release_has_lost_nothing(directory: Path) -> None:
+    assert {finding.verdict for finding in verify_directory(directory)} == {"ok"}
+    assert read_holds(directory / names.PARTITION_DIRECTORY)[0] == StoredHold(name="feed", offset=5, max_bytes=1 << 30)
+    items, end = opened(directory)
+    assert (items, end >= 43) == (expected(), True)
+    assert {finding.verdict for finding in verify_directory(directory)} == {"ok"}
+
+
+def test_side_files_of_a_newer_release_are_as_good_as_none(directory: Path) -> None:
+    partition = directory / names.PARTITION_DIRECTORY
+    newer = json.dumps({"version": 99, "layout": 99, "anything": []}).encode()
+    for name in (names.HOLDS, names.DOWNLOAD, names.SYNC_POINT):
+        (partition / name).write_bytes(newer)
+    future = partition / "kraftlib-future.json"
+    future.write_bytes(newer)
+    items, _ = opened(directory)
+    assert items == expected()
+    assert (partition / names.HOLDS).read_bytes() == newer, "the newer release will want it again"
+    assert future.read_bytes() == newer
+
+
+def test_without_any_side_file_nothing_is_lost_either(directory: Path) -> None:
+    partition = directory / names.PARTITION_DIRECTORY
+    for path in [*partition.glob("kraftlib*"), partition / names.QUORUM_STATE_MIRROR]:
+        path.unlink()
+    items, _ = opened(directory)
+    assert items == expected()
+
+
+def test_a_vote_of_an_unknown_version_is_refused_and_the_file_is_named(directory: Path) -> None:
+    path = directory / names.PARTITION_DIRECTORY / names.QUORUM_STATE
+    path.write_bytes(b'{"leaderId":-1,"leaderEpoch":1,"votedId":-1,"data_version":7}')
+    with pytest.raises(KraftError, match=names.QUORUM_STATE):
+        opened(directory)
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+
+def control_batch(key: bytes, value: bytes) -> object:
+    block = encode_block([Record(0, 0, key, value, ())], base_offset=0, base_timestamp=0)
+    return assemble([block], 1, CONTROL, 0, 0, 0, 1)
+
+
+def test_a_control_record_that_is_not_known_is_refused_with_its_place() -> None:
+    """It may change who votes: neither to be skipped nor to be guessed."""
+    unknown = control_batch(b"\x00\x00\x00\x63", b"\x00\x00\x00")
+    with pytest.raises(RemoteProtocolError, match="offset 0 is of unknown type 99"):
+        list(decode_control_batch(unknown))  # type: ignore[arg-type]
+    newer = control_batch(b"\x00\x00\x00\x05", b"\x00\x09\x00\x01\x00")
+    with pytest.raises(RemoteProtocolError):
+        list(decode_control_batch(newer))  # type: ignore[arg-type]
+
+
+def test_an_unknown_tagged_field_is_ignored() -> None:
+    plain = write(KRaftVersionRecord(kraft_version=1), 0)
+    tagged = bytes(plain[:-1]) + b"\x01\x63\x02hi"
+    ((_, record),) = decode_control_batch(control_batch(b"\x00\x00\x00\x05", tagged))  # type: ignore[arg-type]
+    assert isinstance(record, KRaftVersionRecord)
+    assert record.kraft_version == 1
+
+
+def test_a_header_of_before_kraft_version_1_is_accepted() -> None:
+    out = bytearray()
+    writer = SnapshotWriter(out.extend, epoch=1, last_contained_log_timestamp=5)
+    writer.freeze()
+    header = encode_control_batch([SnapshotHeaderRecord(last_contained_log_timestamp=5)], timestamp_ms=5, epoch=1)
+    assert bytes(out).startswith(bytes(header.data))
+    with SnapshotReader(StreamSource(io.BytesIO(bytes(out)))) as reader:
+        assert (reader.kraft_version, reader.voters, reader.verify()) == (0, None, 0)
