@@ -138,7 +138,7 @@ def add_voter(world: World, random: chance.Random) -> Undo | None:
 def remove_voter(world: World, random: chance.Random) -> Undo | None:
     """Have the operator remove a voter, preferably one whose disk is gone; be it the leader."""
     voters = world.current_voters()
-    if world.kraft_version and len(voters) > 1:
+    if world.kraft_version and len(voters) > 1 and not _anybody_amnesiac(world):
         lost = [key for key in voters if world.nodes[key.id].key != key]
         world.admin.remove(random.choice(lost or voters))
     return None
@@ -151,7 +151,7 @@ def replace_disk(world: World, random: chance.Random) -> Undo | None:
     """
     voters = world.current_voters()
     living = [key for key in voters if world.nodes[key.id].key == key]
-    if not world.kraft_version or len(living) - 1 <= len(voters) // 2:
+    if not world.kraft_version or len(living) - 1 <= len(voters) // 2 or _anybody_amnesiac(world):
         return None
     node = world.nodes[random.choice(living).id]
     node.end(Ending.POWER_LOST)
@@ -228,7 +228,29 @@ def failing_disk(world: World, random: chance.Random) -> Undo | None:
     return undo
 
 
+def lose_vote(world: World, random: chance.Random) -> Undo | None:
+    """Take the election file of a voter away while it is down (reliability E3).
+
+    One voter at a time, and no disk beside it: until it may vote again, the others must be able to elect each other.
+    """
+    voters = world.current_voters()
+    nodes = [world.nodes[key.id] for key in voters]
+    if len(voters) < 3 or not all(key.matches(node.key) for key, node in zip(voters, nodes, strict=True)):
+        return None
+    if any(node.is_amnesiac for node in nodes):
+        return None
+    node = random.choice(nodes)
+    node.end(Ending.POWER_LOST)
+    node.lose_vote()
+    return node.start
+
+
 # --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _anybody_amnesiac(world: World) -> bool:
+    """Whether somebody has forgotten its votes: until all other voters have answered it, none of them may go."""
+    return any(node.is_amnesiac for node in world.nodes.values())
 
 
 def _start(nodes: Iterable[SimulatedNode]) -> None:
@@ -279,6 +301,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("slow-disk", slow_disk, 6_000),
         Fault("hung-disk", hung_disk, 6_000),
         Fault("failing-disk", failing_disk, 3_000),
+        Fault("lose-vote", lose_vote, 2_000),
     )
 }
 """Every kind by its name. The order counts: the trace names a kind by its place."""

@@ -11,12 +11,13 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.waiters import Promise
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.testing import platter
 from kraftlib.testing.clock import NodeClock
 from kraftlib.testing.disk import SimulatedDisk
 from kraftlib.testing.facts import Chain
 from kraftlib.testing.process import Ending, Process
 from kraftlib.testing.trace import Step
-from kraftlib.types import Endpoint, Epoch, Offset, ReplicaKey
+from kraftlib.types import ElectionState, Endpoint, Epoch, Offset, ReplicaKey
 
 if TYPE_CHECKING:
     from kraftlib.testing.world import World
@@ -35,6 +36,8 @@ class SimulatedNode:
         self.lives = 0
         self.disks = 1
         """How many disks it has had."""
+        self.votes_lost = 0
+        """How often its election file was gone."""
         self.ended: Ending | None = None
         self._world = world
         self.random = chance.Random(world.random.getrandbits(64))
@@ -54,6 +57,12 @@ class SimulatedNode:
     def is_up(self) -> bool:
         """Whether a process lives, paused or not."""
         return self.process is not None
+
+    @property
+    def is_amnesiac(self) -> bool:
+        """Whether it has forgotten its votes, and does not vote until it is safe."""
+        election = self.elections.read()
+        return election is not None and election.amnesiac
 
     @property
     def leads(self) -> Epoch | None:
@@ -87,12 +96,20 @@ class SimulatedNode:
         if trusted:
             self.log.close()
             self.log = self.log.reopen()
+        elif self.random.random() < world.real_files:
+            self.log = platter.crash(self.log, self.random)
         else:
             self.log = self.log.crash(self.random, torn_tail=True)
         self.elections = self.elections.crash(self.random)
         self.chain.truncate(self.log.end_offset)
         world.trace.add(world.timeline.now_us, Step.STOPPED, self.key.id, int(ending), self.log.end_offset)
         world.checker.crashed(self)
+
+    def lose_vote(self) -> None:
+        """Take the election file of a node that is down away: its next life knows that it has forgotten something."""
+        self.votes_lost += 1
+        starts = self.log.epoch_starts()
+        self.elections = MemoryQuorumStateStore(ElectionState(epoch=starts[-1].epoch if starts else 0, amnesiac=True))
 
     def wipe(self) -> None:
         """Take the disk away and put an empty one in its place: whoever starts here next is another replica."""

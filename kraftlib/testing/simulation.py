@@ -190,9 +190,14 @@ class Simulation:
                 node.start()
 
     def _minority(self) -> Sequence[SimulatedNode]:
-        """Draw as many voters as can be missing: those whose disk is gone are missing already."""
+        """Draw as many voters as can be missing: those whose disk is gone are missing already.
+
+        Nobody, while somebody has forgotten its votes: it waits for word from all others.
+        """
         world = self.world
         voters = world.current_voters()
+        if any(world.nodes[key.id].is_amnesiac for key in voters):
+            return ()
         living = [world.nodes[key.id] for key in voters if key.matches(world.nodes[key.id].key)]
         spare = len(living) - (len(voters) // 2 + 1)
         return self._draw.sample(living, min(spare, len(living))) if spare > 0 else ()

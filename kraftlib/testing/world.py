@@ -41,6 +41,9 @@ WALL_CLOCK_MS: Final = 1_700_000_000_000
 
 RECODE_ONE_IN: Final = 50
 
+REAL_FILES: Final = 0.03
+"""How many of the power losses leave real files, which the real recovery reads. They take milliseconds of real time."""
+
 ListenerFactory = Callable[[Process], Listener]
 
 
@@ -65,6 +68,7 @@ class World:
         listener: ListenerFactory | None = None,
         subject: Subject = DEFAULT,
         recode_one_in: int = RECODE_ONE_IN,
+        real_files: float = REAL_FILES,
         replay: str = "",
         on_entry: Callable[[Entry], None] | None = None,
     ) -> None:
@@ -83,6 +87,7 @@ class World:
         """Whether a replica that has stopped, on demand or because of its disk, is started again at once."""
         self.disk_spread_us = 400
         """What an ordinary disk may take beyond its shortest time."""
+        self.real_files = real_files
         self.subject = subject
         self.results: dict[Offset, Any] = {}
         """What applying a record came to, wherever it was applied first."""
