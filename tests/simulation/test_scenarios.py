@@ -5,13 +5,18 @@ Longer: `kraftlib simulate --scenario all --seeds 0:100`.
 
 from __future__ import annotations
 
+import random as chance
 from typing import Final
 
 import pytest
 
+from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.testing.campaign import quiet
-from kraftlib.testing.scenario import NotProvokedError
+from kraftlib.testing.platter import all_batches
+from kraftlib.testing.scenario import Chapter, NotProvokedError
 from kraftlib.testing.scenarios import SCENARIOS, run_scenario
+from kraftlib.testing.story import Story
+from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
 
@@ -65,6 +70,38 @@ def test_scenario(scenario_id: str) -> None:
         with quiet():
             report = run_scenario(scenario_id, seed)
         assert report.provoked
+
+
+class Lying(MemoryReplicatedLog):
+    """A log on a disk that says it has flushed, and has not."""
+
+    def crash(self, random: chance.Random, *, torn_tail: bool = False) -> MemoryReplicatedLog:
+        return self._recovered(len(self._batches) // 2)
+
+
+def test_s12_an_fsync_that_lies_is_noticed() -> None:
+    """One of the two copies of what is committed was never there, and the third replica is slow (I9)."""
+    chapter = Chapter()
+
+    @chapter("S12", "a disk lies", expected="it is noticed", real_files=0.0)
+    def told(story: Story) -> None:
+        leader = story.leader()
+        liar, slow = story.followers(leader)
+        story.crash(liar)
+        lying = Lying()
+        lying.append(all_batches(liar.log))
+        lying.flush()
+        liar.log = lying
+        story.start(liar)
+        story.everybody_has_everything()
+        story.cut(slow)
+        story.append(6)
+        story.happened("records on two of three disks", story.committed - slow.flushed_offset)
+        story.crash(liar)
+        story.pass_ms(1)
+
+    with pytest.raises(InvariantViolation, match="I9"), quiet():
+        Story(chapter.scenarios[0], 1).run()
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,14 @@ from kraftlib.testing.scenarios import (
     membership,
     replication,
     snapshots,
+    storage,
     truncation,
 )
 from kraftlib.testing.story import Story
 
 __all__ = ["SCENARIOS", "NotProvokedError", "Scenario", "ScenarioReport", "Story", "run_scenario", "scenario_of"]
 
-CHAPTERS: Final = (elections, epochs, truncation, replication, clients, snapshots, membership, machines)
+CHAPTERS: Final = (elections, epochs, truncation, replication, clients, snapshots, membership, storage, machines)
 
 GROUPS: Final = "ELCNMSP"
 """Elections, logs, clients, snapshots, membership, storage, processes."""

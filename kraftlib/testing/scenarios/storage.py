@@ -1,0 +1,139 @@
+"""What disks do to files: E3, S1 to S4, S12, S13."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraftlib.errors import CorruptBatchError
+from kraftlib.testing import handmade as msg
+from kraftlib.testing import platter
+from kraftlib.testing.scenario import Chapter
+from kraftlib.testing.scenarios.elections import vote_of
+from kraftlib.testing.story import Story
+
+scenario: Final = Chapter()
+
+
+@scenario(
+    "E3",
+    "a voter that has voted loses its election file, and is asked by another candidate of that epoch",
+    expected="it fetches and acknowledges, but neither votes nor stands until it is safe; then it does again",
+)
+def lost_vote(story: Story) -> None:
+    story.append(2)
+    story.everybody_has_everything()
+    leader = story.leader()
+    voter, rival = story.followers(leader)
+    epoch = story.state(voter).epoch + 1
+    first = story.ask(voter, vote_of(story, rival, epoch))
+    story.happened("vote cast", msg.grants(first.answer))
+    story.crash(voter)
+    voter.lose_vote()
+    story.cut(voter)
+    story.start(voter)
+    story.happened("vote lost", story.state(voter).amnesia is not None)
+    for asked in (epoch, epoch + 1):
+        again = story.ask(voter, vote_of(story, leader, asked))
+        story.expect(again.answer is not None, f"{voter} does not answer")
+        story.expect(not msg.grants(again.answer), f"{voter} votes in {asked}, and does not know how it voted before")
+    story.pass_ms(20 * story.config.election_timeout_ms)
+    story.expect(story.state(voter).amnesia is not None, f"{voter} believes to know its votes, and has heard nobody")
+    story.heal()
+    story.until(lambda: story.state(voter).amnesia is None, story.patience_ms, f"{voter} never votes again")
+    # And now its vote is needed.
+    story.crash(story.leader() if story.leader() is not voter else rival)
+    story.leader()
+
+
+@scenario(
+    "S1",
+    "bits of records that were flushed flip, and a sector was never written, on one disk after the other",
+    expected="never taken for a torn tail: nothing is cut, and that replica does not begin with a shorter log",
+)
+def damaged_log(story: Story) -> None:
+    for damage in ("flipped bit", "lost write", "lost end"):
+        story.append(4, values=2)
+        story.everybody_has_everything()
+        victim = story.followers()[0]
+        story.crash(victim)
+        found: CorruptBatchError | None = None
+        try:
+            platter.crash(victim.log, story.random, damage=platter.DAMAGES[damage], noted=1.0)
+        except CorruptBatchError as error:
+            found = error
+        story.happened(f"damage: {damage}", found is not None)
+        story.expect("nothing was cut" in str(found), f"the log of {victim} was cut: {found}")
+        # Without its log it is given a new disk; the others have everything.
+        victim.wipe()
+        story.start(victim)
+        story.everybody_has_everything()
+
+
+@scenario(
+    "S2",
+    "machines lose power while batches are written: their segments end at any byte, with rubbish behind it",
+    expected="cut back to the last whole batch, by the recovery of real files, and nothing acknowledged is missing",
+    real_files=1.0,
+    draw=lambda random: {"voters": random.choice((1, 3))},
+)
+def torn_tail(story: Story) -> None:
+    torn = 0
+    for _ in range(6):
+        leader = story.leader()
+        story.append(1, to=leader)
+        victims = story.nodes if story.random.random() < 0.5 else [leader]
+        for node in victims:
+            node.disk.spread_us = 2_000
+        story.append(4, to=leader, wait=False, values=3)
+        story.pass_ms(story.random.randint(0, 1))
+        story.crash(*victims)
+        torn += sum(bool(node.log.torn_tail) for node in victims)
+        for node in victims:
+            node.disk.spread_us = story.world.disk_spread_us
+        story.start(*victims)
+        story.everybody_has_everything()
+    story.happened("tails torn", torn)
+
+
+@scenario(
+    "S3",
+    "a machine loses power twice: the second time in what it has appended where the first tail was torn",
+    expected="the first tail was cut physically: nothing of it comes back, and nothing behind it is swallowed",
+    real_files=1.0,
+    voters=1,
+)
+def torn_twice(story: Story) -> None:
+    torn = 0
+    for _ in range(8):
+        leader = story.leader()
+        story.append(1, to=leader)
+        leader.disk.hung = True
+        story.append(2, to=leader, wait=False, values=4)
+        story.pass_ms(1)
+        story.crash(leader)
+        torn += bool(leader.log.torn_tail)
+        leader.disk.unhang()
+        story.start(leader)
+    story.happened("tails torn, one behind the other", torn)
+
+
+@scenario(
+    "S4",
+    "a write lands in the wrong place of a log, over records that were flushed",
+    expected="seen at the next start, though each batch may be whole: by offsets, epochs and the sync point",
+)
+def misdirected_write(story: Story) -> None:
+    for _ in range(4):
+        story.append(3, values=2)
+        story.everybody_has_everything()
+        victim = story.followers()[0]
+        story.crash(victim)
+        found: CorruptBatchError | None = None
+        try:
+            platter.crash(victim.log, story.random, damage=platter.misdirect_write, noted=1.0)
+        except CorruptBatchError as error:
+            found = error
+        story.happened("misdirected write", found is not None)
+        victim.wipe()
+        story.start(victim)
+        story.everybody_has_everything()
