@@ -28,6 +28,7 @@ from kraftlib.runtime import client as asyncio_face
 from kraftlib.runtime.engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.retention import RetentionHold
+from kraftlib.runtime.serving import Authorize
 from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status
 from kraftlib.runtime.transport import Transport
@@ -60,6 +61,7 @@ class RaftClient(Generic[T]):
         serde: RecordSerde[T] | None = None,
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
+        authorize: Authorize | None = None,
         random: chance.Random | None = None,
     ) -> None:
         self._config = config
@@ -73,6 +75,7 @@ class RaftClient(Generic[T]):
             serde=serde,
             server_ssl=server_ssl,
             client_ssl=client_ssl,
+            authorize=authorize,
             random=random,
         )
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -25,6 +25,7 @@ from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.node import Node
 from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.retention import RetentionHold
+from kraftlib.runtime.serving import Authorize
 from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status
 from kraftlib.runtime.tcp import TcpTransport
@@ -42,7 +43,9 @@ class RaftClient(Generic[T]):
 
     `log` and `elections` replace the stores in `config.directory`, `transport` replaces TCP. A `state_machine` gets
     every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
-    more of them may be registered later. `random` makes elections repeatable in tests.
+    more of them may be registered later. `authorize(peer, api_key)` says whether a peer may send requests of an API, on
+    the engine's thread; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable
+    in tests.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class RaftClient(Generic[T]):
         serde: RecordSerde[T] | None = None,
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
+        authorize: Authorize | None = None,
         random: chance.Random | None = None,
     ) -> None:
         self._config = config
@@ -70,6 +74,7 @@ class RaftClient(Generic[T]):
         self._bare = isinstance(self._serde, BytesSerde)
         self._server_ssl = server_ssl
         self._client_ssl = client_ssl
+        self._authorize = authorize
         self._random = random or chance.Random()
         self._engine: Engine = (
             InlineEngine(self._make_node) if config.engine == "inline" else ThreadEngine(self._make_node, config)
@@ -121,6 +126,7 @@ class RaftClient(Generic[T]):
                 random=self._random,
                 post=post,
                 on_failure=lambda failure: post(self._failed, failure),
+                authorize=self._authorize,
             )
         except BaseException:
             opened.close()

@@ -22,6 +22,7 @@ from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.api_versions import SERVED
 from kraftlib.runtime.asking import Asking, Identified
+from kraftlib.runtime.identity import Identities
 from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.serving import Authorize, Serving
 from kraftlib.runtime.transport import Destination, Frame, Peer, Reply, Transport
@@ -55,7 +56,8 @@ class Network:
     """Sends and answers messages over a transport.
 
     `features` returns the levels of the features that are in force (`{"kraft.version": 1}`). `authorize` says whether a
-    peer may ask for an API; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. `served` are the requests that
+    peer may ask for an API; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. Certificates that name a replica must
+    be of `cluster_id`, if that is given (`kraftlib.runtime.identity`). `served` are the requests that
     `receiver` answers; ApiVersions is answered here. `identified` hears what each peer that is asked says it is.
     """
 
@@ -67,6 +69,7 @@ class Network:
         receiver: NetworkReceiver,
         config: RaftConfig,
         features: Callable[[], Mapping[str, int]] = dict,
+        cluster_id: str | None = None,
         authorize: Authorize | None = None,
         served: Mapping[int, Versions] = SERVED,
         identified: Identified = lambda endpoint, is_controller: None,
@@ -76,6 +79,7 @@ class Network:
         self._receiver: Final = receiver
         self._config: Final = config
         self._features: Final = features
+        self._cluster_id: Final = cluster_id
         self._authorize: Final = authorize
         self._served: Final = served
         self._identified: Final = identified
@@ -96,6 +100,7 @@ class Network:
             self._receiver,
             features=self._features,
             authorize=self._authorize,
+            identities=Identities(cluster_id=self._cluster_id, required=self._config.strict),
             served=self._served,
             notices=notices,
         )

@@ -39,6 +39,7 @@ from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.network import Network
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.retention import RetentionHold
+from kraftlib.runtime.serving import Authorize
 from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
@@ -74,6 +75,7 @@ class Node:
         random: random.Random,
         post: Post,
         on_failure: Callable[[ReplicaFailedError], None],
+        authorize: Authorize | None = None,
     ) -> None:
         self._config = config
         self._opened = opened
@@ -82,6 +84,7 @@ class Node:
         self._random = random
         self._post = post
         self._on_failure = on_failure
+        self._authorize = authorize
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
         self._changes: set[asyncio.Task[None]] = set()
@@ -132,6 +135,8 @@ class Node:
             client_id=f"raft-client-{config.node_id}",
             receiver=inbox,
             config=config,
+            cluster_id=opened.cluster_id,
+            authorize=self._authorize,
             features=lambda: {"kraft.version": self.core.kraft_version},
             served=self._controllers.served,
             identified=self._controllers.identified,

@@ -20,6 +20,7 @@ from kraftlib.records.batch import Batch
 from kraftlib.runtime import api_versions
 from kraftlib.runtime.controller_apis import REFUSED, refusal
 from kraftlib.runtime.hot_loops import HotLoops, is_in_vain
+from kraftlib.runtime.identity import Identities
 from kraftlib.runtime.notices import Notices, quoted
 from kraftlib.runtime.transport import Frame, Peer, Reply
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
@@ -60,12 +61,14 @@ class Serving:
         *,
         features: Callable[[], Mapping[str, int]],
         authorize: Authorize | None,
+        identities: Identities,
         served: Mapping[int, Versions],
         notices: Notices,
     ) -> None:
         self._receiver: Final = receiver
         self._features: Final = features
         self._authorize: Final = authorize
+        self._identities: Final = identities
         self._served: Final = served
         self._notices: Final = notices
         self._loop: Final = asyncio.get_running_loop()
@@ -134,6 +137,11 @@ class Serving:
             return
         if self._authorize is not None and not self._authorize(peer, request.api_key):
             self._deny(request, reply, peer)
+            return
+        complaint = self._identities.complaint(peer, message)
+        if complaint is not None:
+            # No error code: some stop a Kafka replica, whose certificate is wrong and nothing else.
+            self._refuse(reply, peer, complaint)
             return
         self._last_id = request_id = self._last_id + 1
         self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id)

@@ -26,9 +26,11 @@ from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Endpoint, LeaderAndEpoch
+from kraftlib.wire.apis import ApiKey
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, quorum, until
 
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -636,3 +638,17 @@ async def test_the_voter_that_is_wanted_leads_whenever_it_can() -> None:
             assert (await (await nodes.leader()).append_one(b"still there")).epoch > 2
     finally:
         await nodes.close()
+
+
+async def test_who_may_ask_is_up_to_the_application() -> None:
+    """Two voters that may not be asked to vote elect nobody, and say whom they denied what."""
+    denied: list[int] = []
+
+    def nobody_votes(peer: Peer, api_key: int) -> bool:
+        if api_key == ApiKey.VOTE:
+            denied.append(api_key)
+        return api_key != ApiKey.VOTE
+
+    async with quorum(voters=2, make=lambda node_id: {"authorize": nobody_votes}) as together:
+        await until(lambda: len(denied) >= 2)
+        assert all(client.leader_and_epoch().leader_id is None for client in together.clients.values())

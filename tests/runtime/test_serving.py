@@ -18,6 +18,7 @@ from kraftlib.records.batch import encode_batch
 from kraftlib.runtime.api_versions import SERVED, question
 from kraftlib.runtime.framing import LENGTH_BYTES
 from kraftlib.runtime.hot_loops import ANSWERS_AT_ONCE
+from kraftlib.runtime.identity import Identities
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.serving import Serving
@@ -296,6 +297,7 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
             silent,  # type: ignore[arg-type]
             features=dict,
             authorize=None,
+            identities=Identities(cluster_id=None),
             served=SERVED,
             notices=Notices(quiet, lambda: 0.0),
         )
