@@ -37,16 +37,20 @@ def plain(scenario: Scenario) -> dict[str, str]:
 
 
 def run_one(scenario: Scenario, seeds: Iterable[int], *, as_json: bool) -> bool:
-    """Tell a story with each of the seeds; return whether all went well: one without its trouble has shown nothing."""
+    """Tell a story with each of the seeds; return whether all went well.
+
+    A seed in which the trouble does not come about shows nothing; one in which it does is needed at least.
+    """
     reports: list[ScenarioReport] = []
-    failures = 0
+    failures = empty = 0
     for seed in seeds:
         try:
             with quiet():
                 report = run_scenario(scenario.id, seed)
         except (InvariantViolation, NotProvokedError) as error:
-            failures += 1
             broken = error.invariant if isinstance(error, InvariantViolation) else "not provoked"
+            failures += isinstance(error, InvariantViolation)
+            empty += isinstance(error, NotProvokedError)
             if as_json:
                 print(json.dumps({"ok": False, "id": scenario.id, "seed": seed, "broken": broken, "what": str(error)}))
             else:
@@ -56,11 +60,11 @@ def run_one(scenario: Scenario, seeds: Iterable[int], *, as_json: bool) -> bool:
         if as_json:
             print(json.dumps({"ok": True, **report.to_dict()}), flush=True)
     if not as_json:
-        print(describe(scenario, reports, failures))
-    return not failures
+        print(describe(scenario, reports, failures, empty))
+    return not failures and bool(reports)
 
 
-def describe(scenario: Scenario, reports: Iterable[ScenarioReport], failures: int) -> str:
+def describe(scenario: Scenario, reports: Iterable[ScenarioReport], failures: int, empty: int) -> str:
     """Return how it went, for people."""
     went_well = list(reports)
     lines = [f"{scenario.id}: {scenario.title}", f"  must: {scenario.expected}"]
@@ -71,5 +75,6 @@ def describe(scenario: Scenario, reports: Iterable[ScenarioReport], failures: in
     seconds = sum(report.simulated_ms for report in went_well) / 1_000
     lines += [f"  {count:>6}  {what}" for what, count in totals.items()]
     verdict = "every promise was kept" if not failures else f"{failures} FAILED"
-    lines.append(f"  {len(went_well) + failures} seeds, {seconds:.1f} simulated seconds: {verdict}")
+    without = f", {empty} of them without the trouble" if empty else ""
+    lines.append(f"  {len(went_well) + failures + empty} seeds{without}, {seconds:.1f} simulated seconds: {verdict}")
     return "\n".join(lines)

@@ -20,7 +20,8 @@ from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
 
-SEEDS: Final = range(3)
+SEEDS_THAT_SHOW: Final = 3
+SEEDS_TO_PROVOKE: Final = 12
 SEEDS_TO_FIND_A_BUG: Final = 8
 
 FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -66,10 +67,18 @@ PLANTED: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 @pytest.mark.parametrize("scenario_id", SCENARIOS)
 def test_scenario(scenario_id: str) -> None:
-    for seed in SEEDS:
-        with quiet():
-            report = run_scenario(scenario_id, seed)
-        assert report.provoked
+    """A seed in which the trouble does not come about shows nothing; others then must."""
+    shown = 0
+    for seed in range(SEEDS_TO_PROVOKE):
+        try:
+            with quiet():
+                shown += bool(run_scenario(scenario_id, seed).provoked)
+        except NotProvokedError:
+            continue
+        if shown == SEEDS_THAT_SHOW:
+            break
+
+    assert shown == SEEDS_THAT_SHOW
 
 
 class Lying(MemoryReplicatedLog):
