@@ -162,8 +162,8 @@ VOTES: Final = (
         (
             Edit(
                 "consensus.election.handle_vote_response",
-                "become_candidate(state, won) if isinstance(role, Prospective) else become_leader(state)",
-                "become_candidate(state, won) + become_leader(state)"
+                "stand(state, role) if isinstance(role, Prospective) else become_leader(state)",
+                "become_candidate(state, 'pre-votes') + become_leader(state)"
                 " if isinstance(role, Prospective) else become_leader(state)",
             ),
             Edit(
@@ -747,7 +747,16 @@ SNAPSHOTS: Final = (
         "a downloaded snapshot is believed, whatever is in it, as soon as some of it is there",
         (
             Edit("consensus.snapshotting.handle_chunk_written", "if event.size != role.download.size:", "if False:"),
-            Edit("runtime.snapshots.LogSnapshots.install", "reader.verify()", "pass"),
+            Edit(
+                "runtime.snapshot_transfer.LogSnapshots.write",
+                "self.drop()\n        return ev.SnapshotRefused(action.snapshot_id, str(error))",
+                "pass",
+            ),
+            Edit(
+                "runtime.snapshot_transfer.LogSnapshots.install",
+                "self.drop()\n        return ev.SnapshotRefused(snapshot_id, str(error))",
+                "pass",
+            ),
         ),
         profiles=("membership",),
     ),
