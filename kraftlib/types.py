@@ -95,6 +95,14 @@ BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
 
 
 @attrs.frozen
+class OffsetRange:
+    """Records [start_offset, end_offset)."""
+
+    start_offset: Offset
+    end_offset: Offset
+
+
+@attrs.frozen
 class LeaderAndEpoch:
     """The leader of an epoch; `leader_id` is None while none is known."""
 

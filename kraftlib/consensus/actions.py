@@ -52,6 +52,13 @@ class TruncateLog:
 
 
 @attrs.frozen
+class WriteRepair:
+    """Put fetched batches into the first hole of the log. RepairWritten comes back, or Repaired once it is full."""
+
+    batches: Sequence[Batch]
+
+
+@attrs.frozen
 class FlushLog:
     """Make durable what was appended so far; comes back as Flushed with this log version."""
 
@@ -217,6 +224,7 @@ Action = (
     | BeginEpoch
     | AppendToLog
     | TruncateLog
+    | WriteRepair
     | FlushLog
     | SendRequest
     | SendResponse

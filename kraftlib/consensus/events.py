@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from kraftlib.records.batch import Batch
-from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import Endpoint, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange, ReplicaId
 
 Message = Any
 """A declared message of `kraftlib.wire.messages`; handlers are chosen by its class."""
@@ -91,6 +91,31 @@ class LogTruncated:
     """TruncateLog was performed; `end_offset` is where the log really ends, since only whole batches go."""
 
     end_offset: Offset
+
+
+@attrs.frozen
+class StorageFailed:
+    """The disk has lost these ranges of the log, ascending; the log is as long as before."""
+
+    holes: tuple[OffsetRange, ...]
+
+
+@attrs.frozen(kw_only=True)
+class RepairWritten:
+    """WriteRepair was performed, and the hole is not full: what comes next is at `end_offset`, after `epoch`."""
+
+    end_offset: Offset
+    epoch: Epoch
+
+
+@attrs.frozen(kw_only=True)
+class Repaired:
+    """WriteRepair has filled a hole, and what was fetched was swapped in; `holes` are left. The rest is of the log."""
+
+    holes: tuple[OffsetRange, ...]
+    end_offset: Offset
+    epoch_starts: tuple[EpochStart, ...]
+    control_batches: tuple[Batch, ...]
 
 
 @attrs.frozen
@@ -185,6 +210,9 @@ Event = (
     | RecordsSubmitted
     | Flushed
     | LogTruncated
+    | StorageFailed
+    | RepairWritten
+    | Repaired
     | TimeoutReached
     | SnapshotCreated
     | RetentionDue

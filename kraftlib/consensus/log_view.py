@@ -17,7 +17,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, Epoch, EpochStart, Offset, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 
 @attrs.frozen
@@ -52,6 +52,8 @@ class LogView:
     log_version: int = 0
     epoch_starts: list[EpochStart] = attrs.field(factory=list)
     snapshots: list[OffsetAndEpoch] = attrs.field(factory=list)
+    holes: list[OffsetRange] = attrs.field(factory=list)
+    """Ranges that were durable and that the disk has lost, ascending."""
     voters: History[VoterSet]
     kraft_version: History[int]
 
@@ -198,10 +200,36 @@ class LogView:
         self.log_version += 1
         self.end_offset = end_offset
         self.flushed_offset = min(self.flushed_offset, end_offset)
+        self.holes = [hole for hole in self.holes if hole.start_offset < end_offset]
         while self.epoch_starts and self.epoch_starts[-1].start_offset >= end_offset:
             self.epoch_starts.pop()
         self.voters.truncate(end_offset)
         self.kraft_version.truncate(end_offset)
+
+    def epoch_before(self, offset: Offset) -> Epoch:
+        """Return the epoch of the record before `offset`, which is that of a snapshot if the log begins there."""
+        below = [start.epoch for start in self.epoch_starts if start.start_offset < offset]
+        if below:
+            return below[-1]
+        return max((snapshot.epoch for snapshot in self.snapshots if snapshot.offset <= offset), default=0)
+
+    def repaired(
+        self,
+        holes: Sequence[OffsetRange],
+        end_offset: Offset,
+        epoch_starts: Sequence[EpochStart],
+        control_batches: Sequence[Batch],
+    ) -> None:
+        """Take over the whole log as it is after a repair; `holes` are left in it."""
+        self.holes = list(holes)
+        self.end_offset = self.flushed_offset = max(self.end_offset, end_offset)
+        self.epoch_starts = list(epoch_starts)
+        first = max([self.start_offset, *(snapshot.offset for snapshot in self.snapshots)])
+        self.voters.truncate(first)
+        self.kraft_version.truncate(first)
+        for batch in control_batches:
+            if batch.base_offset >= first:
+                self.observe(batch)
 
     def add_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """Take note of a stored snapshot."""
@@ -226,6 +254,7 @@ class LogView:
         self.log_version += 1
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
         self.epoch_starts.clear()
+        self.holes.clear()
         self.snapshots = [snapshot_id]
         self.voters.clear()
         self.kraft_version.clear()

@@ -12,14 +12,25 @@ from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import VotersRecord
+from kraftlib.types import OffsetAndEpoch
 
 
 def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
     """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped."""
+    return _leading_batches(state, records, state.log.end, _voters_of_a_record(state))
+
+
+def read_batches_after(state: ReplicaState, records: bytes | memoryview, after: OffsetAndEpoch) -> tuple[Batch, ...]:
+    """Return the leading batches that continue a log which ends at `after`: what fills a hole in ours."""
+    return _leading_batches(state, records, after, None)
+
+
+def _leading_batches(
+    state: ReplicaState, records: bytes | memoryview, after: OffsetAndEpoch, voters: VoterSet | None
+) -> tuple[Batch, ...]:
     batches: list[Batch] = []
     position, end = 0, len(records)
-    end_offset, last_epoch = state.log.end_offset, state.log.last_epoch
-    voters = _voters_of_a_record(state)
+    end_offset, last_epoch = after.offset, after.epoch
     while position < end:
         try:
             batch = read_batch(records, position)

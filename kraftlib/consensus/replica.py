@@ -14,7 +14,16 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import election as elections
-from kraftlib.consensus import joining, obligations, priority, reading, reconfiguration, replication, snapshotting
+from kraftlib.consensus import (
+    joining,
+    obligations,
+    priority,
+    reading,
+    reconfiguration,
+    repairing,
+    replication,
+    snapshotting,
+)
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.checks import back_off, is_refused_strictly
 from kraftlib.consensus.connections import Connections, Outstanding
@@ -29,6 +38,8 @@ from kraftlib.consensus.events import (
     PeerIdentified,
     ReadBarrierRequested,
     RecordsSubmitted,
+    Repaired,
+    RepairWritten,
     RequestFailed,
     RequestReceived,
     ResignRequested,
@@ -39,6 +50,7 @@ from kraftlib.consensus.events import (
     SnapshotCreated,
     SnapshotInstalled,
     SnapshotRefused,
+    StorageFailed,
     TimeoutReached,
     TransferRequested,
 )
@@ -103,6 +115,8 @@ class QuorumStatus:
     voter_change_pending: bool = False
     refused: Mapping[str, int] = attrs.field(factory=dict)
     """How often what a peer sent was refused, by reason."""
+    abstains: str | None = None
+    """Why it neither stands nor, perhaps, votes, though it may be a voter."""
 
 
 class Replica:
@@ -267,6 +281,7 @@ class Replica:
             observer_progress=rows(role.observers) if isinstance(role, Leader) else (),
             voter_change_pending=isinstance(role, Leader) and role.change is not None,
             refused=dict(state.refused),
+            abstains=state.abstains,
         )
 
 
@@ -358,6 +373,9 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     RecordsSubmitted: replication.handle_records,
     Flushed: _flushed,
     LogTruncated: replication.handle_truncated,
+    StorageFailed: repairing.handle_storage_failed,
+    RepairWritten: repairing.handle_repair_written,
+    Repaired: repairing.handle_repaired,
     TimeoutReached: _timeout_reached,
     SnapshotCreated: snapshotting.handle_snapshot_created,
     RetentionDue: snapshotting.handle_retention_due,

@@ -41,9 +41,12 @@ from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmi
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.quorum import majority_offset
 from kraftlib.consensus.received import acceptable_batches
+from kraftlib.consensus.repairing import asks_first, fetch_position, forget_old_leader, is_anonymous, truncated_end
+from kraftlib.consensus.repairing import handle_answer as handle_repair_answer
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Resigned
 from kraftlib.consensus.snapshotting import begin_download, drop_download
-from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.state import Amnesia, ReplicaState, log
+from kraftlib.consensus.transitions import persist
 from kraftlib.errors import InvariantError, ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -285,6 +288,9 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """
     if state.log.flushed_offset != state.log.end_offset:
         return []
+    forget_old_leader(state)
+    if state.filling is not None and state.filling.is_writing:
+        return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
         return [fetch_from(state, role.leader_id, place)]
@@ -301,23 +307,23 @@ def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:
-    """Ask for what comes after our log, all of which is flushed.
+    """Ask for what comes after our log, all of which is flushed; or for what is missing in it.
 
     While our vote is forgotten we ask as nobody (-1): this leader must not count what we have, since we may have voted
     for somebody newer, who was elected without it.
     """
-    forgetful = state.amnesia is not None
+    position, anonymous = fetch_position(state), is_anonymous(state)
     partition = FetchRequest.FetchPartition(
         current_leader_epoch=state.epoch,
-        fetch_offset=state.log.end_offset,
-        last_fetched_epoch=state.log.last_epoch,
-        replica_directory_id=ZERO_UUID if forgetful else state.key.directory_id or ZERO_UUID,
+        fetch_offset=position.offset,
+        last_fetched_epoch=position.epoch,
+        replica_directory_id=ZERO_UUID if anonymous else state.key.directory_id or ZERO_UUID,
         high_watermark=-1 if state.high_watermark is None else state.high_watermark,
     )
     request = FetchRequest(
         cluster_id=state.cluster_id,
-        replica_state=FetchRequest.ReplicaState(replica_id=-1 if forgetful else state.key.id),
-        max_wait_ms=state.config.fetch_max_wait_ms,
+        replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
+        max_wait_ms=0 if asks_first(state) else state.config.fetch_max_wait_ms,
         max_bytes=state.config.fetch_max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
     )
@@ -337,7 +343,8 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     if not concerns_us or partition is None or not isinstance(role, Follower):
         return actions
     request: FetchRequest = outstanding.request
-    if answer.leader_id != role.leader_id or request.topics[0].partitions[0].fetch_offset != state.log.end_offset:
+    asked = request.topics[0].partitions[0].fetch_offset, request.replica_state.replica_id < 0
+    if answer.leader_id != role.leader_id or asked != (fetch_position(state).offset, is_anonymous(state)):
         # Our log or our leader is not what it was when we asked: nothing in this answer fits.
         back_off(state, outstanding)
         return actions
@@ -346,6 +353,12 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         outcome = _truncate(state, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
     elif snapshot.epoch >= 0 or snapshot.end_offset >= 0:
         outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
+        if outcome is not None and state.log.holes and snapshot.end_offset < state.log.end_offset:
+            # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
+            state.amnesia = state.amnesia or Amnesia()
+            outcome = [*outcome, *persist(state)]
+    elif state.log.holes:
+        outcome = handle_repair_answer(state, partition)
     else:
         outcome = _append(state, partition)
         if outcome is not None and state.kept is not None:
@@ -400,6 +413,7 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
     else:
         own_end = state.log.end_for(leader_end.epoch)
         end_offset = min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset
+    end_offset = truncated_end(state, end_offset)
     if end_offset < max(state.committed_offset, state.log.start_offset) or end_offset >= state.log.end_offset:
         state.refuse(
             "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation",
@@ -408,6 +422,7 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
         return None
     log.info("%s: truncating from %s to %d", state.id_text, state.log.end, end_offset)
     state.log.truncate(end_offset)
+    state.filling = None
     return [TruncateLog(end_offset)]
 
 

@@ -362,6 +362,7 @@ def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> 
     """The log begins anew at the end of the snapshot, all of which is committed."""
     ensure(event.snapshot_id.offset >= state.committed_offset, f"snapshot {event.snapshot_id} is behind the commits")
     state.log.install(event.snapshot_id, event.controls)
+    state.filling = None
     state.high_watermark = state.committed_offset = event.snapshot_id.offset
     state.kept = None
     role = state.role_state

@@ -56,6 +56,18 @@ class Amnesia:
 
 
 @attrs.define(kw_only=True)
+class Filling:
+    """How far the first hole of the log is filled (`kraftlib.consensus.repairing`)."""
+
+    epoch: Epoch
+    """Of the leader, which has everything that we had."""
+    next_offset: Offset
+    last_epoch: Epoch
+    """Of the record before `next_offset`."""
+    is_writing: bool = False
+
+
+@attrs.define(kw_only=True)
 class ReplicaState:
     """Memory of the core. Changed by the handlers of one event at a time.
 
@@ -80,6 +92,8 @@ class ReplicaState:
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
     amnesia: Amnesia | None = None
     """It neither votes nor stands, since it may have voted already; None while its election state is known."""
+    filling: Filling | None = None
+    """What is missing in the log is being fetched; None also while nobody has said that he has it."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     setbacks: int = 0
@@ -125,7 +139,15 @@ class ReplicaState:
     @property
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
-        return self.is_voter and self.amnesia is None
+        return self.is_voter and self.amnesia is None and not self.log.holes
+
+    @property
+    def abstains(self) -> str | None:
+        """Why this replica does not stand though it may be a voter; None if nothing keeps it from that."""
+        if self.log.holes:
+            holes = ", ".join(f"[{hole.start_offset}, {hole.end_offset})" for hole in self.log.holes)
+            return f"repairing {holes}"
+        return "election state lost" if self.amnesia is not None else None
 
     @property
     def yield_to(self) -> Sequence[ReplicaId]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.errors import ReplicaFailedError
+from kraftlib.errors import CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
 from kraftlib.records.snapshot import SnapshotReader
@@ -65,11 +65,15 @@ class Applier:
         call_soon: CallSoon,
         call_soon_threadsafe: CallSoon,
         on_failure: Callable[[BaseException], None],
+        on_damage: Callable[[Offset, CorruptBatchError], None] | None = None,
         post: Post = call_here,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         on_applied: Callable[[Sequence[CommittedBatch]], None] = lambda batches: None,
     ) -> None:
-        """`on_applied` is told what the state machine was given."""
+        """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read.
+
+        After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
+        """
         self._node_id = node_id
         self._log = log
         self._serde = serde
@@ -77,6 +81,8 @@ class Applier:
         self._call_soon = call_soon
         self._call_soon_threadsafe = call_soon_threadsafe
         self._on_failure = on_failure
+        self._on_damage = on_damage
+        self._reading: Offset = 0
         self._post = post
         self._clock_ns = clock_ns
         self._on_applied = on_applied
@@ -184,6 +190,12 @@ class Applier:
                     more |= self._feed(feed)
                 if self._clock_ns() >= end_ns:
                     break
+        except CorruptBatchError as error:
+            if self._on_damage is None:
+                self._on_failure(error)
+            else:
+                self._on_damage(self._reading, error)
+            return
         except Exception as error:  # noqa: BLE001 - the log's own error: the executor stops the replica for it
             self._on_failure(error)
             return
@@ -260,6 +272,7 @@ class Applier:
         """Return a slice of committed batches from `start` on; the same for every listener that stands there."""
         if self._slice is not None and self._slice[:2] == (start, high_watermark):
             return self._slice[2]
+        self._reading = start
         read: Sequence[Batch] = self._log.read(start, SLICE_BYTES)
         batches = [CommittedBatch(batch, self._serde) for batch in read if batch.last_offset < high_watermark]
         if len(self._feeds) > 1:

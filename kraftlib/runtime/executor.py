@@ -28,7 +28,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
-from kraftlib.errors import ReplicaFailedError
+from kraftlib.errors import CorruptBatchError, ReplicaFailedError, ensure
 from kraftlib.runtime.alarm import Alarm
 from kraftlib.runtime.appends import Appends
 from kraftlib.runtime.barriers import Barriers
@@ -37,7 +37,7 @@ from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Promise, Waiters
-from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset
 
 logger = logging.getLogger("kraftlib.runtime.executor")
@@ -106,6 +106,8 @@ class Executor:
         self._running = False
         self._suspended = True  # until it is started
         self._after_disk: Callable[[Any], None] = _nothing
+        self._damaged_at: Offset | None = None
+        """A record that could not be read; None once the disk was asked to look at it."""
         self._stopped = False
         self._woken = False
         self._role: Role | None = None
@@ -118,6 +120,7 @@ class Executor:
             act.BeginEpoch: self._begin_epoch,
             act.AppendToLog: self._append_to_log,
             act.TruncateLog: self._truncate_log,
+            act.WriteRepair: self._write_repair,
             act.FlushLog: self._flush_log,
             act.SendRequest: self._send_request,
             act.SendResponse: self._send_response,
@@ -242,6 +245,9 @@ class Executor:
         handle, clock = self.core.handle, self._clock
         try:
             while True:
+                if self._damaged_at is not None:
+                    self._look_at_damage(self._damaged_at)
+                    return
                 for action in self._actions:
                     perform[type(action)](action)
                     if self._suspended:
@@ -249,7 +255,7 @@ class Executor:
                 if events:
                     alarm.stale = True
                     self._actions = iter(handle(events.popleft(), clock()))
-                elif not appends.pending or not self._drain():
+                elif (not appends.pending or not self._drain()) and self._damaged_at is None:
                     break
             if self._alarm.settle(self._linger_ms() if self._lingers else None):
                 self._note_role()
@@ -323,6 +329,49 @@ class Executor:
             lambda end_offset: self._put_first(ev.LogTruncated(end_offset)),
         )
 
+    def damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
+        """The record at `offset` cannot be read: have the disk looked at, and tell the core what is missing.
+
+        A log that cannot be repaired is not used any more.
+        """
+        log = self._log
+        if not isinstance(log, RepairableLog):
+            self.fail(error)
+        elif not self._stopped and not any(hole.start_offset <= offset < hole.end_offset for hole in log.holes()):
+            logger.error("replica %d: %s", self._node_id, error)
+            self._damaged_at = offset
+            self._run()
+
+    def _look_at_damage(self, offset: Offset) -> None:
+        self._damaged_at, log = None, self._log
+        if isinstance(log, RepairableLog):
+            self._suspend_for(
+                lambda: log.find_damage(offset), lambda holes: self._put_first(ev.StorageFailed(tuple(holes)))
+            )
+
+    def _write_repair(self, action: act.WriteRepair) -> None:
+        log = self._log
+        ensure(isinstance(log, RepairableLog), "a log that is repaired can be")
+        if isinstance(log, RepairableLog):
+            self._suspend_for(lambda: log.write_repair(action.batches), lambda full: self._repaired(log, action, full))
+
+    def _repaired(self, log: RepairableLog, action: act.WriteRepair, full: bool) -> None:
+        last = action.batches[-1]
+        if not full:
+            self._put_first(ev.RepairWritten(end_offset=last.end_offset, epoch=last.epoch))
+            return
+        controls = tuple(log.control_batches()) if isinstance(log, RemembersControls) else ()
+        self._put_first(
+            ev.Repaired(
+                holes=tuple(log.holes()),
+                end_offset=self._log.end_offset,
+                epoch_starts=tuple(self._log.epoch_starts()),
+                control_batches=controls,
+            )
+        )
+        if self.high_watermark is not None:
+            self._listeners.advance(self.high_watermark)  # who stood before the hole goes on
+
     def _write_snapshot_chunk(self, action: act.WriteSnapshotChunk) -> None:
         self._suspend_for(lambda: self._snapshots.write(action), self._put_first)
 
@@ -395,7 +444,13 @@ class Executor:
         self._network.respond(action.request_id, action.response)
 
     def _send_records(self, action: act.SendRecords) -> None:
-        batches = self._log.read(action.start_offset, action.max_bytes)
+        try:
+            batches = self._log.read(action.start_offset, action.max_bytes)
+        except CorruptBatchError as error:
+            # Whoever asked gets no wrong bytes, and no right ones either: it asks again, and finds another leader.
+            self._network.respond(action.request_id, None)
+            self.damage_found(action.start_offset, error)
+            return
         self._network.respond_records(action.request_id, action.response, batches)
 
     def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:

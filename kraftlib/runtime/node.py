@@ -125,6 +125,7 @@ class Node:
             call_soon=loop.call_soon,
             call_soon_threadsafe=loop.call_soon_threadsafe,
             on_failure=self._fail,
+            on_damage=lambda offset, error: self.executor.damage_found(offset, error),
             post=self._post,
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
         )

@@ -16,13 +16,13 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import ConfigError, ElectionStateLostError
+from kraftlib.errors import ConfigError, CorruptBatchError, ElectionStateLostError
 from kraftlib.records.batch import Batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
-from kraftlib.storage.interface import QuorumStateStore, RemembersControls, ReplicatedLog
+from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaKey, new_uuid
@@ -105,7 +105,10 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     try:
         view, election = view_of(log, config), elections.read()
         key = ReplicaKey(config.node_id, directory_id or new_uuid())
-        check_votes(key, election, view)
+        if getattr(log, "is_doubtful", False):
+            # What it has acknowledged cannot be told either, so it waits until it has all that is committed.
+            election = attrs.evolve(election or ElectionState(), amnesiac=True)
+        check_alone(key, election, view)
         return Opened(
             key=key,
             # An observer need not know it: it may be in no position to ask, and it can harm nobody.
@@ -136,9 +139,16 @@ def check_voters(config: RaftConfig) -> None:
         logger.warning("voters=%s: a quorum of two survives no failure, since both are a majority; take three", names)
 
 
-def check_votes(key: ReplicaKey, election: ElectionState | None, view: LogView) -> None:
-    """Refuse the only voter of a quorum that has forgotten its votes: nobody else could tell that a new one is safe."""
+def check_alone(key: ReplicaKey, election: ElectionState | None, view: LogView) -> None:
+    """Refuse the only voter of a quorum that has lost something: nobody else could tell what it was."""
     voters = view.voters.latest
+    if view.holes and key in voters and len(voters) == 1:
+        missing = ", ".join(f"[{hole.start_offset}, {hole.end_offset})" for hole in view.holes)
+        raise CorruptBatchError(
+            f"replica {key.id} is the only voter and its log is damaged: the records {missing} were durable once and"
+            " nobody else has them. Nothing was cut. Restore the directory from a backup, or let `kraftlib recover`"
+            " make a new quorum of what is left"
+        )
     if election is not None and election.amnesiac and key in voters and len(voters) == 1:
         raise ElectionStateLostError(
             f"replica {key.id} is the only voter and has lost its election state, quorum-state: what it voted for and"
@@ -164,6 +174,8 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
     offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
+    if isinstance(log, RepairableLog):
+        view.holes = list(log.holes())
     for batch in log.control_batches() if isinstance(log, RemembersControls) else _control_batches(log, offset):
         if batch.base_offset >= offset:
             view.observe(batch)

@@ -57,6 +57,8 @@ class Status:
     """Callers that wait for a record they appended here."""
     refused: dict[str, int] = attrs.field(factory=dict)
     """How often what a peer sent was refused, by reason."""
+    abstains: str | None = None
+    """Why it does not stand in elections: its disk has lost something, which it is getting back from the others."""
     failure: str | None = None
     """Why the replica has stopped itself, if it has."""
 
@@ -105,6 +107,7 @@ def replica_status(
         observers=tuple(_observers(quorum.observer_progress, quorum, now_ms)),
         waiting=waiting,
         refused=dict(quorum.refused),
+        abstains=quorum.abstains,
         failure=str(failure) if failure is not None else None,
     )
 

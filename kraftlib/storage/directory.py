@@ -239,6 +239,7 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
             file_mode=file_mode,
+            keep_damage=True,
             lock=claim.lock,
         )
     except BaseException:

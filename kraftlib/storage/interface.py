@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from kraftlib.records.batch import Batch
-from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
+from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 
 @runtime_checkable
@@ -126,6 +126,26 @@ class RemembersControls(Protocol):
 
     def control_batches(self) -> Sequence[Batch]:
         """Return those in the log that say who votes, or which protocol version is in force, ascending."""
+        ...
+
+
+@runtime_checkable
+class RepairableLog(Protocol):
+    """A log that goes on though some of it is damaged, and can have that filled with what others have.
+
+    A read in a damaged place raises CorruptBatchError and leaves the log usable. The disk thread calls all but `holes`.
+    """
+
+    def holes(self) -> Sequence[OffsetRange]:
+        """Return what is known to be missing, ascending."""
+        ...
+
+    def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
+        """Look closely at where a record could not be read; return all that is known to be missing in the log."""
+        ...
+
+    def write_repair(self, batches: Sequence[Batch]) -> bool:
+        """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""
         ...
 
 

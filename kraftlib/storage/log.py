@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kraftlib.errors import ConfigError, StorageError, ensure
+from kraftlib.errors import ConfigError, CorruptBatchError, StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.batches import ensure_continues, ensure_readable
@@ -24,12 +24,13 @@ from kraftlib.storage.epoch_file import EpochTable, encode_epochs
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters, write_prefix
 from kraftlib.storage.recovery import drop_snapshots_before, recover
+from kraftlib.storage.repair import HoleRepair, remove_repairs
 from kraftlib.storage.scan import RecoveredLog
 from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentChain, SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.tail import Tail
-from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch
+from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 logger: Final = logging.getLogger(__name__)
 
@@ -62,6 +63,10 @@ class FileReplicatedLog:
         self._end_offset = self._flushed_offset = log.end_offset
         self._failure: StorageError | None = None
         self._controls = log.control_batches
+        self._holes = list(log.holes)
+        self._repair: HoleRepair | None = None
+        self.is_doubtful: Final = log.is_doubtful
+        """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self._prefix_mark = NOTHING
         self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode)
         self.bytes_read_at_start: Final = log.bytes_read
@@ -77,17 +82,18 @@ class FileReplicatedLog:
         file_mode: int = files.FILE_MODE,
         reserve_bytes: int = 0,
         tail_bytes: int = TAIL_BYTES,
+        keep_damage: bool = False,
         lock: DirectoryLock | None = None,
     ) -> FileReplicatedLog:
         """Open the log in `directory`, the `__cluster_metadata-0` of a formatted directory, and recover it.
 
         A segment is closed before it would grow beyond `segment_bytes`, or when a batch is `segment_ms` younger than
         its first one. `reserve_bytes` of disk space are kept reserved ahead of the end, without changing the size of
-        the file; 0 reserves none. `tail_bytes` of the newest batches are kept in memory. `lock` is released with the
-        log.
+        the file; 0 reserves none. `tail_bytes` of the newest batches are kept in memory. With `keep_damage` a damaged
+        log is opened, too, and `holes` says what must be repaired. `lock` is released with the log.
 
-        Raises: CorruptBatchError that names file and position, if there is damage and not just a torn tail; nothing is
-        changed then. StorageError for all else.
+        Raises: else CorruptBatchError that names file and position, if there is damage and not just a torn tail;
+        nothing is changed then. StorageError for all else.
         """
         if not 0 < segment_bytes <= SEGMENT_BYTES_MAX:
             raise ConfigError(f"segment_bytes={segment_bytes} must be 1 to {SEGMENT_BYTES_MAX}")
@@ -95,11 +101,12 @@ class FileReplicatedLog:
             segment_bytes=segment_bytes, segment_ms=segment_ms, file_mode=file_mode, reserve_bytes=reserve_bytes
         )
         files.refuse_link(directory)
-        found = recover(directory, file_mode=file_mode)
+        found = recover(directory, file_mode=file_mode, keep_damage=keep_damage)
         log = cls(found, settings, tail_bytes=tail_bytes, lock=lock)
         log._write_epochs()
         log._write_unsynced_again(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
-        log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
+        if not log._holes:
+            log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
         return log
 
     @property
@@ -141,6 +148,7 @@ class FileReplicatedLog:
     def append(self, batches: Sequence[Batch]) -> None:
         """Append stamped batches at the end. Readable on return, not durable."""
         self._ensure_usable()
+        ensure(not self._holes, "a log that is damaged does not grow")
         end_offset, epoch, size = self._end_offset, self._epochs.latest_epoch, 0
         for batch in batches:
             if batch.base_offset != end_offset or batch.epoch < epoch:
@@ -201,7 +209,10 @@ class FileReplicatedLog:
         if not self._start_offset <= start_offset < self._end_offset:
             ensure_readable(start_offset, self._start_offset, self._end_offset)
             return ()
-        return self._tail.read(start_offset, max_bytes) or self._segments.read(start_offset, max_bytes)
+        for hole in self._holes:
+            if hole.start_offset <= start_offset < hole.end_offset:
+                raise CorruptBatchError(hole.reason, path=self._directory, position=hole.position)
+        return self._tail.read(start_offset, max_bytes) or self._segments.read(start_offset, max_bytes, self._holes)
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch from the start on, read from the files and checked."""
@@ -220,15 +231,80 @@ class FileReplicatedLog:
 
     def _truncate(self, end_offset: Offset) -> None:
         # Whoever finds a note of more than there is takes that for damage: it is lowered before anything is cut.
-        mark = self._segments.mark_at(end_offset, self._epochs)
+        mark = self._mark_at(end_offset)
         self._sync_point.replace(mark)
         self._forget_prefix()
         self._segments.truncate(mark)
+        self._drop_repair()
+        self._holes = [hole for hole in self._holes if hole.start_offset < mark.end_offset]
         self._epochs.truncate_to(mark.end_offset)
         self._controls = controls_up_to(self._controls, mark.end_offset)
         self._tail.truncate(mark.end_offset)
         self._end_offset = self._flushed_offset = mark.end_offset
         self._write_epochs()
+
+    def _mark_at(self, end_offset: Offset) -> Mark:
+        for hole in self._holes:
+            if hole.start_offset == end_offset:
+                return self._segments.mark_of_hole(hole, self._epochs)
+        return self._segments.mark_at(end_offset, self._epochs)
+
+    # Damage, and its repair -------------------------------------------------------------------------
+
+    def holes(self) -> Sequence[OffsetRange]:
+        """Return what is known to be missing, ascending."""
+        return tuple(OffsetRange(hole.start_offset, hole.end_offset) for hole in self._holes)
+
+    def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
+        """Read the segment that has this record, all of it, and say what is missing in the log."""
+        self._ensure_usable()
+        self._holes = [*self._holes, *self._segments.holes_in_segment_of(offset, self._epochs, self._holes)]
+        self._holes.sort(key=lambda hole: hole.start_offset)
+        return self.holes()
+
+    def write_repair(self, batches: Sequence[Batch]) -> bool:
+        """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""
+        self._ensure_usable()
+        ensure(self._holes, "there is nothing to repair")
+        if self._repair is None:
+            self._repair = HoleRepair(self._directory, self._holes[0], file_mode=self._file_mode)
+        if not self._repair.write(batches):
+            return False
+        self._or_fail(self._finish_repair)
+        return True
+
+    def _finish_repair(self) -> None:
+        repair, self._repair = self._repair, None
+        ensure(repair is not None, "a repair has begun")
+        if repair is None:
+            return
+        hole = repair.hole
+        fetched = self._segments.swap(repair)
+        end_offset = max(self._end_offset, repair.next_offset)
+        epochs = EpochTable(start for start in self._epochs.starts() if start.start_offset < hole.start_offset)
+        for batch in fetched:
+            epochs.assign(batch.epoch, batch.base_offset)
+        for start in self._epochs.starts():
+            if start.start_offset >= repair.next_offset:
+                epochs.assign(start.epoch, start.start_offset)
+        self._epochs = epochs
+        new = [batch for batch in fetched if batch.is_control and tells_of_voters(batch)]
+        known = [b for b in self._controls if not hole.start_offset <= b.base_offset < repair.next_offset]
+        self._controls = sorted([*known, *new], key=lambda batch: batch.base_offset)
+        self._holes.pop(0)
+        self._end_offset = self._flushed_offset = end_offset
+        self._segments.mark = self._segments.mark._replace(end_offset=end_offset, end_epoch=epochs.latest_epoch)
+        self._write_epochs()
+        if not self._holes:
+            self._forget_prefix()
+            self._sync_point.replace(self._segments.mark)
+        remove_repairs(self._directory)
+        logger.warning("%s: offsets %d to %d are repaired", self._directory, hole.start_offset, repair.next_offset)
+
+    def _drop_repair(self) -> None:
+        if self._repair is not None:
+            self._repair.close()
+            self._repair = None
 
     def _forget_prefix(self) -> None:
         files.remove(self._directory / names.PREFIX)  # for good once the directory is synced, which what follows does
@@ -264,6 +340,8 @@ class FileReplicatedLog:
         self._forget_prefix()
         self._segments.restart(snapshot_id.offset)
         self._controls = []
+        self._drop_repair()
+        self._holes = []
         self._snapshots = drop_snapshots_before(self._directory, self._snapshots, snapshot_id)
         self._epochs = EpochTable()
         self._tail.clear()
@@ -297,12 +375,15 @@ class FileReplicatedLog:
                 self._failure = StorageError(f"the log in {self._directory} is closed", path=self._directory)
         finally:
             self._segments.close(None)
+            self._drop_repair()
             self._sync_point.close()
             if self._lock is not None:
                 self._lock.release()
 
     def _close_cleanly(self) -> None:
         """Leave what Kafka leaves, and notes from which the next start knows that it need not read anything."""
+        if self._holes:
+            return  # the notes of what was durable are all that tells of them
         mark = self._segments.mark
         self._segments.close(self._end_offset)
         self._sync_point.replace(mark, mtime_ns=self._segments.changed_ns)

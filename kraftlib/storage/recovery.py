@@ -25,6 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
@@ -41,11 +43,12 @@ from kraftlib.types import Offset, OffsetAndEpoch
 logger: Final = logging.getLogger(__name__)
 
 
-def recover(directory: Path, *, file_mode: int) -> RecoveredLog:
+def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> RecoveredLog:
     """Scan a log directory and leave it as one that was closed well.
 
-    Raises: CorruptBatchError that names file and position, if there is damage; StorageError, if the log begins beyond
-    offset 0 and no snapshot covers what is missing.
+    With `keep_damage`, what is damaged is left for a repair, as `holes`, and the log is as long as it ever was. Raises:
+    else CorruptBatchError that names file and position; StorageError, if the log begins beyond offset 0 and no snapshot
+    covers what is missing.
     """
     remove_left_overs(directory)
     log = RecoveredLog(directory, list_snapshots(directory))
@@ -56,8 +59,9 @@ def recover(directory: Path, *, file_mode: int) -> RecoveredLog:
         logger.warning("%s: somebody else has written since %s was noted: all is read", directory, note.mark)
         void_sync_point(directory, file_mode=file_mode)
     _read(log, bases)
-    _judge(log, doubtful=note is None and _should_have_sync_point(directory))
-    _begin_after_snapshot(log, file_mode=file_mode)
+    _judge(log, doubtful=note is None and _should_have_sync_point(directory), keep_damage=keep_damage)
+    if not log.holes:
+        _begin_after_snapshot(log, file_mode=file_mode)
     _check_start(log)
     for segment in log.segments[:-1]:
         if segment.lacks_index_files:
@@ -117,28 +121,45 @@ def _should_have_sync_point(directory: Path) -> bool:
 # The verdict --------------------------------------------------------------------------------------
 
 
-def _judge(log: RecoveredLog, *, doubtful: bool) -> None:
-    """Cut a torn tail. Raises: CorruptBatchError, with nothing changed, if anything is damaged."""
+def _judge(log: RecoveredLog, *, doubtful: bool, keep_damage: bool) -> None:
+    """Cut a torn tail. Raises: CorruptBatchError, with nothing changed, for damage that is not to be kept."""
     _note_missing_end(log)
     if not log.holes:
         return
-    hole = log.holes[0]
+    last = log.holes[-1]
+    why = _objection(log, last, doubtful=doubtful)
+    damaged = log.holes if why is not None else log.holes[:-1]
+    if damaged and not keep_damage:
+        raise _damage(
+            log, damaged[0], why if why is not None and len(damaged) == 1 else "whole batches stand behind it"
+        )
+    if why is None:
+        _cut_torn_tail(log, last)
+        return
+    if last.end_offset == last.start_offset and last.end_position is None:
+        # Nobody knows how much is missing: at least one record.
+        log.is_doubtful = True
+        log.end_offset = last.start_offset + 1
+        log.holes[-1] = attrs.evolve(last, end_offset=log.end_offset)
+
+
+def _objection(log: RecoveredLog, hole: Hole, *, doubtful: bool) -> str | None:
+    """Return why the last hole is no torn tail; None if it is."""
     behind = [segment for segment in log.segments if segment.base_offset > hole.segment]
-    newest = log.snapshots[-1].offset if log.snapshots else 0
-    last = next((segment for segment in log.segments if segment.base_offset == hole.segment), None)
-    if hole.was_durable or last is None:
-        raise _damage(log, hole, "whole batches stand behind it, or stood there")
+    if hole.was_durable:
+        return "whole batches stand behind it, or stood there"
     if any(segment.size > 0 for segment in behind):
-        raise _damage(log, hole, f"{behind[0].path.name} behind it has whole batches")
-    if newest > hole.start_offset:
-        raise _damage(log, hole, f"snapshot {log.snapshots[-1]} reaches beyond it")
+        return f"{behind[0].path.name} behind it has whole batches"
+    if log.snapshots and log.snapshots[-1].offset > hole.start_offset:
+        return f"snapshot {log.snapshots[-1]} reaches beyond it"
+    last = next(segment for segment in log.segments if segment.base_offset == hole.segment)
     if doubtful and not _is_no_batch(last):
-        raise _damage(log, hole, f"{names.SYNC_POINT}, which would tell a torn tail from damage, is lost")
-    _cut_torn_tail(log, hole, last)
+        return f"{names.SYNC_POINT}, which would tell a torn tail from damage, is lost"
+    return None
 
 
 def _note_missing_end(log: RecoveredLog) -> None:
-    """Compare the end of the log with the sync point: what it names beyond the end is missing.
+    """Compare the end of the log with the sync point: what it names beyond the end is missing. The end moves there.
 
     Unless a newer epoch stands there: then the log was cut and written on by somebody who knows no sync points.
     """
@@ -148,7 +169,14 @@ def _note_missing_end(log: RecoveredLog) -> None:
     if log.epochs.latest_epoch > note.mark.end_epoch and not log.holes:
         log.sync_point = None
         return
-    end, segment = note.mark.end_offset, log.segments[-1] if log.segments else Segment(log.directory, note.mark.segment)
+    if not log.segments:
+        raise CorruptBatchError(
+            f"{log.directory} has no segment left, and its log was durable up to {note.mark.end_offset}. This is"
+            " damage: give this replica a new, empty directory, and it fetches the log from the others",
+            path=log.directory / names.segment_name(note.mark.segment),
+            position=0,
+        )
+    end, segment = note.mark.end_offset, log.segments[-1]
     reason = f"{segment.path}, position {segment.size}: the log ends at {log.end_offset} and was durable up to {end}"
     position, start_offset = segment.size, log.end_offset
     if log.holes and log.holes[-1].segment == segment.base_offset:
@@ -165,6 +193,9 @@ def _note_missing_end(log: RecoveredLog) -> None:
             reason=reason,
         )
     )
+    log.end_offset = end
+    if note.mark.end_epoch > log.epochs.latest_epoch:
+        log.epochs.assign(note.mark.end_epoch, start_offset)
 
 
 def _is_no_batch(segment: Segment) -> bool:
@@ -183,8 +214,9 @@ def _is_no_batch(segment: Segment) -> bool:
         os.close(descriptor)
 
 
-def _cut_torn_tail(log: RecoveredLog, hole: Hole, last: Segment) -> None:
+def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:
     """Cut the log where the bad bytes begin, with the empty segments behind."""
+    last = next(segment for segment in log.segments if segment.base_offset == hole.segment)
     torn, end_offset = files.size_of(last.path) - hole.position, hole.start_offset
     logger.warning("%s: a torn tail of %d bytes is cut off at offset %d: %s", last.path, torn, end_offset, hole.reason)
     while log.segments[-1] is not last:
@@ -193,7 +225,7 @@ def _cut_torn_tail(log: RecoveredLog, hole: Hole, last: Segment) -> None:
     cut(last.path, hole.position)
     files.sync_directory(log.directory)
     log.end_offset = end_offset
-    log.holes.clear()
+    log.holes.remove(hole)
 
 
 def _damage(log: RecoveredLog, hole: Hole, why: str) -> CorruptBatchError:

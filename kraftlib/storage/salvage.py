@@ -6,6 +6,7 @@ which producer id, epoch and sequence are absent: 14 bytes of 0xff. The CRC sett
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -31,8 +32,11 @@ def find_whole_batch(path: Path, position: int, *, expected_offset: Offset) -> t
     """
     descriptor = files.open_existing(path)
     try:
-        with files.storage_errors("read", path):
-            return _search(descriptor, position, expected_offset)
+        return _search(descriptor, position, expected_offset)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise files.as_storage_error("read", path, error) from error
+        return None  # what cannot be read is not there
     finally:
         os.close(descriptor)
 

@@ -58,9 +58,13 @@ class RecoveredLog:
     control_batches: list[Batch] = attrs.Factory(list)
     """Those in the log that say who votes, or which protocol version is in force."""
     holes: list[Hole] = attrs.Factory(list)
+    is_doubtful: bool = False
+    """Whether it cannot be told how long the log was, and hence what this replica has acknowledged."""
     bytes_read: int = 0
     """How much of the log had to be read."""
     known_start: Offset = 0
+    epoch_place: tuple[int, Offset] = (0, 0)
+    """Position and offset in the segment at hand from which on all batches are of one epoch."""
 
     @property
     def start_offset(self) -> Offset:
@@ -115,6 +119,8 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
         log.bytes_read += size - segment.size
         while (trouble := _read_batches(log, segment, descriptor, size)) is not None:
             reason, is_whole = trouble
+            if is_whole and _skip_epoch(log, segment, descriptor, reason):
+                continue
             if not _skip(log, segment, reason, is_whole=is_whole):
                 break
         with files.storage_errors("sync", segment.path):
@@ -197,6 +203,8 @@ def _check_sum(log: RecoveredLog, segment: Segment, sync: Mark, before: tuple[in
 
 def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
     """Take note of the next batch."""
+    if batch.epoch != log.epochs.latest_epoch or segment.size == 0:
+        log.epoch_place = (segment.size, batch.base_offset)
     if batch.epoch != log.epochs.latest_epoch:
         log.epochs.assign(batch.epoch, batch.base_offset)
     if batch.is_control and tells_of_voters(batch):
@@ -206,6 +214,38 @@ def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
     if segment.crc != UNKNOWN_CRC:
         segment.crc = crc32c(batch.data, segment.crc)
     log.end_offset = batch.last_offset + 1
+
+
+def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: str) -> bool:
+    """Where only the epoch falls, an epoch was changed: that of this batch, or of those before that have another one.
+
+    Nobody can say whose, so all of them are missing. Return whether that is it.
+    """
+    batch = next(batches_in(descriptor, segment.path, segment.size, files.size_of(segment.path)))
+    position, offset = log.epoch_place
+    if batch.base_offset != log.end_offset or not segment.base_offset <= offset <= log.end_offset:
+        return False
+    first = next((hole for hole in log.holes if hole.segment == segment.base_offset), None)
+    if first is not None:
+        log.holes.remove(first)
+        position, offset = first.position, first.start_offset
+    segment.size += len(batch.data)
+    segment.crc = UNKNOWN_CRC
+    log.end_offset = batch.end_offset
+    log.epochs.truncate_to(offset)
+    log.holes.append(
+        Hole(
+            segment=segment.base_offset,
+            position=position,
+            start_offset=offset,
+            end_offset=log.end_offset,
+            end_position=segment.size,
+            was_durable=True,
+            reason=reason,
+        )
+    )
+    log.epoch_place = (segment.size, log.end_offset)
+    return True
 
 
 def _copied(batch: Batch) -> Batch:

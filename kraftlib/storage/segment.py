@@ -6,6 +6,7 @@ descriptor for every gigabyte.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -139,13 +140,15 @@ class Segment:
         with self._opened(None) as descriptor:
             yield from batches_in(descriptor, self.path, position, self.size)
 
-    def read(self, start_offset: Offset, max_bytes: int, descriptor: int | None = None) -> list[Batch]:
+    def read(
+        self, start_offset: Offset, max_bytes: int, descriptor: int | None = None, *, not_before: int = 0
+    ) -> list[Batch]:
         """Return batches from the one that contains `start_offset` on, at most `max_bytes` but at least one.
 
-        `descriptor` is the open file, if there is one.
+        `descriptor` is the open file, if there is one. What stands below position `not_before` is damaged.
         """
         with self._opened(descriptor) as descriptor:
-            position = self._position_before(descriptor, start_offset)
+            position = max(not_before, self._position_before(descriptor, start_offset))
             found: list[Batch] = []
             size, chunk = 0, min(max_bytes + 2 * INTERVAL_BYTES, _CHUNK)
             next_offset = -1
@@ -178,6 +181,13 @@ class Segment:
                     return position, batch.base_offset
                 position += len(batch.data)
         return None
+
+    def reread(self) -> None:
+        """Learn anew what is in the file, which was replaced. Raises: CorruptBatchError."""
+        self._inode = self._first_timestamp = None
+        self.size = files.size_of(self.path)
+        self.crc = self.sum_of(0, self.size, 0)
+        self._index = self.rebuilt_index()
 
     def sum_of(self, position: int, end: int, crc: int) -> int:
         """Return the CRC-32C of the bytes up to `end`, given that of those up to `position`."""
@@ -225,6 +235,8 @@ def batches_in(descriptor: int, path: Path, position: int, end: int, *, chunk: i
         try:
             data = files.read_at(descriptor, wanted, position)
         except OSError as error:
+            if error.errno == errno.EIO:  # the disk has lost it: others may have it
+                raise damaged(path, position, f"it cannot be read: {error.strerror}") from error
             raise files.as_storage_error("read", path, error) from error
         at, size = 0, len(data)
         try:

@@ -34,6 +34,8 @@ from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import RELATIVE_OFFSET_MAX, SegmentIndex
 from kraftlib.storage.prefix import KnownPrefix, SealedSegment
 from kraftlib.storage.recovery import restart_at
+from kraftlib.storage.repair import HoleRepair
+from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.segment import EMPTY_PRODUCER_STATE, Segment
 from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark
 from kraftlib.types import EpochStart, Offset
@@ -138,10 +140,14 @@ class SegmentChain:
         self._base_offsets.append(base_offset)
         return new
 
-    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+    def read(self, start_offset: Offset, max_bytes: int, holes: Sequence[Hole] = ()) -> Sequence[Batch]:
         """Return batches of one segment from the one that contains `start_offset` on, which must be in the log."""
         segment = self._segment_of(start_offset)
-        return segment.read(start_offset, max_bytes, self._descriptor_of(segment))
+        behind = 0
+        for hole in holes:
+            if hole.segment == segment.base_offset and hole.end_position and hole.end_offset <= start_offset:
+                behind = hole.end_position
+        return segment.read(start_offset, max_bytes, self._descriptor_of(segment), not_before=behind)
 
     def _segment_of(self, offset: Offset) -> Segment:
         return self._segments[bisect_right(self._base_offsets, offset) - 1]
@@ -290,6 +296,72 @@ class SegmentChain:
         self._active = segment
         self._sums = [(0, 0)]
         self._descriptor = files.open_existing(segment.path, files.WRITE)
+
+    def mark_of_hole(self, hole: Hole, epochs: EpochTable) -> Mark:
+        """Return the place where a hole begins."""
+        segment = self._segment_of_base(hole.segment)
+        crc = segment.sum_of(0, hole.position, 0)
+        offset = hole.start_offset
+        return Mark(segment.base_offset, segment.inode, hole.position, offset, epochs.epoch_before(offset), crc)
+
+    def holes_in_segment_of(self, offset: Offset, epochs: EpochTable, known: Sequence[Hole]) -> Sequence[Hole]:
+        """Read the segment that has this record, and return what is missing there beyond what is `known`."""
+        segment = self._segment_of(offset)
+        base_offset = segment.base_offset
+        if any(hole.segment == base_offset for hole in known):
+            return ()
+        place = self._base_offsets.index(base_offset) + 1
+        end_offset = self._base_offsets[place] if place < len(self._base_offsets) else self.mark.end_offset
+        found = RecoveredLog(self._directory, [])
+        found.epochs = EpochTable(start for start in epochs.starts() if start.start_offset < base_offset)
+        scan_segment(found, base_offset)
+        found.holes = [hole for hole in found.holes if hole.start_offset < end_offset]
+        if found.holes and found.end_offset >= end_offset:
+            return found.holes
+        starts = [start for start in epochs.starts() if start.start_offset < end_offset]
+        crc = found.segments[0].crc
+        if (
+            found.end_offset == end_offset
+            and found.epochs.starts() == tuple(starts)
+            and segment.crc in (crc, UNKNOWN_CRC)
+        ):
+            return ()
+        first = found.holes[0] if found.holes else None
+        same = found.epochs.starts() == tuple(starts)[: len(found.epochs.starts())]
+        position, start_offset = (0, base_offset) if not same else (found.segments[0].size, found.end_offset)
+        if first is not None:
+            position, start_offset = first.position, first.start_offset
+        elif found.end_offset == end_offset:
+            position, start_offset = 0, base_offset  # whole, and not what was written: nobody can say where
+        reason = f"{segment.path} is not what was written to it: it should reach to offset {end_offset}"
+        return [
+            Hole(
+                segment=base_offset,
+                position=position,
+                start_offset=start_offset,
+                end_offset=end_offset,
+                end_position=None,
+                was_durable=True,
+                reason=first.reason if first is not None else reason,
+            )
+        ]
+
+    def swap(self, repair: HoleRepair) -> Sequence[Batch]:
+        """Let the repaired segment take the place of the damaged one; return the batches that were missing."""
+        segment = self._segment_of_base(repair.hole.segment)
+        fetched = repair.finish(segment.path)
+        segment.remove_index_files()
+        segment.reread()
+        if segment is self._active:
+            os.close(self._descriptor)
+            self._descriptor = files.open_existing(segment.path, files.WRITE)
+            self._sums, self._reserved = [(0, 0)], 0
+        else:
+            segment.write_index_files(mode=self._settings.file_mode)
+            segment.forget_index()
+        last = self._active
+        self.mark = self.mark._replace(inode=last.inode, position=last.size, crc=last.crc)
+        return fetched
 
     def restart(self, offset: Offset) -> None:
         """Remove every batch, durably, and go on in an empty segment at `offset`."""

@@ -1,0 +1,250 @@
+"""A replica whose log has a hole votes by what it once had, does not stand, and fetches what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftlib.consensus.actions import AdvanceHighWatermark, AppendToLog, SendRequest, TruncateLog, WriteRepair
+from kraftlib.consensus.events import Repaired, RepairWritten, StorageFailed, TimeoutReached
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.records.batch import encode_batch
+from kraftlib.types import ElectionState, EpochStart, OffsetRange
+from kraftlib.wire.messages.fetch import FetchRequest
+from tests.consensus.build import (
+    ask,
+    fetch_response,
+    follower,
+    leader,
+    log_view,
+    outstanding_to,
+    partition_of,
+    replica,
+    reply,
+    vote_request,
+    voter_set,
+)
+
+HOLE = OffsetRange(2, 4)
+
+
+def damaged(*holes: OffsetRange, role: str = "follower", **more: Any) -> Replica:
+    """A replica with records 0 to 5, of epochs 1, 1, 1, 2, 2, 2, of which [2, 4) are lost unless told otherwise."""
+    view = log_view(1, 1, 1, 2, 2, 2, voters=voter_set(1, 2, 3))
+    view.holes = list(holes or (HOLE,))
+    if role == "follower":
+        return follower(log=view, epoch=3, **more)
+    return replica(log=view, election=ElectionState(epoch=3), **more)
+
+
+def position(core: Replica) -> tuple[int, int, int]:
+    """Under which id, from where and after which epoch the core fetches from replica 2."""
+    request: FetchRequest = outstanding_to(core, 2).request
+    partition = request.topics[0].partitions[0]
+    return request.replica_state.replica_id, partition.fetch_offset, partition.last_fetched_epoch
+
+
+def records(*numbers: tuple[int, int]) -> bytes:
+    return b"".join(
+        bytes(encode_batch([b"x"], timestamp_ms=0, base_offset=offset, epoch=epoch).data) for offset, epoch in numbers
+    )
+
+
+def lead_on(core: Replica, data: bytes = b"", *, epoch: int = 3, **more: Any) -> list[Any]:
+    """Let replica 2, the leader, answer; an empty answer is followed by a pause."""
+    actions = reply(core, 2, fetch_response(epoch=epoch, leader_id=2, records=data, **more))
+    return actions + core.handle(TimeoutReached(), core.state.now_ms + 100)
+
+
+def written(core: Replica, end_offset: int, epoch: int) -> list[Any]:
+    return core.handle(RepairWritten(end_offset=end_offset, epoch=epoch), core.state.now_ms)
+
+
+def repaired(core: Replica, *holes: OffsetRange) -> list[Any]:
+    starts = (EpochStart(epoch=1, start_offset=0), EpochStart(epoch=2, start_offset=3))
+    event = Repaired(holes=holes, end_offset=6, epoch_starts=starts, control_batches=())
+    return core.handle(event, core.state.now_ms)
+
+
+def votes(core: Replica, last: tuple[int, int], *, pre_vote: bool = False) -> bool:
+    response = ask(core, vote_request(epoch=9, last=last, pre_vote=pre_vote), version=2)
+    return bool(partition_of(response).vote_granted)
+
+
+# Elections ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_it_votes_for_nobody_who_may_lack_what_it_once_had(pre_vote: bool) -> None:
+    assert not votes(damaged(role="unattached"), (5, 2), pre_vote=pre_vote)
+    assert votes(damaged(role="unattached"), (6, 2), pre_vote=pre_vote)
+
+
+@pytest.mark.parametrize("role", ["follower", "unattached"])
+def test_it_does_not_stand(role: str) -> None:
+    core = damaged(role=role)
+    for _ in range(200):
+        core.handle(TimeoutReached(), core.deadline_ms() or core.state.now_ms + 100)
+
+    assert core.role in (Role.FOLLOWER, Role.UNATTACHED)
+    assert core.epoch == 3
+
+
+def test_a_leader_resigns_when_it_finds_damage() -> None:
+    core = leader(1, 1, 1)
+    core.handle(StorageFailed((OffsetRange(0, 1),)), core.state.now_ms)
+
+    assert core.role is Role.RESIGNED
+    assert core.leader_and_epoch.leader_id is None
+
+
+def test_a_follower_that_finds_damage_goes_on_following() -> None:
+    core = follower(1, 1, 1, epoch=3)
+    core.handle(StorageFailed((OffsetRange(0, 1),)), core.state.now_ms)
+
+    assert core.role is Role.FOLLOWER
+    assert not core.state.may_stand
+
+
+def test_who_stands_when_it_finds_damage_stands_no_more() -> None:
+    core = replica(1, 1)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert core.role is Role.PROSPECTIVE
+    core.handle(StorageFailed((OffsetRange(0, 1),)), core.state.now_ms)
+
+    assert core.role is Role.UNATTACHED
+
+
+def test_nothing_missing_is_no_damage() -> None:
+    core = leader(1, 1)
+    core.handle(StorageFailed(()), core.state.now_ms)
+
+    assert core.role is Role.LEADER
+
+
+# The two steps --------------------------------------------------------------------------------------------------------
+
+
+def test_it_asks_under_nobodys_name_whether_the_leader_has_all_that_it_had() -> None:
+    """Under its own the leader would count it for records that it does not have."""
+    core = damaged()
+
+    assert position(core) == (-1, 6, 2)
+    assert outstanding_to(core, 2).request.max_wait_ms == 0
+
+
+def test_then_it_fetches_what_is_missing_and_says_that_it_has_nothing_beyond() -> None:
+    core = damaged()
+    lead_on(core, high_watermark=6)
+
+    assert position(core) == (1, 2, 1)
+
+
+def test_what_comes_goes_into_the_hole_and_not_behind_the_log() -> None:
+    core = damaged()
+    lead_on(core)
+    actions = lead_on(core, records((2, 1)), high_watermark=6)
+    assert [action.batches[0].base_offset for action in actions if isinstance(action, WriteRepair)] == [2]
+    assert not [action for action in actions if isinstance(action, AppendToLog | AdvanceHighWatermark | SendRequest)]
+
+    written(core, 3, 1)
+    assert position(core) == (1, 3, 1)
+    lead_on(core, records((3, 2), (4, 2), (5, 2), (6, 2)), high_watermark=6)
+    repaired(core)
+    assert core.state.may_stand
+    assert position(core) == (1, 6, 2)
+
+
+def test_no_more_is_taken_than_the_hole_holds() -> None:
+    core = damaged()
+    lead_on(core)
+    actions = lead_on(core, records((2, 1), (3, 2), (4, 2), (5, 2)))
+
+    assert [[b.base_offset for b in a.batches] for a in actions if isinstance(a, WriteRepair)] == [[2, 3]]
+
+
+def test_of_a_hole_at_the_end_more_may_be_taken() -> None:
+    """Who knows how long it was?"""
+    core = damaged(OffsetRange(5, 6))
+    lead_on(core)
+    actions = lead_on(core, records((5, 2), (6, 3)))
+
+    assert [[b.base_offset for b in a.batches] for a in actions if isinstance(a, WriteRepair)] == [[5, 6]]
+
+
+def test_one_hole_after_the_other() -> None:
+    core = damaged(OffsetRange(0, 1), HOLE)
+    lead_on(core)
+    assert position(core) == (1, 0, 0)
+    lead_on(core, records((0, 1)))
+    repaired(core, HOLE)
+    assert position(core) == (-1, 6, 2)
+    lead_on(core)
+    assert position(core) == (1, 2, 1)
+    assert not core.state.may_stand
+
+
+def test_with_another_leader_it_asks_again() -> None:
+    """What the first one sent may be of another history than what the second one confirms."""
+    core = damaged()
+    lead_on(core)
+    lead_on(core, records((2, 1)))
+    written(core, 3, 1)
+    reply(core, 2, fetch_response(epoch=4, leader_id=3))
+
+    assert core.state.leader_id == 3
+    request = outstanding_to(core, 3).request
+    assert request.replica_state.replica_id == -1
+    assert request.topics[0].partitions[0].fetch_offset == 6
+
+
+def test_records_of_the_wrong_place_fill_nothing() -> None:
+    core = damaged()
+    lead_on(core)
+    actions = lead_on(core, records((3, 2)))
+
+    assert not [action for action in actions if isinstance(action, WriteRepair)]
+    assert core.state.log.holes == [HOLE]
+
+
+# A leader that does not have what we had ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("diverging", "end", "holes"),
+    [((5, 2), 5, [HOLE]), ((4, 2), 2, []), ((3, 2), 2, []), ((3, 1), 2, []), ((2, 1), 2, []), ((1, 1), 1, [])],
+)
+def test_what_diverges_is_cut_as_ever_and_a_hole_from_its_start(
+    diverging: tuple[int, int], end: int, holes: list[OffsetRange]
+) -> None:
+    core = damaged()
+    actions = lead_on(core, diverging=diverging)
+
+    assert [action.end_offset for action in actions if isinstance(action, TruncateLog)] == [end]
+    assert core.state.log.holes == holes
+
+
+def test_nothing_committed_is_cut_for_a_hole() -> None:
+    core = damaged()
+    core.state.committed_offset = 4
+    actions = lead_on(core, diverging=(3, 1))
+
+    assert not [action for action in actions if isinstance(action, TruncateLog)]
+    assert core.state.log.holes == [HOLE]
+
+
+def test_a_snapshot_that_ends_before_our_log_costs_the_vote_until_all_is_here_again() -> None:
+    core = damaged()
+    lead_on(core, snapshot=(3, 2))
+
+    assert core.state.election.amnesiac
+    assert isinstance(core.state.role_state.download, object)
+
+
+def test_a_snapshot_beyond_our_log_costs_nothing() -> None:
+    core = damaged()
+    lead_on(core, snapshot=(7, 3))
+
+    assert not core.state.election.amnesiac

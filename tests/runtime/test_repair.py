@@ -1,0 +1,182 @@
+"""Replicas with damaged files in a real quorum: they repair themselves, and nobody is told anything wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.storage.directory import format_directory
+from kraftlib.types import Endpoint
+from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, until
+
+VALUES = [f"value {n}".encode().ljust(2_000, b".") for n in range(200)]
+
+
+class FileQuorum(Quorum):
+    """Three voters with a directory each."""
+
+    def __init__(self, path: Path, **config: Any) -> None:
+        super().__init__(**config)
+        self._path = path
+        for node_id in self.ids:
+            format_directory(path / str(node_id), node_id=node_id, cluster_id="test", static_voters=list(self.ids))
+
+    def config(self, node_id: int) -> RaftConfig:
+        voters = tuple(StaticVoter(voter_id, self.endpoint(voter_id)) for voter_id in self.ids)
+        return RaftConfig(
+            node_id=node_id, voters=voters, directory=self._path / str(node_id), **{**TIMING, **self._config}
+        )
+
+    async def start(self, *node_ids: int) -> None:
+        for node_id in node_ids or self.ids:
+            transport = MemoryTransport(self.hub, Endpoint("replica", node_id))
+            client: RaftClient[bytes] = RaftClient(
+                self.config(node_id), transport=transport, random=random.Random(node_id)
+            )
+            await client.start()
+            self.clients[node_id] = client
+
+    async def stop(self, node_id: int, *, timeout_ms: int = 0) -> None:
+        await self.clients.pop(node_id).shutdown(timeout_ms=timeout_ms)
+
+    def partition(self, node_id: int) -> Path:
+        return self._path / str(node_id) / "__cluster_metadata-0"
+
+    def all_are_alike(self) -> None:
+        """Their logs are the same bytes, but for what the last ones to stop may have appended."""
+        logs = [self.segment(node_id).read_bytes() for node_id in self.ids]
+        shortest = min(map(len, logs))
+        assert shortest > 400_000
+        assert len({log[:shortest] for log in logs}) == 1
+
+    def segment(self, node_id: int) -> Path:
+        return max(self.partition(node_id).glob("*.log"))
+
+
+@asynccontextmanager
+async def file_quorum(path: Path, **config: Any) -> AsyncIterator[FileQuorum]:
+    together = FileQuorum(path, **config)
+    try:
+        await together.start()
+        yield together
+    finally:
+        await together.close()
+
+
+async def filled(together: FileQuorum) -> RaftClient[bytes]:
+    leader = await together.leader()
+    for value in VALUES:
+        await leader.append_one(value)
+    await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
+    return leader
+
+
+def damage(path: Path, position: int) -> None:
+    """Change bytes where they lie; the disk does not tell."""
+    times = path.stat()
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(b"????")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def flipped(together: FileQuorum, node_id: int) -> None:
+    damage(together.segment(node_id), 100_000)
+
+
+def cut(together: FileQuorum, node_id: int) -> None:
+    path = together.segment(node_id)
+    times = path.stat()
+    os.truncate(path, 100_000)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def vote_lost(together: FileQuorum, node_id: int) -> None:
+    (together.partition(node_id) / "quorum-state").unlink()
+
+
+@pytest.mark.parametrize("fault", [flipped, cut, vote_lost])
+async def test_a_replica_that_starts_with_damage_repairs_itself(
+    fault: Callable[[FileQuorum, int], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with file_quorum(tmp_path) as together:
+        leader = await filled(together)
+        hurt = next(node_id for node_id in together.ids if node_id != leader.node_id)
+        await together.stop(hurt)
+        (together.partition(hurt) / "kraftlib-prefix.json").unlink()
+        fault(together, hurt)
+        await together.start(hurt)
+        await until(lambda: together.clients[hurt].status().abstains is None)
+        assert "the log is repaired" in caplog.text or "it votes again" in caplog.text
+
+        leader = await together.leader()
+        await leader.append_one(b"after")
+        await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
+        for node_id in together.ids:
+            await together.clients[node_id].shutdown(timeout_ms=0)
+        together.all_are_alike()
+
+
+async def test_a_leader_that_cannot_read_what_a_follower_needs_resigns_and_repairs_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with file_quorum(tmp_path) as together:
+        leader = await filled(together)
+        late = next(node_id for node_id in together.ids if node_id != leader.node_id)
+        await together.stop(late)
+        for node_id in (leader.node_id, late):  # not in memory any more
+            if node_id in together.clients:
+                await together.stop(node_id)
+        await together.start(leader.node_id)
+        again = await together.leader()
+        if again.node_id != leader.node_id:
+            await again.transfer_leadership(leader.node_id)
+        await until(lambda: together.clients[leader.node_id].leader_and_epoch().leader_id == leader.node_id)
+        hurt = leader.node_id
+        damage(together.segment(hurt), 100_000)
+        path = together.segment(late)
+        for name in ("kraftlib-sync.json", "kraftlib-prefix.json"):
+            (together.partition(late) / name).unlink()
+        kafka = (together.partition(late) / "quorum-state").read_text()
+        (together.partition(late) / "quorum-state").write_text(kafka[: kafka.index(',"generation"')] + "}")
+        os.truncate(path, 50_000)  # as if Kafka had cut it
+        await together.start(late)
+
+        await until(lambda: together.clients[hurt].log_end_offset() == together.clients[late].log_end_offset())
+        await until(lambda: together.clients[hurt].status().abstains is None)
+        assert "the log is damaged, the records [" in caplog.text
+        assert "the log is repaired" in caplog.text
+        leader = await together.leader()
+        await leader.append_one(b"after")
+        await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
+        for node_id in together.ids:
+            await together.clients[node_id].shutdown(timeout_ms=0)
+        together.all_are_alike()
+
+
+async def test_a_sole_voter_with_damage_does_not_start_and_says_what_to_do(tmp_path: Path) -> None:
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    format_directory(tmp_path / "1", node_id=1, cluster_id="test", static_voters=[1])
+    config = RaftConfig(node_id=1, voters=voters, directory=tmp_path / "1", **TIMING)
+    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
+    await client.start()
+    await client.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+    for value in VALUES[:20]:
+        await client.append_one(value)
+    await client.shutdown(timeout_ms=0)
+    partition = tmp_path / "1" / "__cluster_metadata-0"
+    (partition / "kraftlib-prefix.json").unlink()
+    damage(max(partition.glob("*.log")), 5_000)
+
+    again: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
+    with pytest.raises(Exception, match=r"only voter and its log is damaged.*kraftlib recover"):
+        await again.start()
