@@ -125,6 +125,7 @@ def test_kafka_starts_on_a_directory_that_we_formatted(lab: Lab, how: str) -> No
         cluster_id=lab.cluster_id,
         standalone=place if how == "standalone" else None,
         static_voters=[1] if how == "static" else (),
+        release=lab.release.version,
     )
 
     node.start()
