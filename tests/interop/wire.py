@@ -96,7 +96,9 @@ class _Proxy:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 client.close()
                 continue
-            self._open[_Connection(self, client, server)] = None
+            connection = _Connection(self, client, server)
+            self._open[connection] = None  # before it begins, so that whatever passes through it can be cut
+            connection.begin()
 
     def cut(self) -> None:
         for connection in list(self._open):
@@ -125,16 +127,22 @@ class _Connection:
         for one in (client, server):
             one.settimeout(None)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=self._pump, args=(client, server, self._asked), daemon=True).start()
-        threading.Thread(target=self._pump, args=(server, client, self._answered), daemon=True).start()
+
+    def begin(self) -> None:
+        """Let frames pass."""
+        for source, target, take in (
+            (self.client, self.server, self._asked),
+            (self.server, self.client, self._answered),
+        ):
+            threading.Thread(target=self._pump, args=(source, target, take), daemon=True).start()
 
     def _asked(self, frame: bytes) -> None:
         if self.asker == -1:
             size = int.from_bytes(frame[8:10], "big", signed=True)
             found = re.fullmatch(rb"(?:raft-client-)?([0-9]+)", frame[10 : 10 + max(0, size)])
             self.asker = int(found[1]) if found else -1
-            if self.asker in self.proxy.wire.isolated:
-                self.close()
+        if self.asker in self.proxy.wire.isolated:
+            raise ConnectionAbortedError(f"replica {self.asker} is cut off")
         self._waiting.append(frame)
 
     def _answered(self, frame: bytes) -> None:
