@@ -1,4 +1,6 @@
-"""The data source `kraft`: Spark plans with `analysis.splits` and reads with `analysis.reading`; nothing else is here.
+"""The data source `kraft`: Spark plans with `analysis.splits` and reads with `analysis.reading`.
+
+Streams and checkpoints have modules of their own, which are loaded when they are asked for.
 
 Spark calls this in short-lived processes: an object of these classes is pickled, plans or reads, and is gone. Rows
 leave as Arrow batches; as tuples they would be slower than one process without Spark.
@@ -17,6 +19,8 @@ import attrs
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -34,6 +38,7 @@ from kraftlib.analysis.schemas import schema_of
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
 from kraftlib.spark.sessions import prepare_worker
+from kraftlib.spark.stream_options import without_stream_options
 from kraftlib.spark.types import ddl_of, same_type
 
 FORMAT: Final = "kraft"
@@ -59,16 +64,29 @@ class KraftDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options ask for."""
-        return ddl_of(schema_for(self.asked()))
+        return ddl_of(schema_for(self.asked(without_stream_options(self.options))))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what plans and reads; `schema` may hold fewer columns than were offered."""
-        options = narrowed(self.asked(), schema)
+        options = narrowed(self.asked(self.options), schema)
         return PushdownReader(options) if options.pushdown else Reader(options)
 
-    def asked(self) -> ReadOptions:
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """Return what follows an archive, or a live quorum by way of one."""
+        from kraftlib.spark.stream import stream_reader
+
+        narrowed(self.asked(without_stream_options(self.options)), schema)
+        return stream_reader(self.options, schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """Return what writes a checkpoint."""
+        from kraftlib.spark.sink import checkpoint_writer
+
+        return checkpoint_writer(self.options, schema, overwrite=overwrite)
+
+    def asked(self, given: Mapping[str, str]) -> ReadOptions:
         """Return the options, checked."""
-        options = parse_options(self.options)
+        options = parse_options(given)
         if not options.path:
             raise ConfigError("there is no path: .load(path) or the option 'path' says where the logs are")
         return options

@@ -1,0 +1,196 @@
+"""`spark.readStream.format("kraft")`: the committed records of a log as they come, each of them once.
+
+What is followed is an archive: its files hold committed records only, durably, and nothing in them is ever taken back.
+With the option `bootstrap` the query keeps that archive itself: it follows a live quorum, and what it fetches is on the
+disk before Spark hears of it. So a batch that is planned again after a crash is read from the very same bytes, whatever
+the quorum has compacted meanwhile.
+
+The offset of the stream is a place in the log: an offset, and the epoch of the record before it. Byte positions are no
+part of it. A place that the log does not have is an error: left to itself Spark would take an end before its start for
+an empty batch, and rewind.
+
+Spark keeps one such reader alive per query, so that it can remember where it was; what it forgets costs time only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kraftlib.analysis.checkpoint import local_path
+from kraftlib.analysis.files import find_files
+from kraftlib.analysis.reading import read_splits, schema_for
+from kraftlib.analysis.splits import Split
+from kraftlib.analysis.tail import BehindError, Limits, LogTail, Piece, parse_place, place_text
+from kraftlib.archive.directory import MARKER, find_archives
+from kraftlib.errors import ConfigError, NotFormattedError
+from kraftlib.spark.live import LiveArchive
+from kraftlib.spark.sessions import prepare_worker
+from kraftlib.spark.stream_options import StreamOptions, parse_stream_options
+from kraftlib.types import OffsetAndEpoch
+
+POLL_S: Final = 0.01
+LONG_POLL_S: Final = 0.5
+
+
+class PiecePartition(InputPartition):
+    """The work of one task."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says how far there is something to read, plans batches and reads them."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self.stream_options = options
+        self._tail: LogTail | None = None
+        self._live: LiveArchive | None = None
+        self._target: OffsetAndEpoch | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Readers are pickled into workers; what follows the log stays here.
+        return {"stream_options": self.stream_options, "_tail": None, "_live": None, "_target": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
+        """Return the beginning of the log."""
+        return place_text(OffsetAndEpoch(offset=0, epoch=0))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what a batch may hold at most."""
+        options = self.stream_options
+        return ReadMaxRows(options.max_records) if options.max_records is not None else ReadMaxBytes(options.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next batch; wait a little for one, since Spark would ask again at once."""
+        place, limits = parse_place(start), self._limits(limit)
+        until = time.monotonic() + LONG_POLL_S
+        while True:
+            end = self._patiently(lambda: self._advance(place, limits))
+            if end != place or self._target is not None or time.monotonic() >= until:
+                return place_text(end)
+            time.sleep(POLL_S)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember where the log ends now: the query goes as far, and no further."""
+        live = self._followed_live()
+        if live is not None:
+            live.wait_caught_up(self.stream_options.patience_s)
+        self._target = self._patiently(lambda: self._followed().end())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PiecePartition]:
+        """Return the work of a batch. The same for the same places, whenever it is asked."""
+        first, last = parse_place(start), parse_place(end)
+        pieces = self._patiently(lambda: self._followed().pieces(first, last))
+        return [PiecePartition(piece) for piece in pieces]
+
+    def read(self, partition: PiecePartition | None) -> Iterator[Any]:
+        """Yield the rows of one task as Arrow batches."""
+        prepare_worker()
+        if partition is not None:
+            options = self.stream_options.reading
+            yield from read_splits([split_of(partition.piece)], options, schema_for(options))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: an archive is kept."""
+
+    def stop(self) -> None:
+        """Stop to follow the quorum."""
+        if self._live is not None:
+            self._live.stop()
+
+    # How far ----------------------------------------------------------------------------------------
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        return Limits(records=self.stream_options.max_records, bytes=self.stream_options.max_bytes)
+
+    def _advance(self, place: OffsetAndEpoch, limits: Limits) -> OffsetAndEpoch:
+        # A place beyond the target is looked up all the same: is it the log that was read before?
+        end = None if self._target is None else max(self._target.offset, place.offset)
+        return self._followed().advance(place, limits, end=end)
+
+    def _patiently(self, work: Callable[[], Any]) -> Any:
+        """Do some work; a log that is behind for now may come up to where it was read, after a crash for instance."""
+        until = time.monotonic() + self.stream_options.patience_s
+        while True:
+            live = self._followed_live()
+            try:
+                if live is not None:
+                    live.check(self.stream_options.patience_s)
+                return work()
+            except (BehindError, NotFormattedError):
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(POLL_S)
+
+    # What is followed -------------------------------------------------------------------------------
+
+    def _followed_live(self) -> LiveArchive | None:
+        options = self.stream_options
+        if options.servers and self._live is None:
+            self._live = LiveArchive(local_path(options.reading.path), options.servers, cluster_id=options.cluster_id)
+            self._live.start()
+        return self._live
+
+    def _followed(self) -> LogTail:
+        if self._tail is None:
+            directory = directory_of(self.stream_options)
+            self._tail = LogTail(directory, snapshots=self.stream_options.snapshots)
+        return self._tail
+
+
+def directory_of(options: StreamOptions) -> Path:
+    """Return the directory of the one log that is followed. Raises: ConfigError, NotFormattedError."""
+    root = local_path(options.reading.path)
+    archives = find_archives(root) if root.is_dir() else []
+    if not archives and options.servers:
+        raise NotFormattedError(f"{root} holds no archive yet", path=root)
+    if len(archives) > 1:
+        names = ", ".join(str(archive.path) for archive in archives)
+        raise ConfigError(f"a stream follows one log, and {root} holds {len(archives)}: name one of {names}")
+    if archives:
+        return archives[0].partition
+    return _own_or_refused(root, options)
+
+
+def _own_or_refused(root: Path, options: StreamOptions) -> Path:
+    directories = {file.directory for file in find_files(root)}
+    if len(directories) != 1:
+        raise ConfigError(f"a stream follows one log, and {root} holds {len(directories)}: {sorted(directories)}")
+    directory = Path(directories.pop())
+    if (directory.parent / MARKER).exists() or options.uncommitted:
+        return directory
+    raise ConfigError(
+        f"{directory} is no archive: records there may not be committed, and vanish again when a leader changes. Follow"
+        " its quorum with `kraftlib archive follow` and read that, or say visibility=uncommitted"
+    )
+
+
+def split_of(piece: Piece) -> Split:
+    """Return a piece as what the readers of tables read."""
+    (file,) = find_files(piece.path)
+    file = attrs.evolve(file, size=piece.end)
+    if piece.is_checkpoint:
+        return Split(file=file, start=0, end=piece.end, start_offset=0)
+    epoch = piece.epoch if piece.start > 0 else None
+    return Split(file=file, start=piece.start, end=piece.end, start_offset=piece.start_offset, start_epoch=epoch)
+
+
+def stream_reader(options: Mapping[str, str], schema: Any) -> StreamReader:
+    """Return the reader of a stream; `schema` may hold fewer columns than were offered."""
+    return StreamReader(parse_stream_options(options, tuple(schema.names)))

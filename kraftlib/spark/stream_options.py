@@ -1,0 +1,108 @@
+"""What a stream is asked for: the options of `spark.readStream.format("kraft")`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import attrs
+
+from kraftlib.analysis.options import ReadOptions, parse_options
+from kraftlib.errors import ConfigError
+from kraftlib.types import Endpoint, parse_endpoint
+
+MAX_BYTES: Final = 16 << 20
+PATIENCE_S: Final = 60.0
+
+_OWN: Final = (
+    "maxBytesPerTrigger",
+    "maxRecordsPerTrigger",
+    "onGap",
+    "bootstrap",
+    "clusterId",
+    "visibility",
+    "patienceMs",
+)
+_BATCH_ONLY: Final = (
+    "startOffset",
+    "endOffset",
+    "pin",
+    "include",
+    "startTimestamp",
+    "endTimestamp",
+    "minEpoch",
+    "maxEpoch",
+)
+
+
+@attrs.frozen(kw_only=True)
+class StreamOptions:
+    """What a stream is asked for, beside how records are read."""
+
+    reading: ReadOptions
+    max_bytes: int = MAX_BYTES
+    max_records: int | None = None
+    snapshots: bool = False
+    """Whether a checkpoint may stand for records that were compacted before they were archived (onGap=snapshot)."""
+    servers: tuple[Endpoint, ...] = ()
+    """Controllers of a live quorum, to be archived in `path`."""
+    cluster_id: str | None = None
+    uncommitted: bool = False
+    """Allow the directory of a replica, which may hold records that are not committed and vanish again."""
+    patience_s: float = PATIENCE_S
+    """How long a quorum may be unreachable, or an archive behind the place that was read, before the query fails."""
+
+
+def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | None = None) -> StreamOptions:
+    """Read the options of a stream. Raises: ConfigError that names the option and the remedy."""
+    own = {name.lower(): name for name in _OWN}
+    mine = {own[name.lower()]: text for name, text in given.items() if name.lower() in own}
+    rest = without_stream_options(given)
+    for name in rest:
+        if name.lower() in {one.lower() for one in _BATCH_ONLY}:
+            raise ConfigError(
+                f"option {name!r} is for reading a table: a stream goes on from where its checkpoint says"
+            )
+    try:
+        reading = parse_options(rest)
+    except ConfigError as error:
+        near = [match for name in rest for match in get_close_matches(name.lower(), own, n=1)]
+        raise ConfigError(f"{error}{f'; or {own[near[0]]!r}, of a stream' if near else ''}") from error
+    if reading.view != "records" or reading.mode != "FAILFAST":
+        raise ConfigError(f"a stream has view=records and mode=FAILFAST, not {reading.view} and {reading.mode}")
+    servers = tuple(parse_endpoint(part) for part in mine.get("bootstrap", "").split(",") if part)
+    if mine.get("clusterId") and not servers:
+        raise ConfigError("clusterId goes with bootstrap: an archive says itself whose it is")
+    return StreamOptions(
+        reading=attrs.evolve(reading, columns=columns if columns is not None else reading.columns),
+        max_bytes=_positive(mine, "maxBytesPerTrigger", MAX_BYTES),
+        max_records=_positive(mine, "maxRecordsPerTrigger", 0) or None,
+        snapshots=_word(mine, "onGap", ("fail", "snapshot")) == "snapshot",
+        servers=servers,
+        cluster_id=mine.get("clusterId"),
+        uncommitted=_word(mine, "visibility", ("committed", "uncommitted")) == "uncommitted",
+        patience_s=_positive(mine, "patienceMs", int(PATIENCE_S * 1_000)) / 1_000,
+    )
+
+
+def _positive(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or not 0 < int(text) < 2**63:
+        raise ConfigError(f"option {name}={text!r} must be a whole number above 0")
+    return int(text)
+
+
+def _word(given: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    word = given.get(name, allowed[0]).strip().lower()
+    if word not in allowed:
+        raise ConfigError(f"option {name}={word!r} must be one of {', '.join(allowed)}")
+    return word
+
+
+def without_stream_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that say how records are read: those of which the columns follow."""
+    own = {name.lower() for name in _OWN}
+    return {name: text for name, text in given.items() if name.lower() not in own}
