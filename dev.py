@@ -36,6 +36,7 @@ EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,prometheus,opentelemetry,spark,tes
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
     "bench": (CORE, ("kraftlib", "bench"), "measure commits per second; --against kafka: beside Kafka's raft client"),
+    "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
     "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
     "campaign": (
         FULL,

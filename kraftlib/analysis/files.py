@@ -15,7 +15,7 @@ import enum
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -71,6 +71,8 @@ class LogFile:
     labels: Labels
     from_offset: int | None = None
     """Where the rows of a segment begin, if a snapshot stands for those before."""
+    is_followed_by_snapshot: bool = False
+    """Whether a checkpoint stands for what may lie between it and the next segment, as in an archive."""
     next_offset: int | None = None
     """Base offset of the segment that follows in its directory; None for the last, and for checkpoints."""
 
@@ -326,12 +328,14 @@ def _check_apart(labels: Mapping[str, Labels]) -> None:
         )
 
 
-def _with_next(files: Iterable[LogFile]) -> list[LogFile]:
+def _with_next(files: Sequence[LogFile]) -> list[LogFile]:
     """Tell each segment which one follows it. `files` are sorted."""
+    snapshots = {(file.directory, file.offset) for file in files if file.kind is Kind.SNAPSHOT}
     out: list[LogFile] = []
     for file in files:
         before = out[-1] if out else None
         if before and before.kind is file.kind is Kind.LOG and before.directory == file.directory:
-            out[-1] = attrs.evolve(before, next_offset=file.offset)
+            covered = (file.directory, file.offset) in snapshots
+            out[-1] = attrs.evolve(before, next_offset=file.offset, is_followed_by_snapshot=covered)
         out.append(file)
     return out

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from kraftlib.analysis.batch_columns import batch_tables, file_table
 from kraftlib.analysis.chunks import chunks
-from kraftlib.analysis.columns import RecordColumns, Table
+from kraftlib.analysis.columns import Table
 from kraftlib.analysis.options import Bounds, ReadOptions, parse_options
+from kraftlib.analysis.record_tables import RecordColumns
 from kraftlib.analysis.schemas import Schema, schema_of
 from kraftlib.analysis.splits import Split, plan
 

@@ -136,7 +136,11 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split
     if file.size == 0 and file.kind is Kind.LOG:
         return []
     whole = Split(
-        file=file, start=0, end=file.size, start_offset=_first_offset(file, options), end_offset=file.next_offset
+        file=file,
+        start=0,
+        end=file.size,
+        start_offset=_first_offset(file, options),
+        end_offset=None if file.is_followed_by_snapshot else file.next_offset,
     )
     if file.kind is not Kind.LOG:
         return [whole]

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from kraftlib.archive.directory import OBSERVERS_FROM
 from kraftlib.cli import UsageError
-from kraftlib.cli.cluster_image import ClusterImage
 from kraftlib.cli.quorum import Description, describe
 from kraftlib.cli.run import told_to_stop, until
 from kraftlib.cli.wire_client import UnreachableError
@@ -27,6 +26,7 @@ from kraftlib.codec.json_form import to_json
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, ProtocolError
 from kraftlib.metadata.frame import UnknownRecordError, decode_record
+from kraftlib.metadata.image import ClusterImage
 from kraftlib.metadata.table import record_type_name
 from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot

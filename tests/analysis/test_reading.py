@@ -235,6 +235,15 @@ def test_a_batch_larger_than_the_chunk_is_read_whole(tmp_path: Path) -> None:
     assert read(tmp_path, chunkBytes=1_000) == plain_rows(batches)
 
 
+def test_offsets_that_a_checkpoint_stands_for_are_not_missing(tmp_path: Path) -> None:
+    batches = [values_batch([b"v"] * 5), values_batch([b"v"] * 5, base_offset=20)]
+    write_log(tmp_path, batches, cuts=[1])
+    with pytest.raises(CorruptBatchError, match="offsets from 5 on are missing"):
+        read(tmp_path)
+    write_snapshot(tmp_path, [b"state"], at=OffsetAndEpoch(offset=20, epoch=1))
+    assert read(tmp_path) == plain_rows(batches)
+
+
 # Snapshots ----------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlib.cli.cluster_image import ClusterImage
 from kraftlib.metadata import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -24,6 +23,7 @@ from kraftlib.metadata import (
     UnregisterBrokerRecord,
     decode_record,
 )
+from kraftlib.metadata.image import ClusterImage
 from kraftlib.types import new_uuid
 from tests.captured import DATA, log_records
 

@@ -1,0 +1,78 @@
+"""What happened to one thing of a Kafka cluster: every record about it, who led then, and what it followed.
+
+    for row in history("/archive", "topic:events").to_pylist(): ...
+
+One row a change: offset, epoch, leader of that epoch (from the epoch's own first record), timestamp, the record as
+JSON, and the offset of the change before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kraftlib.analysis.columns import Table
+from kraftlib.analysis.entities import Entity, is_about, parse_entity, wanted_entities
+from kraftlib.analysis.metadata_columns import json_record
+from kraftlib.analysis.reading import options_of, read, read_table
+from kraftlib.analysis.replicas import check_one_log
+from kraftlib.analysis.schemas import TIMESTAMP
+
+COLUMNS: Final = ("offset", "epoch", "timestamp", "value")
+HISTORY: Final = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("epoch", pa.int32()),
+        pa.field("leader", pa.int32()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("record", pa.string()),
+        pa.field("previous_offset", pa.int64()),
+    ]
+)
+CHANGES: Final = pa.schema([HISTORY.field(name) for name in ("offset", "epoch", "timestamp", "record")])
+
+
+def history(path: str | os.PathLike[str], what: str, **options: object) -> Any:
+    """Return the changes of `what` (as `topic:events`) in the log at `path`, in their order, as an Arrow table.
+
+    Raises: ConfigError, if `what` names no kind of thing, or if several replicas are at `path`.
+    """
+    asked = parse_entity(what)
+    check_one_log(options_of(path, **options))
+    topics = read_table(path, **{**options, "decode": "TopicRecord", "columns": "record"})["record"].to_pylist()
+    wanted = wanted_entities(asked, ((topic["name"], topic["topicId"]) for topic in topics))
+    found = [
+        row
+        for table in read(options_of(path, **{**options, "columns": COLUMNS}))
+        for row in changes(table, wanted).to_pylist()
+    ]
+    leaders = leaders_of(read_table(path, **{**options, "columns": "epoch,control_type,value"}).to_pylist())
+    found.sort(key=lambda row: row["offset"])
+    before = None
+    for row in found:
+        row |= {"leader": leaders.get(row["epoch"]), "previous_offset": before}
+        before = row["offset"]
+    return pa.Table.from_pylist(found, schema=HISTORY)
+
+
+def changes(table: Table, wanted: Iterable[Entity]) -> Table:
+    """Return the rows of a table of records whose values are about one of `wanted`, with the value as JSON."""
+    entities = frozenset(wanted)
+    values = table["value"].to_pylist()
+    chosen = [index for index, value in enumerate(values) if value and is_about(value, entities)]
+    rows = table.select(["offset", "epoch", "timestamp"]).take(pa.array(chosen, type=pa.int64()))
+    records = pa.array([json_record(values[index]) for index in chosen], type=pa.string())
+    return pa.RecordBatch.from_arrays([*rows.columns, records], schema=CHANGES)
+
+
+def leaders_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the leader of each epoch, from the leader change records among `rows`."""
+    return {row["epoch"]: leader_in(row["value"]) for row in rows if row["control_type"] == "leader_change"}
+
+
+def leader_in(value: bytes) -> int:
+    """Return the leader that a leader change record names: int16 version, int32 leader id."""
+    return int.from_bytes(value[2:6], signed=True)

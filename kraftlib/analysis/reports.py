@@ -1,0 +1,241 @@
+"""Topics, partitions, brokers and the rest of a Kafka cluster as they were after any record of its log.
+
+    report("/archive/cluster=c/replica=1", "partitions", at_offset=1_000).to_pandas()
+
+The state at an offset is the newest checkpoint at or below it and the log between, folded record by record as Kafka's
+own brokers do it; a partition's change is a delta and a removed topic takes its partitions along, so "the last value of
+each key" would be wrong. A time is turned into an offset first: all before the first record that is later.
+
+Consumer groups are not in the metadata log; Kafka keeps them in a topic of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from kraftlib.analysis.columns import Table
+from kraftlib.analysis.files import Kind, LogFile
+from kraftlib.analysis.options import Bounds, Range, ReadOptions
+from kraftlib.analysis.reading import options_of, read, read_table
+from kraftlib.analysis.replicas import check_one_log
+from kraftlib.analysis.splits import chosen_files
+from kraftlib.errors import ConfigError, ProtocolError, StorageError
+from kraftlib.metadata import decode_record
+from kraftlib.metadata.image import ClusterImage
+from kraftlib.types import uuid_text
+
+_INTS: Final = pa.list_(pa.int32())
+SCHEMAS: Final = {
+    "topics": pa.schema([("name", pa.string()), ("id", pa.string()), ("partitions", pa.int32())]),
+    "partitions": pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("leader", pa.int32()),
+            ("leader_epoch", pa.int32()),
+            ("partition_epoch", pa.int32()),
+            ("replicas", _INTS),
+            ("isr", _INTS),
+            ("under_replicated", pa.bool_()),
+        ]
+    ),
+    "brokers": pa.schema(
+        [
+            ("id", pa.int32()),
+            ("epoch", pa.int64()),
+            ("rack", pa.string()),
+            ("fenced", pa.bool_()),
+            ("in_controlled_shutdown", pa.bool_()),
+            ("endpoints", pa.string()),
+        ]
+    ),
+    "controllers": pa.schema([("id", pa.int32()), ("endpoints", pa.string())]),
+    "configs": pa.schema([("resource", pa.string()), ("name", pa.string()), ("value", pa.string())]),
+    "features": pa.schema([("name", pa.string()), ("level", pa.int32())]),
+}
+"""What can be reported, and its columns."""
+
+FOLDED: Final = ("origin", "offset", "control", "value")
+"""What folding needs of the records."""
+
+
+def report(
+    path: str | os.PathLike[str],
+    what: str,
+    *,
+    at_offset: int | None = None,
+    at_timestamp: object = None,
+    **options: object,
+) -> Any:
+    """Return a table of `what` (a key of SCHEMAS) as of an offset, which is exclusive, or a time; else as of the end.
+
+    Raises: ConfigError, if the log does not reach back that far; StorageError for a record that cannot be folded.
+    """
+    check_report(what)
+    asked = options_of(path, **options)
+    check_one_log(asked)
+    end = offset_at(asked, at_offset, at_timestamp)
+    parts = parts_as_of(asked, end)
+    return rows_of(folded((table for part in parts for table in read(part)), parts), what)
+
+
+def check_report(what: str) -> None:
+    """Refuse what no report is about. Raises: ConfigError."""
+    if what not in SCHEMAS:
+        hint = "; they are not in the metadata log, but in the topic __consumer_offsets" if "group" in what else ""
+        raise ConfigError(f"there is no report of {what!r}{hint}: there are {', '.join(SCHEMAS)}")
+
+
+def offset_at(options: ReadOptions, at_offset: int | None, at_timestamp: object) -> int | None:
+    """Return the offset before which everything counts; None is the end of the log."""
+    if at_offset is not None and at_timestamp is not None:
+        raise ConfigError("an offset or a time: one of them says as of when")
+    if at_timestamp is None:
+        return at_offset
+    moment = options_of(options.path, startTimestamp=at_timestamp).bounds.timestamp.start or 0
+    later = read_table(options.path, view="batches", columns="base_offset", startTimestamp=moment + 1)
+    # A batch is folded whole or not at all: all its records have one timestamp in KRaft.
+    return min(later["base_offset"].to_pylist(), default=None)
+
+
+def parts_as_of(options: ReadOptions, end: int | None) -> list[ReadOptions]:
+    """Return what is to be read for the state before offset `end`: a checkpoint, if any, and the log behind it.
+
+    Raises: ConfigError, if the log begins too late for that.
+    """
+    files = chosen_files(attrs.evolve(options, include="all", view="records"))
+    usable = [f for f in files if f.kind is Kind.SNAPSHOT and (end is None or f.offset <= end)]
+    base = max(usable, key=lambda f: (f.offset, f.epoch or 0), default=None)
+    segments = [f for f in files if f.kind is Kind.LOG]
+    start = 0 if base is None else base.offset
+    check_reach(options.path, segments, start, end)
+    common = attrs.evolve(options, view="records", columns=FOLDED, decode=None, pushdown=False)
+    parts = []
+    if base is not None:
+        parts.append(attrs.evolve(common, include="snapshot", pin=((base.path, base.size),), bounds=Bounds()))
+    if segments and (end is None or end > start):
+        bounds = Bounds(offset=Range(start=start, end=end))
+        parts.append(attrs.evolve(common, include="log", pin=pins_of(files), bounds=bounds))
+    return parts
+
+
+def pins_of(files: Iterable[LogFile]) -> tuple[tuple[str, int], ...]:
+    """Return files and sizes as a pin, so that every part sees the same log."""
+    return tuple((file.path, file.size) for file in files)
+
+
+def check_reach(path: str, segments: list[LogFile], start: int, end: int | None) -> None:
+    """Check that the log has all records from `start` on. Raises: ConfigError with the offsets."""
+    first = min((file.offset for file in segments), default=None)
+    if first is None or first <= start or (end is not None and end <= start):
+        return
+    raise ConfigError(
+        f"{path} cannot tell the state as of {'its end' if end is None else f'offset {end}'}: its log begins at"
+        f" {first}, and no checkpoint stands for what came before; an archive keeps everything"
+    )
+
+
+def folded(tables: Iterable[Table], parts: Sequence[ReadOptions]) -> ClusterImage:
+    """Return the state after the records of `parts`, which come in their order.
+
+    Raises: StorageError for a record that does not fit, and for offsets that are missing.
+    """
+    image = ClusterImage()
+    wanted = next((part.bounds.offset for part in parts if part.include == "log"), Range())
+    expected = wanted.start or 0
+    for table in tables:
+        for origin, offset, control, value in zip(*(table[name].to_pylist() for name in FOLDED), strict=True):
+            if origin == "log":
+                _check_next(offset, expected)
+                expected = offset + 1
+            if not control and value is not None:
+                _apply(image, value, f"{offset} of the {origin}")
+    if wanted.end is not None:
+        _check_next(wanted.end, expected)
+    return image
+
+
+def _check_next(offset: int, expected: int) -> None:
+    if offset != expected:
+        raise StorageError(f"the log has nothing from offset {expected} up to {offset}: the state there cannot be told")
+
+
+def _apply(image: ClusterImage, value: bytes, where: str) -> None:
+    try:
+        image.apply(decode_record(value)[0])
+    except ProtocolError as error:
+        raise StorageError(f"the record at {where} cannot be folded: {error}") from error
+    if image.faults:
+        raise StorageError(f"the record at {where} does not fit: {image.faults[0]}")
+
+
+def rows_of(image: ClusterImage, what: str) -> Any:
+    """Return the state as a table of `what`."""
+    return pa.Table.from_pylist(list(_ROWS[what](image)), schema=SCHEMAS[what])
+
+
+def _topics(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    for topic in sorted(image.topics.values(), key=lambda found: found.name):
+        yield {"name": topic.name, "id": uuid_text(topic.topic_id), "partitions": len(topic.partitions)}
+
+
+def _partitions(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    for topic in sorted(image.topics.values(), key=lambda found: found.name):
+        for number, partition in sorted(topic.partitions.items()):
+            yield {
+                "topic": topic.name,
+                "partition": number,
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "partition_epoch": partition.partition_epoch,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "under_replicated": len(partition.isr) < len(partition.replicas),
+            }
+
+
+def _brokers(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    for number, broker in sorted(image.brokers.items()):
+        yield {
+            "id": number,
+            "epoch": broker.epoch,
+            "rack": broker.rack,
+            "fenced": broker.fenced,
+            "in_controlled_shutdown": broker.in_controlled_shutdown,
+            "endpoints": _places(broker.endpoints),
+        }
+
+
+def _controllers(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    for number, places in sorted(image.controllers.items()):
+        yield {"id": number, "endpoints": _places(places)}
+
+
+def _configs(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    for resource, entries in sorted(image.configs.items()):
+        for name, value in sorted(entries.items()):
+            yield {"resource": resource, "name": name, "value": value}
+
+
+def _features(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    for name, level in sorted(image.features.items()):
+        yield {"name": name, "level": level}
+
+
+def _places(endpoints: dict[str, str]) -> str:
+    return ", ".join(f"{name}={place}" for name, place in sorted(endpoints.items()))
+
+
+_ROWS: Final[dict[str, Callable[[ClusterImage], Iterator[dict[str, Any]]]]] = {
+    "topics": _topics,
+    "partitions": _partitions,
+    "brokers": _brokers,
+    "controllers": _controllers,
+    "configs": _configs,
+    "features": _features,
+}

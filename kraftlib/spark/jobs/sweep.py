@@ -1,0 +1,164 @@
+"""Simulation seeds over executors; what a seed did is a row, even if it took its process with it.
+
+A task runs its seeds in a child process, `kraftlib simulate --output json`, which says a line a seed. A child that dies
+names the seed that killed it by the line that is missing, and so does one that says nothing for too long; the seeds
+behind it go on in a new child. A seed that took its worker along would fail the whole job instead.
+
+Without Spark: `kraftlib simulate --seeds A:B --jobs J`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from kraftlib.errors import ConfigError
+from kraftlib.spark.types import ddl_of
+
+SEED_TIMEOUT_S: Final = 300.0
+TASKS_PER_CORE: Final = 2
+RESULTS: Final = pa.schema(
+    [
+        ("seed", pa.int64()),
+        ("outcome", pa.string()),
+        ("invariant", pa.string()),
+        ("what", pa.string()),
+        ("simulated_ms", pa.int64()),
+        ("seconds", pa.float64()),
+        ("replay", pa.string()),
+    ]
+)
+"""`outcome` is `ok`, `violation`, `crash` or `hang`; `replay` is the command that shows it again."""
+
+
+@attrs.frozen(kw_only=True)
+class SweepOptions:
+    """What a sweep runs."""
+
+    profile: str = "swarm"
+    subject: str | None = None
+    """FILE.py:NAME of a state machine of your own; the executors must find the file."""
+    until_ms: int | None = None
+    seed_timeout_s: float = SEED_TIMEOUT_S
+
+    def command(self, seeds: range) -> list[str]:
+        """Return the command line of a child."""
+        words = [sys.executable, "-m", "kraftlib.cli", "simulate", "--output", "json", "--profile", self.profile]
+        words += ["--seeds", f"{seeds.start}:{seeds.stop}"]
+        words += [] if self.subject is None else ["--subject", self.subject]
+        return words + ([] if self.until_ms is None else ["--until-ms", str(self.until_ms)])
+
+    def replay(self, seed: int) -> str:
+        """Return the command that runs one seed again."""
+        words = ["kraftlib", "simulate", "--seed", str(seed), "--profile", self.profile]
+        words += [] if self.subject is None else ["--subject", self.subject]
+        return " ".join(words + ([] if self.until_ms is None else ["--until-ms", str(self.until_ms)]))
+
+
+def sweep(spark: Any, seeds: range, *, tasks: int | None = None, **options: Any) -> Any:
+    """Return a DataFrame with a row for each of `seeds`, which ascend by one; options are those of SweepOptions.
+
+    Raises: ConfigError, if there are no seeds.
+    """
+    if not seeds or seeds.step != 1:
+        raise ConfigError(f"{seeds} are no seeds: a range that ascends by one is expected")
+    chosen = SweepOptions(**options)
+    cores = int(spark.sparkContext.defaultParallelism)
+    many = min(len(seeds), tasks or TASKS_PER_CORE * cores)
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            numbers = batch["id"].to_pylist()
+            yield from map(_table, results(runs_of(numbers), chosen))
+
+    return spark.range(seeds.start, seeds.stop, numPartitions=many).mapInArrow(run, ddl_of(RESULTS))
+
+
+def _table(row: dict[str, Any]) -> Any:
+    return pa.RecordBatch.from_pylist([row], schema=RESULTS)
+
+
+def runs_of(numbers: Sequence[int]) -> list[range]:
+    """Return ascending numbers as ranges without gaps."""
+    runs: list[range] = []
+    for number in numbers:
+        if runs and runs[-1].stop == number:
+            runs[-1] = range(runs[-1].start, number + 1)
+        else:
+            runs.append(range(number, number + 1))
+    return runs
+
+
+def results(runs: Sequence[range], options: SweepOptions) -> Iterator[dict[str, Any]]:
+    """Run seeds in children, and yield a row for each as it comes."""
+    for run in runs:
+        left = run
+        while left:
+            for row in _child(left, options):
+                yield row
+                left = range(row["seed"] + 1, run.stop)
+
+
+def _child(seeds: range, options: SweepOptions) -> Iterator[dict[str, Any]]:
+    """Run one child on `seeds`; yield their rows, up to the first one that it does not survive."""
+    expected = iter(seeds)
+    with subprocess.Popen(
+        options.command(seeds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as child:
+        lines = _Lines(child)
+        began = time.monotonic()
+        try:
+            for seed in expected:
+                line = lines.next(options.seed_timeout_s)
+                seconds, began = time.monotonic() - began, time.monotonic()
+                if line is None:
+                    outcome = "hang" if child.poll() is None else "crash"
+                    what = "it said nothing in time" if outcome == "hang" else f"exit status {child.wait()}"
+                    yield _row(seed, outcome, options, what=what, seconds=seconds)
+                    return
+                said = json.loads(line)
+                outcome = "ok" if said["ok"] else "violation"
+                yield _row(
+                    seed,
+                    outcome,
+                    options,
+                    invariant=said.get("invariant"),
+                    what=said.get("what"),
+                    simulated_ms=said.get("simulated_ms"),
+                    seconds=seconds,
+                )
+        finally:
+            child.kill()
+
+
+def _row(seed: int, outcome: str, options: SweepOptions, **said: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(RESULTS.names), "seed": seed, "outcome": outcome, "replay": options.replay(seed), **said}
+
+
+class _Lines:
+    """The lines of a child, each waited for a limited time."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.stream = child.stdout.fileno() if child.stdout else -1
+        self.buffer = b""
+
+    def next(self, timeout_s: float) -> bytes | None:
+        """Return the next line; None at the end of the output, or when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self.buffer:
+            ready, _, _ = select.select([self.stream], [], [], max(deadline - time.monotonic(), 0))
+            piece = os.read(self.stream, 65_536) if ready else b""
+            if not piece:
+                return None
+            self.buffer += piece
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return line

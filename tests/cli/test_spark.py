@@ -1,0 +1,67 @@
+"""`kraftlib spark`: the verbs without Spark; with it, they are tested in tests/spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kraftlib.cli import main
+from tests.captured import DATA
+
+pytest.importorskip("pyarrow", reason="needs the extra `spark`")
+
+NODE = str(DATA / "kafka-4.3.1" / "n1")
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_an_audit_says_who_was_compared_and_its_status_whether_all_is_well(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["spark", "audit", str(DATA / "kafka-4.3.1"), "--local"]) == 0
+    assert capsys.readouterr().out.endswith("157 batches of 2 replicas compared, 0 findings\n")
+    log = tmp_path / "00000000000000000000.log"
+    data = bytearray((Path(NODE) / "__cluster_metadata-0" / log.name).read_bytes())
+    data[700] ^= 1
+    log.write_bytes(data)
+    assert main(["spark", "audit", str(tmp_path), "--local", "--output", "json"]) == 1
+    found = lines(capsys.readouterr().out)
+    findings = [row["finding"] for row in found if "finding" in row]
+    assert [(row["kind"], row["start_offset"]) for row in findings] == [("crc", 12)]
+
+
+def test_a_report_is_a_table_or_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spark", "report", "brokers", NODE, "--local", "--at-offset", "100"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("10  25 ")
+    assert main(["spark", "report", "topics", NODE, "--local", "--output", "json"]) == 0
+    assert {row["name"] for row in lines(capsys.readouterr().out)} >= {"events-1"}
+
+
+def test_a_history_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spark", "history", "topic:events-0", NODE, "--local", "--output", "json"]) == 0
+    assert next(iter(lines(capsys.readouterr().out)))["offset"] == 46
+
+
+def test_parquet_is_written(tmp_path: Path) -> None:
+    assert main(["spark", "to-parquet", NODE, str(tmp_path / "out"), "--local", "--bucket", "100"]) == 0
+    assert len(list(tmp_path.glob("out/*/*/*.parquet"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["report", "groups", NODE, "--local"], 1, "__consumer_offsets"),
+        (["audit", NODE, "--local", "-o", "tial=fail"], 1, "did you mean 'tail'"),
+        (["audit", NODE, "--local", "-o", "tail"], 2, "expected NAME=VALUE"),
+        (["sweep", "--seeds", "9"], 2, "no range of seeds"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+) -> None:
+    assert main(["spark", *words]) == status
+    assert message in capsys.readouterr().err

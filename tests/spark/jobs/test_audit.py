@@ -1,0 +1,35 @@
+"""The audit on Spark gives the answer of its twin: the same findings, on damaged replicas too."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraftlib.analysis import audit as twin
+from kraftlib.errors import ConfigError
+from kraftlib.spark.jobs.audit import audit
+from tests.analysis.faults import KINDS, inject, make_replicas, some_batches
+from tests.captured import DATA
+
+
+def test_real_controllers_agree(spark: Any) -> None:
+    assert audit(spark, DATA / "kafka-4.3.1") == twin.audit(DATA / "kafka-4.3.1")
+
+
+def test_40_faults_in_three_replicas_are_those_that_the_twin_finds(spark: Any, tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(260, records=2, size=2_500), cuts=(60, 180))
+    chance = random.Random(5)
+    for number in sorted(chance.sample(range(0, 260, 4), 40), reverse=True):
+        inject(chance.choice(places), number, chance.choice(KINDS), chance=chance)
+    found = audit(spark, tmp_path, maxPartitionBytes="64k")
+    assert found == twin.audit(tmp_path)
+    assert len(found.findings) == 40
+
+
+def test_logs_without_a_batch_cannot_be_audited(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.log").write_bytes(b"")
+    with pytest.raises(ConfigError, match="holds no batch"):
+        audit(spark, tmp_path)
