@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.spark.bench import audit, decoder, scan, sweep, tasks
+from tests.spark.bench import audit, crossover, decoder, scan, sweep, tasks
 from tests.spark.bench.frame import Context, Figure, show
 
 BENCHMARKS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
@@ -22,6 +22,7 @@ BENCHMARKS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "tasks": tasks.measure,
     "audit": audit.measure,
     "sweep": sweep.measure,
+    "crossover": crossover.measure,
 }
 
 
