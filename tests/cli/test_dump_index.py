@@ -13,7 +13,7 @@ from tests.cli.conftest import Command
 
 DATA = Path(__file__).parents[1] / "data"
 KAFKA = DATA / "kafka-4.3.1/n1/__cluster_metadata-0"
-INDEXES = sorted(path for path in DATA.rglob("*index") if path.suffix in (".index", ".timeindex"))
+INDEXES = sorted(path for path in DATA.glob("kafka-*/**/*index") if path.suffix in (".index", ".timeindex"))
 NAME = f"{0:020}"
 
 
