@@ -42,7 +42,7 @@ def first_role(state: ReplicaState, election: ElectionState) -> RoleState:
         others = {voter.key.id for voter in state.voters.others(state.key)}
         return Resigned(election_deadline_ms=deadline_ms, unacknowledged=others)
     voted = election.voted_key
-    if voted is not None and state.is_voter and voted.matches(state.key):
+    if voted is not None and state.may_stand and voted.matches(state.key):
         tally = Tally(state.voters)
         tally.record(state.key.id, True)
         return Candidate(election_deadline_ms=deadline_ms, tally=tally)

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from kraftlib.consensus.actions import AdvanceHighWatermark, AppendToLog, SendRequest, TruncateLog, WriteRepair
+from kraftlib.consensus.actions import (
+    AdvanceHighWatermark,
+    AppendToLog,
+    PersistElection,
+    SendRequest,
+    TruncateLog,
+    WriteRepair,
+)
 from kraftlib.consensus.events import Repaired, RepairWritten, StorageFailed, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.records.batch import encode_batch
-from kraftlib.types import ElectionState, EpochStart, OffsetRange
+from kraftlib.types import ElectionState, EpochStart, OffsetRange, ReplicaKey
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     ask,
@@ -90,6 +97,18 @@ def test_it_does_not_stand(role: str) -> None:
 
     assert core.role in (Role.FOLLOWER, Role.UNATTACHED)
     assert core.epoch == 3
+
+
+def test_a_candidate_that_starts_again_with_damage_keeps_its_vote_and_stands_no_more() -> None:
+    """It would lead with the vote that it cast for itself, and could neither serve nor append."""
+    view = log_view(1, 1, 1, 2, 2, 2, voters=voter_set(1, 2, 3))
+    view.holes = [HOLE]
+    core = replica(log=view, election=ElectionState(epoch=3, voted_key=ReplicaKey(1)))
+
+    assert core.role is Role.UNATTACHED
+    assert core.state.election.voted_key == ReplicaKey(1)
+    core.handle(TimeoutReached(), 10_000)
+    assert core.role is Role.UNATTACHED
 
 
 def test_a_leader_resigns_when_it_finds_damage() -> None:
@@ -224,6 +243,20 @@ def test_what_diverges_is_cut_as_ever_and_a_hole_from_its_start(
 
     assert [action.end_offset for action in actions if isinstance(action, TruncateLog)] == [end]
     assert core.state.log.holes == holes
+
+
+@pytest.mark.parametrize(("diverging", "forgets"), [((4, 2), True), ((3, 1), True), ((2, 1), False), ((5, 2), False)])
+def test_whoever_cuts_off_what_it_has_acknowledged_and_lost_votes_for_nobody(
+    diverging: tuple[int, int], forgets: bool
+) -> None:
+    """The leader has record 2, and so had we: until it is here again, our shorter log does not say so any more."""
+    core = damaged()
+    actions = lead_on(core, diverging=diverging)
+    written = [action.election.amnesiac for action in actions if isinstance(action, PersistElection)]
+
+    assert (core.state.amnesia is not None) is forgets
+    assert written == [True] * forgets
+    assert isinstance(actions[len(written)], TruncateLog)
 
 
 def test_nothing_committed_is_cut_for_a_hole() -> None:
