@@ -18,7 +18,8 @@ from kraftlib.runtime.disk import Done
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink, SnapshotSource
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing.clock import MILLISECOND, Timeline
-from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
+from kraftlib.testing.damage import DamagedLog, all_batches
+from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 SLOW_US = 20 * MILLISECOND
 """A disk that may take longer than this holds up its replica."""
@@ -220,6 +221,33 @@ class SimulatedLog:
         end_offset = self.inner.truncate(end_offset)
         self._observer.truncated(end_offset)
         return end_offset
+
+    # --- RemembersControls and RepairableLog: a disk may lose what it had ---------------------------------------------
+
+    def control_batches(self) -> Sequence[Batch]:
+        """As `RemembersControls.control_batches`, those left out that cannot be read."""
+        holes = self.holes()
+        return [
+            batch
+            for batch in all_batches(self.inner)
+            if batch.is_control and not any(hole.start_offset <= batch.base_offset < hole.end_offset for hole in holes)
+        ]
+
+    def holes(self) -> Sequence[OffsetRange]:
+        """As `RepairableLog.holes`."""
+        return self.inner.holes() if isinstance(self.inner, DamagedLog) else ()
+
+    def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
+        """As `RepairableLog.find_damage`."""
+        return self.inner.find_damage(offset) if isinstance(self.inner, DamagedLog) else ()
+
+    def write_repair(self, batches: Sequence[Batch]) -> bool:
+        """As `RepairableLog.write_repair`; what goes beyond the old end is news."""
+        log, end_offset = self.inner, self.inner.end_offset
+        full = isinstance(log, DamagedLog) and log.write_repair(batches)
+        if full and log.end_offset > end_offset:
+            self._observer.appended([batch for batch in all_batches(log) if batch.base_offset >= end_offset])
+        return full
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """As `ReplicatedLog.install_snapshot`."""

@@ -138,7 +138,7 @@ def add_voter(world: World, random: chance.Random) -> Undo | None:
 def remove_voter(world: World, random: chance.Random) -> Undo | None:
     """Have the operator remove a voter, preferably one whose disk is gone; be it the leader."""
     voters = world.current_voters()
-    if world.kraft_version and len(voters) > 1 and not _anybody_amnesiac(world):
+    if world.kraft_version and len(voters) > 1 and not _anybody_impaired(world):
         lost = [key for key in voters if world.nodes[key.id].key != key]
         world.admin.remove(random.choice(lost or voters))
     return None
@@ -151,7 +151,7 @@ def replace_disk(world: World, random: chance.Random) -> Undo | None:
     """
     voters = world.current_voters()
     living = [key for key in voters if world.nodes[key.id].key == key]
-    if not world.kraft_version or len(living) - 1 <= len(voters) // 2 or _anybody_amnesiac(world):
+    if not world.kraft_version or len(living) - 1 <= len(voters) // 2 or _anybody_impaired(world):
         return None
     node = world.nodes[random.choice(living).id]
     node.end(Ending.POWER_LOST)
@@ -229,28 +229,39 @@ def failing_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def lose_vote(world: World, random: chance.Random) -> Undo | None:
-    """Take the election file of a voter away while it is down (reliability E3).
-
-    One voter at a time, and no disk beside it: until it may vote again, the others must be able to elect each other.
-    """
-    voters = world.current_voters()
-    nodes = [world.nodes[key.id] for key in voters]
-    if len(voters) < 3 or not all(key.matches(node.key) for key, node in zip(voters, nodes, strict=True)):
+    """Take the election file of a voter away while it is down (reliability E3)."""
+    node = _spared_voter(world, random)
+    if node is None:
         return None
-    if any(node.is_amnesiac for node in nodes):
-        return None
-    node = random.choice(nodes)
     node.end(Ending.POWER_LOST)
     node.lose_vote()
+    return node.start
+
+
+def damage_log(world: World, random: chance.Random) -> Undo | None:
+    """Let the disk of a voter lose records that were durable, while it is down (reliability S1)."""
+    node = _spared_voter(world, random)
+    if node is None:
+        return None
+    node.end(Ending.POWER_LOST)
+    node.damage_log(latent=random.random() < 0.3)
     return node.start
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _anybody_amnesiac(world: World) -> bool:
-    """Whether somebody has forgotten its votes: until all other voters have answered it, none of them may go."""
-    return any(node.is_amnesiac for node in world.nodes.values())
+def _anybody_impaired(world: World) -> bool:
+    """Whether somebody has forgotten its votes or lost records: until it is whole again, no other voter may go."""
+    return any(node.is_impaired for node in world.nodes.values())
+
+
+def _spared_voter(world: World, random: chance.Random) -> SimulatedNode | None:
+    """Pick a voter whose disk may lose something: the others must be able to elect each other without it."""
+    voters = world.current_voters()
+    nodes = [world.nodes[key.id] for key in voters]
+    whole = all(key.matches(node.key) for key, node in zip(voters, nodes, strict=True))
+    return random.choice(nodes) if len(voters) >= 3 and whole and not _anybody_impaired(world) else None
 
 
 def _start(nodes: Iterable[SimulatedNode]) -> None:
@@ -302,6 +313,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("hung-disk", hung_disk, 6_000),
         Fault("failing-disk", failing_disk, 3_000),
         Fault("lose-vote", lose_vote, 2_000),
+        Fault("damage-log", damage_log, 2_000),
     )
 }
 """Every kind by its name. The order counts: the trace names a kind by its place."""

@@ -13,8 +13,9 @@ from kraftlib.runtime.waiters import Promise
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import platter
 from kraftlib.testing.clock import NodeClock
+from kraftlib.testing.damage import DamagedLog, damaged
 from kraftlib.testing.disk import SimulatedDisk
-from kraftlib.testing.facts import Chain
+from kraftlib.testing.facts import Chain, LogEntry
 from kraftlib.testing.process import Ending, Process
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Endpoint, Epoch, Offset, ReplicaKey
@@ -65,6 +66,11 @@ class SimulatedNode:
         return election is not None and election.amnesiac
 
     @property
+    def is_impaired(self) -> bool:
+        """Whether it has lost something that the others have to make up for."""
+        return self.is_amnesiac or self.is_damaged
+
+    @property
     def leads(self) -> Epoch | None:
         """The epoch that this node believes to lead, if it does."""
         process = self.process
@@ -96,7 +102,7 @@ class SimulatedNode:
         if trusted:
             self.log.close()
             self.log = self.log.reopen()
-        elif self.random.random() < world.real_files:
+        elif not self.is_damaged and self.random.random() < world.real_files:
             self.log = platter.crash(self.log, self.random)
         else:
             self.log = self.log.crash(self.random, torn_tail=True)
@@ -110,6 +116,27 @@ class SimulatedNode:
         self.votes_lost += 1
         starts = self.log.epoch_starts()
         self.elections = MemoryQuorumStateStore(ElectionState(epoch=starts[-1].epoch if starts else 0, amnesiac=True))
+
+    def damage_log(self, *, latent: bool) -> bool:
+        """Lose some committed records of a node that is down; return whether there were any to lose.
+
+        Nobody knows of a `latent` loss until somebody reads there.
+        """
+        # Nothing up to which the log may be cut back any time: all of the loss would be cut off with it.
+        safe = [entry for entry in self._world.checker.facts.committed.entries if self.has(entry)]
+        end_offset = safe[-1].base_offset if safe else 0
+        log = damaged(self.log, self.random, end_offset=end_offset, latent=latent)
+        self.log = log or self.log
+        return log is not None
+
+    def has(self, entry: LogEntry) -> bool:
+        """Whether this very entry stands in its log."""
+        return self.chain.covering(entry.base_offset) is entry
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether records that it had flushed are missing in its log."""
+        return isinstance(self.log, DamagedLog) and self.log.is_damaged
 
     def wipe(self) -> None:
         """Take the disk away and put an empty one in its place: whoever starts here next is another replica."""

@@ -29,10 +29,17 @@ Damage = Callable[[bytearray, int, chance.Random], None]
 """Changes the bytes of a segment in place; is told where their durable part ends."""
 
 
-def crash(
+def crash(log: MemoryReplicatedLog, random: chance.Random) -> MemoryReplicatedLog:
+    """Return the log as the real recovery finds it after the power went; `log` cannot be used any more."""
+    survivor = recovery_of(log, random)
+    log.close()
+    return survivor
+
+
+def recovery_of(
     log: MemoryReplicatedLog, random: chance.Random, *, damage: Damage | None = None, noted: float = 0.7
 ) -> MemoryReplicatedLog:
-    """Return the log as the real recovery finds it after the power went; `log` cannot be used any more.
+    """Return what the real recovery makes of what a power loss leaves of `log`, which stays as it is.
 
     `noted` is how likely the note of the last flush has reached the disk; if not, one of an earlier flush has.
 
@@ -41,7 +48,6 @@ def crash(
     with tempfile.TemporaryDirectory(prefix="kraftlib-platter-") as name:
         directory = Path(name)
         torn = leave(log, directory, random, damage=damage, noted=noted)
-        log.close()
         survivor = reopened(directory)
     survivor.torn_tail = torn
     return survivor

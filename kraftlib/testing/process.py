@@ -16,7 +16,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
-from kraftlib.errors import ConfigError, ReplicaFailedError
+from kraftlib.errors import ConfigError, CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime import api_versions
 from kraftlib.runtime.applier import Applier
@@ -128,6 +128,7 @@ class Process:
             call_soon=self.call_soon,
             call_soon_threadsafe=self.call_soon,
             on_failure=self._fail,
+            on_damage=self._damage_found,
             clock_ns=clock.now_ns,
         )
         self.executor = Executor(
@@ -221,6 +222,9 @@ class Process:
 
     def _fail(self, error: BaseException) -> None:
         self.executor.fail(error)
+
+    def _damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
+        self.executor.damage_found(offset, error)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         if not isinstance(failure.__cause__, InjectedStorageError):

@@ -192,11 +192,11 @@ class Simulation:
     def _minority(self) -> Sequence[SimulatedNode]:
         """Draw as many voters as can be missing: those whose disk is gone are missing already.
 
-        Nobody, while somebody has forgotten its votes: it waits for word from all others.
+        Nobody, while somebody has forgotten its votes or lost records: without it, all others may be needed.
         """
         world = self.world
         voters = world.current_voters()
-        if any(world.nodes[key.id].is_amnesiac for key in voters):
+        if any(world.nodes[key.id].is_impaired for key in voters):
             return ()
         living = [world.nodes[key.id] for key in voters if key.matches(world.nodes[key.id].key)]
         spare = len(living) - (len(voters) // 2 + 1)

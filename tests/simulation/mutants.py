@@ -393,7 +393,7 @@ REPLICATION: Final = (
             ),
             Edit(
                 "consensus.replication.handle_fetch_response",
-                " or request.topics[0].partitions[0].fetch_offset != state.log.end_offset",
+                " or asked != (fetch_position(state).offset, is_anonymous(state))",
                 "",
             ),
         ),
@@ -838,4 +838,30 @@ READS: Final = (
     ),
 )
 
-MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME, *MEMBERSHIP, *SNAPSHOTS, *READS)
+LOSSES: Final = (
+    Mutant(
+        "amnesiac-votes",
+        "whoever has lost its election file votes as if it had never voted (E3)",
+        (
+            Edit("consensus.election.grants_vote", "state.amnesia is not None or ", ""),
+            Edit("consensus.election.grants_pre_vote", "state.amnesia is not None or ", ""),
+        ),
+        profiles=("disks",),
+        slow=True,
+    ),
+    Mutant(
+        "amnesia-ends-with-a-majority",
+        "whoever has lost its election file votes again once some have told their epoch (E3)",
+        (Edit("consensus.amnesia.maybe_recall", " or unreported(state)", ""),),
+        profiles=("disks",),
+        slow=True,
+    ),
+    Mutant(
+        "damaged-log-stands",
+        "a replica that has lost records stands for election all the same (S1)",
+        (Edit("consensus.state.ReplicaState.may_stand", " and not self.log.holes", ""),),
+        profiles=("disks",),
+    ),
+)
+
+MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME, *MEMBERSHIP, *SNAPSHOTS, *READS, *LOSSES)

@@ -27,6 +27,7 @@ SEEDS_TO_FIND_A_BUG: Final = 8
 FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
     "E1": ("vote-is-not-written", "vote-is-spoken-first", "vote-is-forgotten-at-start", "second-vote-in-an-epoch"),
     "E2": ("epoch-is-not-written",),
+    "E3": ("amnesiac-votes", "amnesia-ends-with-a-majority"),
     "E4": ("leader-resumes", "leader-resumes-at-once", "leadership-is-not-written"),
     "E5": ("stale-log-wins",),
     "E6": ("answers-are-counted-not-voters", "less-than-half-of-the-votes"),
@@ -44,6 +45,7 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
     "L13": ("acknowledged-when-flushed",),
     "L14": ("parked-fetches-are-forgotten",),
     "C1": ("snapshot-lacks-the-last-record",),
+    "C2": ("reads-ask-nobody", "reads-do-not-wait-until-applied"),
     "C3": ("acknowledged-when-flushed",),
     "C5": ("acknowledged-when-flushed",),
     "N2": ("installed-snapshot-keeps-the-log",),
@@ -57,6 +59,7 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
     "M7": ("a-new-disk-is-the-old-voter",),
     "M8": ("voters-are-read-when-committed",),
     "M11": ("strangers-are-believed",),
+    "S1": ("damaged-log-stands",),
     "S11": ("acknowledged-before-flushed",),
     "P1": ("old-epoch-commit",),
 }

@@ -66,7 +66,7 @@ def test_what_was_flushed_is_there_with_its_bytes_epochs_and_snapshots(seed: int
 @pytest.mark.parametrize("name", platter.DAMAGES)
 def test_damage_below_the_sync_point_is_never_cut(name: str, seed: int) -> None:
     with pytest.raises(CorruptBatchError, match="nothing was cut"):
-        platter.crash(a_log(flushed=6, pending=1), random.Random(seed), damage=platter.DAMAGES[name], noted=1.0)
+        platter.recovery_of(a_log(flushed=6, pending=1), random.Random(seed), damage=platter.DAMAGES[name], noted=1.0)
 
 
 def test_an_empty_log_survives() -> None:

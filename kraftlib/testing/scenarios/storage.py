@@ -10,6 +10,7 @@ from kraftlib.testing import platter
 from kraftlib.testing.scenario import Chapter
 from kraftlib.testing.scenarios.elections import vote_of
 from kraftlib.testing.story import Story
+from kraftlib.types import OffsetAndEpoch, ReplicaKey
 
 scenario: Final = Chapter()
 
@@ -17,7 +18,7 @@ scenario: Final = Chapter()
 @scenario(
     "E3",
     "a voter that has voted loses its election file, and is asked by another candidate of that epoch",
-    expected="it fetches and acknowledges, but neither votes nor stands until it is safe; then it does again",
+    expected="it fetches, but neither votes nor stands nor helps to commit until it is safe; then it does again",
 )
 def lost_vote(story: Story) -> None:
     story.append(2)
@@ -38,6 +39,12 @@ def lost_vote(story: Story) -> None:
         story.expect(not msg.grants(again.answer), f"{voter} votes in {asked}, and does not know how it voted before")
     story.pass_ms(20 * story.config.election_timeout_ms)
     story.expect(story.state(voter).amnesia is not None, f"{voter} believes to know its votes, and has heard nobody")
+    # A majority is not enough: the one that has not answered may be the one that it voted for.
+    story.heal()
+    silent = next(node for node in story.nodes if node not in (voter, story.leader()))
+    story.cut(voter, silent)
+    story.pass_ms(5 * story.config.fetch_timeout_ms)
+    story.expect(story.state(voter).amnesia is not None, f"{voter} votes again without a word from {silent}")
     story.heal()
     story.until(lambda: story.state(voter).amnesia is None, story.patience_ms, f"{voter} never votes again")
     # And now its vote is needed.
@@ -58,15 +65,28 @@ def damaged_log(story: Story) -> None:
         story.crash(victim)
         found: CorruptBatchError | None = None
         try:
-            platter.crash(victim.log, story.random, damage=platter.DAMAGES[damage], noted=1.0)
+            platter.recovery_of(victim.log, story.random, damage=platter.DAMAGES[damage], noted=1.0)
         except CorruptBatchError as error:
             found = error
         story.happened(f"damage: {damage}", found is not None)
         story.expect("nothing was cut" in str(found), f"the log of {victim} was cut: {found}")
-        # Without its log it is given a new disk; the others have everything.
-        victim.wipe()
+        # And so its next life knows what is missing, and fetches it.
+        story.expect(victim.damage_log(latent=False), f"{victim} has nothing to lose")
+        asker = story.leader()
+        story.cut(victim)
         story.start(victim)
+        story.pass_ms(story.config.fetch_timeout_ms)
+        shorter = OffsetAndEpoch(epoch=story.epoch, offset=victim.chain.end_offset - 1)
+        request = msg.vote(
+            ReplicaKey(asker.key.id), story.state(victim).epoch + 1, cluster_id=story.world.cluster_id, end=shorter
+        )
+        answer = story.ask(victim, request).answer
+        story.expect(not msg.grants(answer), f"{victim} votes for a log that is shorter than its own was")
+        story.heal()
+        story.until(lambda victim=victim: not victim.is_damaged, story.patience_ms, f"{victim} is not repaired")  # type: ignore[misc]
+        story.append(2)
         story.everybody_has_everything()
+    story.happened("records lost and fetched again", 3)
 
 
 @scenario(
@@ -130,7 +150,7 @@ def misdirected_write(story: Story) -> None:
         story.crash(victim)
         found: CorruptBatchError | None = None
         try:
-            platter.crash(victim.log, story.random, damage=platter.misdirect_write, noted=1.0)
+            platter.recovery_of(victim.log, story.random, damage=platter.misdirect_write, noted=1.0)
         except CorruptBatchError as error:
             found = error
         story.happened("misdirected write", found is not None)
