@@ -7,13 +7,14 @@ for by name, and its history is that of every id that ever had the name, with it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import attrs
 
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import ConfigError, ProtocolError
-from kraftlib.metadata import decode_record
+from kraftlib.metadata import RECORDS, decode_record
 from kraftlib.metadata.image import RESOURCE_TYPES
 from kraftlib.types import uuid_text
 
@@ -66,6 +67,19 @@ def entity_of(record: Message) -> Entity | None:
         case "DelegationTokenRecord" | "RemoveDelegationTokenRecord":
             return Entity("token", fields.token_id)
     return None
+
+
+@lru_cache(maxsize=32)
+def types_about(kind: str) -> frozenset[int]:
+    """Return the numbers of the record types that can be about a thing of this kind."""
+    return frozenset(
+        number for number, cls in RECORDS.items() if (entity := entity_of(cls())) is not None and entity.kind == kind
+    )
+
+
+def option_text(entities: Iterable[Entity]) -> str:
+    """Return entities as the text of the option `about`."""
+    return ",".join(sorted(map(str, entities)))
 
 
 def wanted_entities(asked: Entity, topics: Iterable[tuple[str, str]]) -> frozenset[Entity]:

@@ -14,14 +14,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraftlib.analysis.columns import Table
-from kraftlib.analysis.entities import Entity, is_about, parse_entity, wanted_entities
-from kraftlib.analysis.metadata_columns import json_record
-from kraftlib.analysis.reading import options_of, read, read_table
+from kraftlib.analysis.entities import option_text, parse_entity, wanted_entities
+from kraftlib.analysis.reading import options_of, read_table
 from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.schemas import TIMESTAMP
 
-COLUMNS: Final = ("offset", "epoch", "timestamp", "value")
+COLUMNS: Final = ("offset", "epoch", "timestamp", "record")
 HISTORY: Final = pa.schema(
     [
         pa.field("offset", pa.int64()),
@@ -32,7 +30,6 @@ HISTORY: Final = pa.schema(
         pa.field("previous_offset", pa.int64()),
     ]
 )
-CHANGES: Final = pa.schema([HISTORY.field(name) for name in ("offset", "epoch", "timestamp", "record")])
 
 
 def history(path: str | os.PathLike[str], what: str, **options: object) -> Any:
@@ -44,11 +41,8 @@ def history(path: str | os.PathLike[str], what: str, **options: object) -> Any:
     check_one_log(options_of(path, **options))
     topics = read_table(path, **{**options, "decode": "TopicRecord", "columns": "record"})["record"].to_pylist()
     wanted = wanted_entities(asked, ((topic["name"], topic["topicId"]) for topic in topics))
-    found = [
-        row
-        for table in read(options_of(path, **{**options, "columns": COLUMNS}))
-        for row in changes(table, wanted).to_pylist()
-    ]
+    given = {**options, "columns": COLUMNS, "decode": "json", "about": option_text(wanted)}
+    found = read_table(path, **given).to_pylist()
     leaders = leaders_of(read_table(path, **{**options, "columns": "epoch,control_type,value"}).to_pylist())
     found.sort(key=lambda row: row["offset"])
     before = None
@@ -56,16 +50,6 @@ def history(path: str | os.PathLike[str], what: str, **options: object) -> Any:
         row |= {"leader": leaders.get(row["epoch"]), "previous_offset": before}
         before = row["offset"]
     return pa.Table.from_pylist(found, schema=HISTORY)
-
-
-def changes(table: Table, wanted: Iterable[Entity]) -> Table:
-    """Return the rows of a table of records whose values are about one of `wanted`, with the value as JSON."""
-    entities = frozenset(wanted)
-    values = table["value"].to_pylist()
-    chosen = [index for index, value in enumerate(values) if value and is_about(value, entities)]
-    rows = table.select(["offset", "epoch", "timestamp"]).take(pa.array(chosen, type=pa.int64()))
-    records = pa.array([json_record(values[index]) for index in chosen], type=pa.string())
-    return pa.RecordBatch.from_arrays([*rows.columns, records], schema=CHANGES)
 
 
 def leaders_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.analysis.schemas import VIEWS
+from kraftlib.analysis.entities import Entity, parse_entity
+from kraftlib.analysis.schemas import REPORTS, VIEWS
 from kraftlib.errors import ConfigError
 from kraftlib.metadata import RECORDS
 
@@ -107,6 +108,12 @@ class ReadOptions:
     pin: tuple[tuple[str, int], ...] | None = None
     """Files and how much of each is read, as `kraftlib.analysis.splits.pin` gives them."""
     pushdown: bool = False
+    about: frozenset[Entity] | None = None
+    """Keep records of Kafka's metadata about these things only, topics by their ids: `broker:3,config:TOPIC:events`."""
+    at_offset: int | None = None
+    """For reports: the state before this offset."""
+    at_timestamp: int | None = None
+    """For reports: the state at this time, ms since 1970."""
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -129,8 +136,12 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
             values[field] = value
     values["bounds"] = Bounds(**{kind: Range(**sides) for kind, sides in bounds.items()})
     options = ReadOptions(**values)
-    if options.decode is not None and options.view != "records":
-        raise ConfigError(f"option decode={options.decode!r} is for the view 'records', not for {options.view!r}")
+    for_records = {"decode": options.decode, "about": options.about}
+    for_reports = {"atOffset": options.at_offset, "atTimestamp": options.at_timestamp}
+    for views, wanted in ((("records",), for_records), (tuple(REPORTS), for_reports)):
+        for name, value in wanted.items():
+            if value is not None and options.view not in views:
+                raise ConfigError(f"the option {name} is for {' or '.join(views)}, not for the view {options.view!r}")
     return options
 
 
@@ -220,6 +231,10 @@ def _decode(text: str) -> str | None:
     return name
 
 
+def _about(text: str) -> frozenset[Entity]:
+    return frozenset(map(parse_entity, _names(text)))
+
+
 def pin_text(pins: Sequence[tuple[str, int]]) -> str:
     """Return pins as the text of an option."""
     return json.dumps([[path, size] for path, size in pins], separators=(",", ":"))
@@ -254,6 +269,9 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "parallelism": ("parallelism", _number),
     "pin": ("pin", _pin),
     "pushdown": ("pushdown", _flag),
+    "about": ("about", _about),
+    "atOffset": ("at_offset", _number),
+    "atTimestamp": ("at_timestamp", _timestamp),
 }
 _NAMES: Final = {name.lower(): name for name in _OPTIONS}
 _KNOWN: Final = {name.lower(): known for name, known in _OPTIONS.items()}

@@ -19,8 +19,9 @@ from kraftlib.analysis.chunks import chunks
 from kraftlib.analysis.columns import Table
 from kraftlib.analysis.options import Bounds, ReadOptions, parse_options
 from kraftlib.analysis.record_tables import RecordColumns
-from kraftlib.analysis.schemas import Schema, schema_of
+from kraftlib.analysis.schemas import REPORTS, Schema, schema_of
 from kraftlib.analysis.splits import Split, plan
+from kraftlib.errors import ConfigError
 
 
 def read_table(path: str | os.PathLike[str], **options: object) -> Any:
@@ -35,6 +36,8 @@ def read(options: ReadOptions) -> Iterator[Table]:
     Raises: CorruptBatchError, ConfigError, StorageError.
     """
     schema = schema_for(options)
+    if options.view in REPORTS:
+        raise ConfigError(f"the view {options.view!r} is a report: kraftlib.analysis.reports.report makes it")
     for group in plan(options):
         yield from read_splits(group, options, schema)
 

@@ -26,6 +26,7 @@ from kraftlib.analysis.columns import (
     table_of,
 )
 from kraftlib.analysis.decoder import Blocks, decode
+from kraftlib.analysis.entities import Entity, is_about, types_about
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.metadata_columns import decoded, record_class_named
 from kraftlib.analysis.options import JSON, Bounds, ReadOptions
@@ -76,6 +77,8 @@ class RecordColumns:
                 continue
             rows, bad = self.decoded(chunk, *group)
             found += bad
+            if self.options.about is not None:
+                rows = rows.select(about(rows, self.options.about))
             if self.options.decode not in (None, JSON):
                 yield from self.tables_of_type(rows, str(self.options.decode))
             elif len(rows):
@@ -266,3 +269,14 @@ class RecordColumns:
             "position": [problem.position for problem in problems],
         }
         return table_of(columns, len(problems), self.schema)
+
+
+def about(rows: Rows, wanted: frozenset[Entity]) -> Array:
+    """Return which records of Kafka's metadata are about one of `wanted`; only those of the right types are decoded."""
+    api_key, _, framed = frame_numbers(rows)
+    types = sorted({number for entity in wanted for number in types_about(entity.kind)})
+    keep = framed & np.isin(api_key, types)
+    for index in np.flatnonzero(keep).tolist():
+        start, size = int(rows.fields.value_start[index]), int(rows.fields.value_size[index])
+        keep[index] = is_about(rows.area[start : start + size], wanted)
+    return keep

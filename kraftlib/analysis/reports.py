@@ -23,42 +23,12 @@ from kraftlib.analysis.files import Kind, LogFile
 from kraftlib.analysis.options import Bounds, Range, ReadOptions
 from kraftlib.analysis.reading import options_of, read, read_table
 from kraftlib.analysis.replicas import check_one_log
+from kraftlib.analysis.schemas import REPORTS
 from kraftlib.analysis.splits import chosen_files
 from kraftlib.errors import ConfigError, ProtocolError, StorageError
 from kraftlib.metadata import decode_record
 from kraftlib.metadata.image import ClusterImage
 from kraftlib.types import uuid_text
-
-_INTS: Final = pa.list_(pa.int32())
-SCHEMAS: Final = {
-    "topics": pa.schema([("name", pa.string()), ("id", pa.string()), ("partitions", pa.int32())]),
-    "partitions": pa.schema(
-        [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("leader", pa.int32()),
-            ("leader_epoch", pa.int32()),
-            ("partition_epoch", pa.int32()),
-            ("replicas", _INTS),
-            ("isr", _INTS),
-            ("under_replicated", pa.bool_()),
-        ]
-    ),
-    "brokers": pa.schema(
-        [
-            ("id", pa.int32()),
-            ("epoch", pa.int64()),
-            ("rack", pa.string()),
-            ("fenced", pa.bool_()),
-            ("in_controlled_shutdown", pa.bool_()),
-            ("endpoints", pa.string()),
-        ]
-    ),
-    "controllers": pa.schema([("id", pa.int32()), ("endpoints", pa.string())]),
-    "configs": pa.schema([("resource", pa.string()), ("name", pa.string()), ("value", pa.string())]),
-    "features": pa.schema([("name", pa.string()), ("level", pa.int32())]),
-}
-"""What can be reported, and its columns."""
 
 FOLDED: Final = ("origin", "offset", "control", "value")
 """What folding needs of the records."""
@@ -72,32 +42,36 @@ def report(
     at_timestamp: object = None,
     **options: object,
 ) -> Any:
-    """Return a table of `what` (a key of SCHEMAS) as of an offset, which is exclusive, or a time; else as of the end.
+    """Return a table of `what` (a key of REPORTS) as of an offset, which is exclusive, or a time; else as of the end.
 
     Raises: ConfigError, if the log does not reach back that far; StorageError for a record that cannot be folded.
     """
     check_report(what)
-    asked = options_of(path, **options)
-    check_one_log(asked)
-    end = offset_at(asked, at_offset, at_timestamp)
-    parts = parts_as_of(asked, end)
-    return rows_of(folded((table for part in parts for table in read(part)), parts), what)
+    return report_for(options_of(path, **options, view=what, atOffset=at_offset, atTimestamp=at_timestamp))
+
+
+def report_for(options: ReadOptions) -> Any:
+    """As `report`, for options of which `view` says what is wanted."""
+    check_one_log(options)
+    parts = parts_as_of(options, offset_at(options))
+    image = folded((table for part in parts for table in read(part)), parts)
+    return rows_of(image, options.view)
 
 
 def check_report(what: str) -> None:
     """Refuse what no report is about. Raises: ConfigError."""
-    if what not in SCHEMAS:
+    if what not in REPORTS:
         hint = "; they are not in the metadata log, but in the topic __consumer_offsets" if "group" in what else ""
-        raise ConfigError(f"there is no report of {what!r}{hint}: there are {', '.join(SCHEMAS)}")
+        raise ConfigError(f"there is no report of {what!r}{hint}: there are {', '.join(REPORTS)}")
 
 
-def offset_at(options: ReadOptions, at_offset: int | None, at_timestamp: object) -> int | None:
+def offset_at(options: ReadOptions) -> int | None:
     """Return the offset before which everything counts; None is the end of the log."""
-    if at_offset is not None and at_timestamp is not None:
-        raise ConfigError("an offset or a time: one of them says as of when")
-    if at_timestamp is None:
-        return at_offset
-    moment = options_of(options.path, startTimestamp=at_timestamp).bounds.timestamp.start or 0
+    moment = options.at_timestamp
+    if moment is None:
+        return options.at_offset
+    if options.at_offset is not None:
+        raise ConfigError("atOffset or atTimestamp: one of them says as of when")
     later = read_table(options.path, view="batches", columns="base_offset", startTimestamp=moment + 1)
     # A batch is folded whole or not at all: all its records have one timestamp in KRaft.
     return min(later["base_offset"].to_pylist(), default=None)
@@ -176,7 +150,7 @@ def _apply(image: ClusterImage, value: bytes, where: str) -> None:
 
 def rows_of(image: ClusterImage, what: str) -> Any:
     """Return the state as a table of `what`."""
-    return pa.Table.from_pylist(list(_ROWS[what](image)), schema=SCHEMAS[what])
+    return pa.Table.from_pylist(list(_ROWS[what](image)), schema=REPORTS[what])
 
 
 def _topics(image: ClusterImage) -> Iterator[dict[str, Any]]:

@@ -104,7 +104,38 @@ FILES: Final = pa.schema(
 )
 """One row a file. `offset` is the base of a segment, the end of a snapshot; `complete` is whether its end is sound."""
 
-VIEWS: Final = {"records": RECORDS, "batches": BATCHES, "files": FILES}
+_INTS: Final = pa.list_(pa.int32())
+REPORTS: Final = {
+    "topics": pa.schema([("name", pa.string()), ("id", pa.string()), ("partitions", pa.int32())]),
+    "partitions": pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("leader", pa.int32()),
+            ("leader_epoch", pa.int32()),
+            ("partition_epoch", pa.int32()),
+            ("replicas", _INTS),
+            ("isr", _INTS),
+            ("under_replicated", pa.bool_()),
+        ]
+    ),
+    "brokers": pa.schema(
+        [
+            ("id", pa.int32()),
+            ("epoch", pa.int64()),
+            ("rack", pa.string()),
+            ("fenced", pa.bool_()),
+            ("in_controlled_shutdown", pa.bool_()),
+            ("endpoints", pa.string()),
+        ]
+    ),
+    "controllers": pa.schema([("id", pa.int32()), ("endpoints", pa.string())]),
+    "configs": pa.schema([("resource", pa.string()), ("name", pa.string()), ("value", pa.string())]),
+    "features": pa.schema([("name", pa.string()), ("level", pa.int32())]),
+}
+"""Views of the state of a Kafka cluster as of an offset; see `kraftlib.analysis.reports`."""
+
+VIEWS: Final = {"records": RECORDS, "batches": BATCHES, "files": FILES, **REPORTS}
 
 
 def default_columns(view: str) -> list[str]:

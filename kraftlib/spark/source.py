@@ -34,7 +34,8 @@ from pyspark.sql.datasource import (
 
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, parse_options, to_millis
 from kraftlib.analysis.reading import read_splits, schema_for
-from kraftlib.analysis.schemas import schema_of
+from kraftlib.analysis.reports import report_for
+from kraftlib.analysis.schemas import REPORTS, schema_of
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
 from kraftlib.spark.sessions import prepare_worker
@@ -46,7 +47,6 @@ FORMAT: Final = "kraft"
 _PRUNED_BY: Final = {
     "records": {"offset": "offset", "epoch": "epoch", "timestamp": "timestamp"},
     "batches": {"epoch": "epoch"},
-    "files": {},
 }
 """View -> column -> the bound that a filter on it narrows."""
 
@@ -109,6 +109,13 @@ class Splits(InputPartition):
         self.splits = splits
 
 
+class Report(InputPartition):
+    """The one task of a report."""
+
+    def __init__(self) -> None:
+        """Hold nothing: the options say everything."""
+
+
 class Reader(DataSourceReader):
     """Plans and reads, unaware of filters."""
 
@@ -116,15 +123,19 @@ class Reader(DataSourceReader):
         self.read_options = options
         self.pruning = Bounds()
 
-    def partitions(self) -> list[Splits]:
+    def partitions(self) -> list[Splits | Report]:
         """Return the work of each task."""
+        if self.read_options.view in REPORTS:
+            return [Report()]
         return [Splits(group) for group in plan(self.read_options, self.pruning)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task as Arrow batches. Where nothing was planned, Spark makes up an empty partition."""
         prepare_worker()
-        if isinstance(partition, Splits):
-            options = self.read_options
+        options = self.read_options
+        if isinstance(partition, Report):
+            yield from report_for(options).select(options.columns).to_batches()
+        elif isinstance(partition, Splits):
             yield from read_splits(partition.splits, options, schema_for(options), self.pruning)
 
 
@@ -133,7 +144,7 @@ class PushdownReader(Reader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 (Spark's name)
         """Narrow what is read. Every filter is handed back, for Spark to have the last word."""
-        self.pruning = pruning_of(filters, _PRUNED_BY[self.read_options.view])
+        self.pruning = pruning_of(filters, _PRUNED_BY.get(self.read_options.view, {}))
         yield from filters
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlib.analysis.entities import Entity, entity_of, is_about, parse_entity, wanted_entities
+from kraftlib.analysis.entities import (
+    Entity,
+    entity_of,
+    is_about,
+    option_text,
+    parse_entity,
+    types_about,
+    wanted_entities,
+)
 from kraftlib.errors import ConfigError
 from kraftlib.metadata import RECORDS, ConfigRecord, encode_record
 
@@ -35,6 +43,12 @@ def test_a_value_is_about_what_it_says_and_foreign_bytes_are_about_nothing() -> 
     assert is_about(value, {Entity("config", "TOPIC:t")})
     assert not is_about(value, {Entity("topic", "t")})
     assert not is_about(b"text", {Entity("topic", "t")})
+
+
+def test_the_types_about_a_kind_are_those_whose_records_are() -> None:
+    assert types_about("topic") == {2, 3, 5, 9}
+    assert types_about("config") == {4}
+    assert option_text([Entity("topic", "b"), Entity("broker", "1")]) == "broker:1,topic:b"
 
 
 @pytest.mark.parametrize("text", ["topic", "topic:", "table:x", ""])

@@ -30,7 +30,8 @@ def test_every_option_is_read_whatever_its_case() -> None:
         "maxInflatedBytes": "2m", "chunkBytes": "1 kb", "maxPartitionBytes": "1g", "parallelism": "4",
         "pin": '[["/logs/x",7]]', "pushdown": "true",
     }  # fmt: skip
-    assert {name.lower() for name in given} == {name.lower() for name in OPTION_NAMES}
+    others = {"about", "atoffset", "attimestamp"}  # not for the view batches
+    assert {name.lower() for name in given} | others == {name.lower() for name in OPTION_NAMES}
     assert parse_options(given) == ReadOptions(
         path="/logs",
         view="batches",
@@ -65,6 +66,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         ("decode", "TopicRecrod", "did you mean TopicRecord"),
         ("pin", "x", "what kraftlib.spark.pin gave"),
         ("pin", "[1]", "what kraftlib.spark.pin gave"),
+        ("about", "broker", "expected KIND:NAME"),
         ("include", "logs", "one of log, snapshot, latest, all"),
     ],
 )
@@ -76,8 +78,10 @@ def test_what_cannot_be_is_refused(name: str, value: str, message: str) -> None:
 def test_decoding_is_for_records() -> None:
     assert parse_options({"decode": "JSON"}).decode == "json"
     assert parse_options({"decode": "TopicRecord"}).decode == "TopicRecord"
-    with pytest.raises(ConfigError, match="for the view 'records', not for 'files'"):
+    with pytest.raises(ConfigError, match="decode is for records, not for the view 'files'"):
         parse_options({"decode": "json", "view": "files"})
+    with pytest.raises(ConfigError, match=r"atOffset is for topics or .* not for the view 'records'"):
+        parse_options({"atOffset": "3"})
 
 
 def test_pins_come_back() -> None:

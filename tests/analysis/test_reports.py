@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kraftlib.analysis.reports import SCHEMAS, report, rows_of
+from kraftlib.analysis.reports import report, rows_of
+from kraftlib.analysis.schemas import REPORTS
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.metadata import PartitionChangeRecord, decode_record, encode_record
 from kraftlib.metadata.image import ClusterImage
@@ -29,12 +30,12 @@ def replayed(end: int) -> ClusterImage:
 
 @pytest.mark.parametrize("end", [5, 47, 81, 82, 160, 272, 275])
 def test_checkpoint_and_log_behind_it_are_the_whole_log(end: int) -> None:
-    for what in SCHEMAS:
+    for what in REPORTS:
         assert report(NODE, what, at_offset=end) == rows_of(replayed(end), what)
 
 
 def test_a_replica_that_began_with_a_checkpoint_knows_the_same() -> None:
-    for what in SCHEMAS:
+    for what in REPORTS:
         assert report(NODE.parent / "n4", what, at_offset=200) == rows_of(replayed(200), what)
 
 

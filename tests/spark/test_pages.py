@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,22 @@ def test_the_code_of_a_page_about_spark_runs(
             ran += 1
     assert ran
     assert names["spark"] is spark
+
+
+def test_the_example_for_spark_submit_runs_a_job(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = os.fspath(DATA / "kafka-4.3.1" / "n1")
+    program = os.fspath(ROOT / "examples" / "kraft_job.py")
+    for words, expected in (
+        (["report", "brokers", node], "10  25"),
+        (["sql", "SELECT count(*) AS many FROM batches", node], "157"),
+        (["history", "broker:10", node, "--output", "json"], '"offset": 25'),
+        (["audit", node], "157 batches of 1 replicas compared, 0 findings"),
+        (["sweep", "--seeds", "0:2", "--until-ms", "100"], "2 seeds, 0 of them not well"),
+    ):
+        monkeypatch.setattr("sys.argv", [program, *words])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(program, run_name="__main__")
+        assert ended.value.code == 0
+        assert expected in capsys.readouterr().out

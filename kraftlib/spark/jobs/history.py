@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
-from kraftlib.analysis.entities import parse_entity, wanted_entities
-from kraftlib.analysis.history import CHANGES, COLUMNS, HISTORY, changes, leader_in
+from kraftlib.analysis.entities import option_text, parse_entity, wanted_entities
+from kraftlib.analysis.history import COLUMNS, HISTORY, leader_in
 from kraftlib.analysis.options import pin_text
 from kraftlib.analysis.reading import options_of
 from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.tables import read
-from kraftlib.spark.types import ddl_of
 
 
 def history(spark: Any, path: str | os.PathLike[str], what: str, **options: object) -> Any:
@@ -31,11 +29,8 @@ def history(spark: Any, path: str | os.PathLike[str], what: str, **options: obje
     named = [(row.name, row.topicId) for row in topics.select("record.name", "record.topicId").collect()]
     wanted = wanted_entities(asked, named)
 
-    def about(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            yield changes(batch, wanted)
-
-    found = read(spark, path, **{**common, "columns": COLUMNS}).mapInArrow(about, ddl_of(CHANGES))
+    given = {**common, "columns": COLUMNS, "decode": "json", "about": option_text(wanted)}
+    found = read(spark, path, **given)
     controls = read(spark, path, **{**common, "columns": "epoch,control_type,value"})
     changes_of_leader = controls.where("control_type = 'leader_change'").select("epoch", "value").collect()
     leaders = [(row.epoch, leader_in(row.value)) for row in changes_of_leader]

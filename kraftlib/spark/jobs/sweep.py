@@ -15,14 +15,14 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
 from kraftlib.errors import ConfigError
-from kraftlib.spark.types import ddl_of
 
 SEED_TIMEOUT_S: Final = 300.0
 TASKS_PER_CORE: Final = 2
@@ -71,41 +71,28 @@ def sweep(spark: Any, seeds: range, *, tasks: int | None = None, **options: Any)
     """
     if not seeds or seeds.step != 1:
         raise ConfigError(f"{seeds} are no seeds: a range that ascends by one is expected")
-    chosen = SweepOptions(**options)
-    cores = int(spark.sparkContext.defaultParallelism)
-    many = min(len(seeds), tasks or TASKS_PER_CORE * cores)
+    from kraftlib.spark.seeds import SeedSource
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            numbers = batch["id"].to_pylist()
-            yield from map(_table, results(runs_of(numbers), chosen))
-
-    return spark.range(seeds.start, seeds.stop, numPartitions=many).mapInArrow(run, ddl_of(RESULTS))
+    many = min(len(seeds), tasks or TASKS_PER_CORE * int(spark.sparkContext.defaultParallelism))
+    given = {"first": seeds.start, "end": seeds.stop, "tasks": many, **attrs.asdict(SweepOptions(**options))}
+    spark.dataSource.register(SeedSource)
+    said = {name: str(value) for name, value in given.items() if value is not None}
+    return spark.read.format(SeedSource.name()).options(**said).load()
 
 
-def _table(row: dict[str, Any]) -> Any:
-    return pa.RecordBatch.from_pylist([row], schema=RESULTS)
+def parts_of(seeds: range, many: int) -> list[range]:
+    """Return `seeds` cut into `many` ranges of about one size."""
+    edges = [seeds.start + len(seeds) * number // many for number in range(many + 1)]
+    return [range(first, end) for first, end in pairwise(edges)]
 
 
-def runs_of(numbers: Sequence[int]) -> list[range]:
-    """Return ascending numbers as ranges without gaps."""
-    runs: list[range] = []
-    for number in numbers:
-        if runs and runs[-1].stop == number:
-            runs[-1] = range(runs[-1].start, number + 1)
-        else:
-            runs.append(range(number, number + 1))
-    return runs
-
-
-def results(runs: Sequence[range], options: SweepOptions) -> Iterator[dict[str, Any]]:
+def results(seeds: range, options: SweepOptions) -> Iterator[dict[str, Any]]:
     """Run seeds in children, and yield a row for each as it comes."""
-    for run in runs:
-        left = run
-        while left:
-            for row in _child(left, options):
-                yield row
-                left = range(row["seed"] + 1, run.stop)
+    left = seeds
+    while left:
+        for row in _child(left, options):
+            yield row
+            left = range(row["seed"] + 1, seeds.stop)
 
 
 def _child(seeds: range, options: SweepOptions) -> Iterator[dict[str, Any]]:
@@ -121,9 +108,10 @@ def _child(seeds: range, options: SweepOptions) -> Iterator[dict[str, Any]]:
                 line = lines.next(options.seed_timeout_s)
                 seconds, began = time.monotonic() - began, time.monotonic()
                 if line is None:
-                    outcome = "hang" if child.poll() is None else "crash"
-                    what = "it said nothing in time" if outcome == "hang" else f"exit status {child.wait()}"
-                    yield _row(seed, outcome, options, what=what, seconds=seconds)
+                    yield _row(seed, "hang", options, what="it said nothing in time", seconds=seconds)
+                    return
+                if not line:
+                    yield _row(seed, "crash", options, what=f"exit status {child.wait()}", seconds=seconds)
                     return
                 said = json.loads(line)
                 outcome = "ok" if said["ok"] else "violation"
@@ -152,13 +140,15 @@ class _Lines:
         self.buffer = b""
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Return the next line; None at the end of the output, or when the time is over."""
+        """Return the next line; an empty one at the end of the output, None when the time is over."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self.buffer:
             ready, _, _ = select.select([self.stream], [], [], max(deadline - time.monotonic(), 0))
-            piece = os.read(self.stream, 65_536) if ready else b""
-            if not piece:
+            if not ready:
                 return None
+            piece = os.read(self.stream, 65_536)
+            if not piece:
+                return b""
             self.buffer += piece
         line, _, self.buffer = self.buffer.partition(b"\n")
         return line

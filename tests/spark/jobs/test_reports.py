@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kraftlib.analysis import reports as twin
+from kraftlib.analysis.schemas import REPORTS
 from kraftlib.errors import ConfigError
 from kraftlib.spark.jobs.reports import report
 from tests.captured import DATA
@@ -25,7 +26,7 @@ NODE = DATA / "kafka-4.3.1" / "n1"
     ],
 )
 def test_it_is_that_of_the_twin(spark: Any, what: str, moment: dict[str, Any]) -> None:
-    assert table_of(report(spark, NODE, what, **moment), twin.SCHEMAS[what]) == twin.report(NODE, what, **moment)
+    assert table_of(report(spark, NODE, what, **moment), REPORTS[what]) == twin.report(NODE, what, **moment)
 
 
 def test_a_report_that_there_is_not_is_refused(spark: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.spark.jobs.sweep import SweepOptions, results, runs_of, sweep
+from kraftlib.spark.jobs.sweep import SweepOptions, parts_of, results, sweep
 from kraftlib.testing.campaign import run_seeds
 from kraftlib.testing.simulation import Report
 
@@ -37,17 +37,17 @@ def test_a_seed_that_kills_or_hangs_its_process_is_a_row_and_the_others_go_on(mo
     monkeypatch.setattr(
         SweepOptions, "command", lambda self, seeds: [sys.executable, "-c", program, str(seeds.start), str(seeds.stop)]
     )
-    found = list(results([range(7), range(9, 10)], SweepOptions(seed_timeout_s=2.0)))
+    found = list(results(range(8), SweepOptions(seed_timeout_s=2.0)))
     assert [(row["seed"], row["outcome"]) for row in found] == [
-        (0, "ok"), (1, "violation"), (2, "ok"), (3, "crash"), (4, "ok"), (5, "hang"), (6, "ok"), (9, "ok"),
+        (0, "ok"), (1, "violation"), (2, "ok"), (3, "crash"), (4, "ok"), (5, "hang"), (6, "ok"), (7, "ok"),
     ]  # fmt: skip
     assert found[1]["invariant"] == "I1"
     assert found[3]["what"] == "exit status -9"
 
 
-def test_numbers_make_runs() -> None:
-    assert runs_of([1, 2, 3, 7, 8, 11]) == [range(1, 4), range(7, 9), range(11, 12)]
-    assert runs_of([]) == []
+def test_seeds_are_shared_out() -> None:
+    assert parts_of(range(3, 10), 3) == [range(3, 5), range(5, 7), range(7, 10)]
+    assert parts_of(range(2), 2) == [range(1), range(1, 2)]
 
 
 def test_no_seeds_are_refused() -> None:
