@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
     from kraftlib.runtime.client import RaftClient
+    from kraftlib.runtime.increments import IncrementalStateMachine
     from kraftlib.runtime.listener import (
         BatchReader,
         CommittedBatch,
@@ -95,6 +96,7 @@ _HOMES = {
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
     "kraftlib.runtime.client": ["RaftClient"],
+    "kraftlib.runtime.increments": ["IncrementalStateMachine"],
     "kraftlib.runtime.listener": [
         "BatchReader",
         "CommittedBatch",
@@ -148,6 +150,7 @@ __all__ = [
     "HoldExpiredError",
     "IncrementReader",
     "IncrementWriter",
+    "IncrementalStateMachine",
     "InitialController",
     "InvariantError",
     "JsonSerde",

@@ -188,6 +188,10 @@ class RaftConfig:
     snapshot_interval_records: int = attrs.field(default=0, validator=at_least(0))
     """A snapshot is taken when so many records were applied since the last one; 0: never for that (beyond Kafka)."""
 
+    increments_max: int = attrs.field(default=8, validator=at_least(0))
+    """How many increments a state machine that knows its changes may put on a checkpoint, before they are merged into
+    the next one; 0: only checkpoints (beyond Kafka)."""
+
     retention_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(-1))
     """Beyond this size of log and snapshots the oldest snapshot goes, and the log below the next one; -1: never for
     that. The newest snapshot and the log behind it always stay."""

@@ -15,7 +15,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -26,7 +26,7 @@ from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
 from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, call_here, settle
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, ReplicaId
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime.applier")
 
@@ -37,6 +37,20 @@ TURN_NS: Final = 1_000_000
 """How long a turn may go on giving slices."""
 
 CallSoon = Callable[[Callable[[], None]], object]
+
+
+class Overlay(Protocol):
+    """Increments of the state machine: `kraftlib.runtime.increments`."""
+
+    def was_loaded(self, snapshot: LoadedSnapshot) -> None:
+        """The state machine has taken this."""
+        ...
+
+    def loaded(
+        self, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader, on_close: Callable[[], None]
+    ) -> LoadedSnapshot | None:
+        """Return a checkpoint with its increments as one snapshot, if there are any."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -69,10 +83,12 @@ class Applier:
         post: Post = call_here,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         on_applied: Callable[[Sequence[CommittedBatch]], None] = lambda batches: None,
+        increments: Callable[[], Overlay | None] = lambda: None,
     ) -> None:
         """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read.
 
         After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
+        `increments` lead on from a checkpoint, for the state machine.
         """
         self._node_id = node_id
         self._log = log
@@ -86,6 +102,7 @@ class Applier:
         self._post = post
         self._clock_ns = clock_ns
         self._on_applied = on_applied
+        self._increments = increments
         self._feeds: list[Feed] = []
         self._state_machine: Feed | None = None
         self._high_watermark: Offset | None = None
@@ -256,10 +273,19 @@ class Applier:
             feed.listener.handle_load_bootstrap if ids[-1] == BOOTSTRAP_SNAPSHOT else feed.listener.handle_load_snapshot
         )
         reader = SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch)
-        snapshot = feed.reader = LoadedSnapshot(ids[-1], reader, self._serde, on_close=self._reader_closed)
+        snapshot = feed.reader = self._merged(feed, ids[-1], high_watermark, reader) or LoadedSnapshot(
+            ids[-1], reader, self._serde, on_close=self._reader_closed
+        )
         if not self._guarded(feed, lambda: load(snapshot)) or not snapshot.held:
             snapshot.close()
         return True
+
+    def _merged(
+        self, feed: Feed, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader
+    ) -> LoadedSnapshot | None:
+        """Return the checkpoint with the increments on it, where the state machine has any."""
+        overlay = self._increments() if feed is self._state_machine else None
+        return None if overlay is None else overlay.loaded(base, high_watermark, reader, self._reader_closed)
 
     def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
         """Count `snapshot` as given, now that the listener is done with it."""
@@ -267,6 +293,9 @@ class Applier:
             self._stop(feed, snapshot.error)
         else:
             feed.next_offset = snapshot.snapshot_id.offset
+            overlay = self._increments() if feed is self._state_machine else None
+            if overlay is not None:
+                overlay.was_loaded(snapshot)
 
     def _committed(self, start: Offset, high_watermark: Offset) -> Sequence[CommittedBatch]:
         """Return a slice of committed batches from `start` on; the same for every listener that stands there."""

@@ -18,6 +18,7 @@ from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import Disk, ThreadDisk
 from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.pace import Pacer
@@ -76,6 +77,7 @@ class Housekeeping:
         self._applier = applier
         self._view = view
         self._timer: asyncio.TimerHandle | None = None
+        self.increments = self._make_increments(opened, machine, serde, background)
         self.snapshotter = Snapshotter(
             config,
             opened.log,
@@ -87,6 +89,7 @@ class Housekeeping:
             on_created=self._created,
             clock=clock,
             step=background.pacer.step,
+            increments=self.increments,
         )
         self.retention = Retention(
             config,
@@ -97,6 +100,23 @@ class Housekeeping:
             call_soon=loop.call_soon_threadsafe,
             holds=opened.holds.read(),
             save=opened.holds.write,
+            step=background.pacer.step,
+        )
+
+    def _make_increments(
+        self, opened: Opened, machine: StateMachine | None, serde: RecordSerde[Any], background: Background
+    ) -> Increments | None:
+        if opened.increments is None:
+            return None
+        opened.increments.find()
+        if not isinstance(machine, IncrementalStateMachine) or not self._config.increments_max:
+            return None
+        return Increments(
+            opened.log,
+            opened.increments,
+            machine,
+            serde,
+            chain_max=self._config.increments_max,
             step=background.pacer.step,
         )
 
@@ -137,4 +157,6 @@ class Housekeeping:
 
     def _announce(self, snapshot_id: OffsetAndEpoch) -> None:
         self._executor.submit(ev.SnapshotCreated(snapshot_id))
+        if self.increments is not None:
+            self.increments.checkpoint_added(snapshot_id)
         self.retention.look()

@@ -86,6 +86,11 @@ class CommittedBatch:
         return self._values
 
     @property
+    def raw_values(self) -> Sequence[bytes]:
+        """The values as they are stored."""
+        return self._batch.values()
+
+    @property
     def records(self) -> Iterator[CommittedRecord]:
         """The records of a data batch with their places; of a control batch none."""
         epoch, timestamp = self._batch.epoch, self._batch.max_timestamp

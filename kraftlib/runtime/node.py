@@ -128,6 +128,7 @@ class Node:
             on_damage=lambda offset, error: self.executor.damage_found(offset, error),
             post=self._post,
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
+            increments=lambda: self.housekeeping.increments,
         )
         inbox = _Inbox()
         self._controllers = Controllers(config, submit=lambda event: self.executor.submit(event))

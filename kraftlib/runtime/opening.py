@@ -22,6 +22,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
+from kraftlib.storage.increment_files import IncrementFiles
 from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
@@ -64,6 +65,7 @@ class Opened:
     view: LogView
     holds: HoldStore
     downloads: DownloadFiles | None
+    increments: IncrementFiles | None
 
     def close(self) -> None:
         """Release the stores. Raises: StorageError, if the log cannot be flushed."""
@@ -119,6 +121,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             view=view,
             holds=HoldStore(partition, config.file_mode),
             downloads=downloads,
+            increments=None if partition is None else IncrementFiles(partition, file_mode=config.file_mode),
         )
     except BaseException:
         log.close()

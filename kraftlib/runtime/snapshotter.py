@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -17,6 +17,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.disk import Disk
+from kraftlib.runtime.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.listener import CommittedBatch, StateMachine
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots import SnapshotPlan, verify_snapshot
@@ -63,6 +64,7 @@ class Snapshotter:
         on_created: Callable[[OffsetAndEpoch], None],
         clock: Callable[[], int],
         step: Callable[[], None] = unhurried,
+        increments: Increments | None = None,
     ) -> None:
         self._config = config
         self._log = log
@@ -74,6 +76,7 @@ class Snapshotter:
         self._on_created = on_created
         self._clock = clock
         self._step = step
+        self._increments = increments
         self._automatic = can_snapshot(machine)
         self._applied = _Applied()
         self._last_ms = clock()
@@ -98,7 +101,10 @@ class Snapshotter:
         if not self._automatic or self._writing or not self._is_due():
             return
         try:
-            self.create(self._log_outcome, None, None)
+            if self._increments is not None and self._increments.base is not None:
+                self._take_increment(self._increments, self._increments.base)
+            else:
+                self.create(self._log_outcome, None, None)
         except Exception as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
             self._log_outcome(None, error)
 
@@ -122,7 +128,12 @@ class Snapshotter:
                 raise ConfigError("a snapshot without values is one of the state machine as it stands: pass values")
             plan = self._plan(offset)
             self._applied, self._last_ms = _Applied(), self._clock()
-            values = map(self._serde.to_bytes, self._machine.freeze())
+            frozen = self._machine.freeze()
+            if self._increments is not None:
+                self._increments.base = plan.snapshot_id
+                values = self._increments.sorted_values(frozen)
+            else:
+                values = map(self._serde.to_bytes, frozen)
         else:
             plan = self._plan(offset)
         self._write(plan, values, done)
@@ -131,12 +142,44 @@ class Snapshotter:
         def write() -> None:
             plan.write(self._log, values, step=self._step)
             verify_snapshot(self._log, plan.snapshot_id, step=self._step)
+            if self._increments is not None:
+                self._increments.drop_up_to(plan.snapshot_id)
 
         def written(_: object, error: BaseException | None) -> None:
             self._writing -= 1
             if error is None:
                 self._on_created(plan.snapshot_id)
+            elif self._increments is not None:
+                self._increments.base = None
             done(plan.snapshot_id, error)
+
+        self._writing += 1
+        self._background.run(write, written)
+
+    def _take_increment(self, increments: Increments, base: OffsetAndEpoch) -> None:
+        """Write what changed since `base`; then merge the chain, if it is time for that."""
+        plan = self._plan(self._applied_offset())
+        self._applied, self._last_ms = _Applied(), self._clock()
+        # From here on the changes are noted anew: should this one not be written, the next snapshot is a full one.
+        increments.base = None
+        changes = cast(IncrementalStateMachine, self._machine).freeze_changes()
+        increments.base = plan.snapshot_id
+
+        def write() -> OffsetAndEpoch | None:
+            increments.write(plan, changes, base)
+            merged = increments.merge_if_due()
+            if merged is not None:
+                verify_snapshot(self._log, merged, step=self._step)
+                increments.drop_up_to(merged)
+            return merged
+
+        def written(merged: Any, error: BaseException | None) -> None:
+            self._writing -= 1
+            if error is not None:
+                increments.base = None
+            elif merged is not None:
+                self._on_created(merged)
+            self._log_outcome(plan.snapshot_id, error)
 
         self._writing += 1
         self._background.run(write, written)

@@ -1,0 +1,194 @@
+"""Incremental snapshots of a state machine that knows what it has changed: the cost follows the change, not the state.
+
+A chain is a checkpoint and the increments that lead on from it. When it is long enough, or its increments have grown to
+half of the checkpoint, it is merged into the checkpoint of its end, in the background and without the state machine;
+the increments go then. Kafka's followers only ever see checkpoints, and the log is only cut on the word of one.
+
+An increment needs a base whose keys are known to be in order: a checkpoint of this process, or a chain that was loaded
+through. After any other checkpoint, and after anything that went wrong, the next snapshot is a full one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from kraftlib.errors import KraftError
+from kraftlib.records.increment import Change, IncrementReader, keyed, merge
+from kraftlib.records.serde import RecordSerde
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.listener import CommittedBatch, LoadedSnapshot, StateMachine
+from kraftlib.runtime.pace import unhurried
+from kraftlib.runtime.snapshots import PIECE, OpenSnapshot, SnapshotPlan
+from kraftlib.storage.compaction import compact
+from kraftlib.storage.increment_files import IncrementFiles
+from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.types import Offset, OffsetAndEpoch
+
+logger: Final = logging.getLogger("kraftlib.runtime.increments")
+
+SORT_BYTES: Final = 4 << 20
+"""How much is sorted in one go, which nobody can interrupt."""
+
+
+class IncrementalStateMachine(StateMachine):
+    """A state machine whose snapshot is a set of values with keys, and that knows which have changed.
+
+    `key_of(value)` is the key of a value of its snapshot; `freeze_changes()` returns what has changed since the last
+    `freeze`, `freeze_changes` or `restore`, as pairs of key and value, None for what is gone. Both see values as the
+    serde makes them. Everything else is as in `StateMachine`; `restore` gets the values of the whole state, in the
+    order of their keys.
+    """
+
+    def key_of(self, value: Any) -> bytes:
+        """Return the key of a value. A function of the value alone."""
+        raise NotImplementedError
+
+    def freeze_changes(self) -> Iterable[tuple[bytes, Any | None]]:
+        """Return what changed, to be iterated over on another thread, and begin to note changes anew."""
+        raise NotImplementedError
+
+
+class MergedSnapshot(LoadedSnapshot):
+    """A checkpoint with its increments, as one snapshot of their end."""
+
+    def __init__(
+        self,
+        snapshot_id: OffsetAndEpoch,
+        reader: SnapshotReader,
+        serde: RecordSerde[Any],
+        increments: Sequence[IncrementReader],
+        key_of: Callable[[bytes], bytes],
+        *,
+        on_close: Callable[[], None],
+    ) -> None:
+        super().__init__(snapshot_id, reader, serde, on_close=on_close)
+        self._increments = increments
+        self._key_of = key_of
+
+    def values(self) -> Iterator[Any]:
+        """Yield the values of the state, in the order of their keys."""
+        plain = (value for batch in super().__iter__() for value in batch.raw_values)
+        changes = (increment.changes() for increment in self._increments)
+        for _, value in merge(keyed(plain, self._key_of), *changes):
+            yield self._serde.from_bytes(value)
+
+    def __iter__(self) -> Iterator[CommittedBatch]:
+        raise NotImplementedError("a merged snapshot has values and no batches")
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Be done with it."""
+        if not self.closed:
+            for increment in self._increments:
+                increment.close()
+        super().close(error)
+
+
+class Increments:
+    """The chain on the newest checkpoint: grows by `write`, is merged by `merge`, and loaded by `loaded`."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        stored: IncrementFiles,
+        machine: IncrementalStateMachine,
+        serde: RecordSerde[Any],
+        *,
+        chain_max: int,
+        step: Callable[[], None] = unhurried,
+    ) -> None:
+        self._log = log
+        self._files = stored
+        self._machine = machine
+        self._serde = serde
+        self._chain_max = chain_max
+        self._step = step
+        self.base: OffsetAndEpoch | None = None
+        """What the state machine's changes are changes of; None: the next snapshot must be a full one."""
+
+    def key_of(self, value: bytes) -> bytes:
+        """Return the key of an encoded value."""
+        return self._machine.key_of(self._serde.from_bytes(value))
+
+    def sorted_values(self, values: Iterable[Any]) -> Iterator[bytes]:
+        """Encode the values of a full snapshot and put them in the order of their keys. For the background."""
+        pairs = ((self._machine.key_of(value), self._serde.to_bytes(value)) for value in values)
+        return (value for _, value in compact(pairs, memory_bytes=SORT_BYTES, step=self._step) if value is not None)
+
+    def write(self, plan: SnapshotPlan, changes: Iterable[tuple[bytes, Any | None]], base: OffsetAndEpoch) -> None:
+        """Write an increment on `base`. For the background."""
+        to_bytes = self._serde.to_bytes
+        encoded: Iterator[Change] = ((key, None if value is None else to_bytes(value)) for key, value in changes)
+        self._files.write(
+            plan.snapshot_id,
+            compact(encoded, keep_tombstones=True, memory_bytes=SORT_BYTES, step=self._step),
+            base=base,
+            timestamp_ms=plan.timestamp_ms,
+            kraft_version=plan.kraft_version,
+            voters=plan.voters,
+            step=self._step,
+        )
+
+    def merge_if_due(self) -> OffsetAndEpoch | None:
+        """Merge the chain into a checkpoint, if it is long or large enough; return its id. For the background."""
+        base = self._newest()
+        chain = self._files.chain(base) if base is not None else ()
+        if base is None or not chain:
+            return None
+        with SnapshotReader(self._log.open_snapshot(base), epoch=base.epoch) as reader:
+            if len(chain) < self._chain_max and self._files.size_of(chain) * 2 < reader.size:
+                return None
+            readers = [self._files.open(increment) for increment in chain]
+            try:
+                self._merge(reader, readers, chain[-1])
+            finally:
+                for increment in readers:
+                    increment.close()
+        return chain[-1]
+
+    def _merge(self, base: SnapshotReader, increments: Sequence[IncrementReader], end: OffsetAndEpoch) -> None:
+        last = increments[-1]
+        plan = SnapshotPlan(
+            snapshot_id=end,
+            timestamp_ms=last.header.last_contained_log_timestamp,
+            kraft_version=last.kraft_version,
+            voters=last.voters,
+        )
+        plain = (value for batch in base.batches() for value in batch.values())
+        merged = merge(keyed(plain, self.key_of), *(increment.changes() for increment in increments))
+        with OpenSnapshot(plan, self._log) as snapshot:
+            while piece := [value for _, value in islice(merged, PIECE)]:
+                snapshot.append(piece)
+                self._step()
+
+    def drop_up_to(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Remove what leads up to a checkpoint of this id, which is there. For the background."""
+        self._files.drop_up_to(snapshot_id)
+
+    def checkpoint_added(self, snapshot_id: OffsetAndEpoch) -> None:
+        """There is a checkpoint of this id: what does not lead on from it is no base any more."""
+        if self.base != snapshot_id and self.base not in self._files.chain(snapshot_id):
+            self.base = None
+
+    def loaded(
+        self, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader, on_close: Callable[[], None]
+    ) -> MergedSnapshot | None:
+        """Return checkpoint and increments as one snapshot; None, if no increment that is committed leads on."""
+        chain = [increment for increment in self._files.chain(base) if increment.offset <= high_watermark]
+        if not chain:
+            return None
+        try:
+            readers = [self._files.open(increment) for increment in chain]
+        except KraftError as error:
+            logger.warning("increments on %s cannot be used, the log is applied instead: %s", base, error)
+            return None
+        return MergedSnapshot(chain[-1], reader, self._serde, readers, self.key_of, on_close=on_close)
+
+    def was_loaded(self, snapshot: LoadedSnapshot) -> None:
+        """The state machine has taken this: its changes are changes of it, if it may be a base."""
+        self.base = snapshot.snapshot_id if isinstance(snapshot, MergedSnapshot) else None
+
+    def _newest(self) -> OffsetAndEpoch | None:
+        return next(iter(reversed(self._log.snapshots())), None)

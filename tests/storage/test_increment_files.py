@@ -1,0 +1,63 @@
+"""Increments are there as a whole or not at all, and a chain is what leads on from a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraftlib.errors import ConfigError
+from kraftlib.records.increment import Change
+from kraftlib.storage import names
+from kraftlib.storage.increment_files import IncrementFiles
+from kraftlib.types import OffsetAndEpoch
+
+
+def at(offset: int) -> OffsetAndEpoch:
+    return OffsetAndEpoch(offset=offset, epoch=1)
+
+
+def write(files: IncrementFiles, base: int, end: int, *changes: Change) -> None:
+    files.write(at(end), changes, base=at(base), timestamp_ms=0, kraft_version=0, voters=None, step=lambda: None)
+
+
+def test_a_chain_is_found_again(tmp_path: Path) -> None:
+    files = IncrementFiles(tmp_path)
+    write(files, 10, 20, (b"a", b"1"))
+    write(files, 20, 30, (b"a", None))
+    write(files, 99, 40)
+    assert files.chain(at(10)) == [at(20), at(30)]
+    again = IncrementFiles(tmp_path)
+    again.find()
+    assert (again.chain(at(10)), again.chain(at(20)), again.chain(at(5))) == ([at(20), at(30)], [at(30)], [])
+    sizes = sum((tmp_path / names.increment_name(at(end))).stat().st_size for end in (20, 30))
+    assert again.size_of(again.chain(at(10))) == sizes
+    with again.open(at(30)) as reader:
+        assert list(reader.changes()) == [(b"a", None)]
+
+
+def test_one_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    files = IncrementFiles(tmp_path)
+    with pytest.raises(ConfigError):
+        write(files, 10, 20, (b"b", b"1"), (b"a", b"1"))
+    assert list(tmp_path.iterdir()) == []
+    assert files.chain(at(10)) == []
+
+
+def test_what_is_damaged_is_removed_and_not_missed(tmp_path: Path) -> None:
+    write(IncrementFiles(tmp_path), 10, 20, (b"a", b"1"))
+    path = tmp_path / names.increment_name(at(20))
+    path.write_bytes(path.read_bytes()[:-1])
+    files = IncrementFiles(tmp_path)
+    files.find()
+    assert files.chain(at(10)) == []
+    assert not path.exists()
+
+
+def test_a_checkpoint_makes_those_before_it_needless(tmp_path: Path) -> None:
+    files = IncrementFiles(tmp_path)
+    for base, end in ((10, 20), (20, 30), (30, 40)):
+        write(files, base, end)
+    files.drop_up_to(at(30))
+    assert [path.name for path in tmp_path.iterdir()] == [names.increment_name(at(40))]
+    assert files.chain(at(30)) == [at(40)]
