@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,12 +31,14 @@ def log_bytes(directory: ArchiveDirectory) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(directory.partition.glob("*.log")))
 
 
-def store_checkpoint(directory: ArchiveDirectory, offset: int, epoch: int) -> OffsetAndEpoch:
+def store_checkpoint(
+    directory: ArchiveDirectory, offset: int, epoch: int, *, values: Sequence[bytes] = (b"state",)
+) -> OffsetAndEpoch:
     """Put a small checkpoint of this id there."""
     checkpoint = OffsetAndEpoch(offset=offset, epoch=epoch)
     sink = FileSnapshotSink(directory.partition, checkpoint)
     snapshot = SnapshotWriter(sink.write, epoch=epoch, last_contained_log_timestamp=1)
-    snapshot.append([b"state"])
+    snapshot.append(values)
     snapshot.freeze()
     sink.freeze()
     return checkpoint

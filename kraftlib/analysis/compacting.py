@@ -1,0 +1,173 @@
+"""From a log to its state: the latest of each key, a fold where records change other records, chains of increments.
+
+The order in which records count is that of their *position*: of a log the offset; the rows of the newest snapshot stand
+before all of the log that is read behind it. `kraftlib.spark.jobs` does the same on many processors, and these are the
+twins that say what must come out.
+
+"The latest of each key" is right only where a record replaces what was there. Where it changes it, or takes other
+records with it, as most of Kafka's metadata records do, a `Reducer` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraftlib.analysis.checkpoint import CheckpointOptions, Written, write_rows
+from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked
+from kraftlib.errors import ConfigError, KraftError
+from kraftlib.records.increment import Change, IncrementReader, IncrementWriter, check_chain, keyed, merge
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.storage import files, names
+from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.types import OffsetAndEpoch
+
+SNAPSHOT_POSITION: Final = -(2**62)
+"""Added to the offsets of a snapshot's rows, which count from its beginning: they come before all of the log."""
+
+ROWS: Final = "origin,control,offset,key,value"
+"""The columns that make a state."""
+
+
+class Reducer(Protocol):
+    """What records mean. It must be a function of its arguments alone, and is sent to other processes."""
+
+    def group_of(self, value: bytes) -> bytes:
+        """Return what this record is folded with; groups know nothing of each other. Raises, if it cannot be told."""
+        ...
+
+    def fold(self, state: dict[bytes, bytes], value: bytes) -> None:
+        """Change the state of a group, key to value, by the next record. Raises, if it is not understood."""
+        ...
+
+
+def with_positions(table: pa.Table) -> pa.Table:
+    """Return position, key and value of data records, of columns as `ROWS` names them."""
+    data = table.filter(pc.invert(table["control"]))
+    base = pc.if_else(pc.equal(data["origin"], "snapshot"), SNAPSHOT_POSITION, 0)
+    return pa.table({"position": pc.add(data["offset"], base), "key": data["key"], "value": data["value"]})
+
+
+def latest(table: pa.Table, *, keep_deleted: bool = False) -> pa.Table:
+    """Return key and value of the last record of each key, sorted by key; of `position`, `key` and `value`.
+
+    A record without a value deletes its key, and is left out, unless it is to be kept for an increment.
+    Raises: ConfigError for a record without a key.
+    """
+    if table["key"].null_count:
+        raise ConfigError(
+            f"{table['key'].null_count} records have no key, as is the rule in logs of KRaft: say what their key is, or"
+            " give a reducer"
+        )
+    winners = table.group_by("key").aggregate([("position", "max")])["position_max"]
+    kept = table.filter(pc.is_in(table["position"], value_set=winners.combine_chunks()))
+    if not keep_deleted:
+        kept = kept.filter(pc.is_valid(kept["value"]))
+    return kept.sort_by("key").select(["key", "value"])
+
+
+def folded(table: pa.Table, reducer: Reducer) -> pa.Table:
+    """Return key and value of the state to which `position` and `value` lead, sorted by key."""
+    groups: dict[bytes, dict[bytes, bytes]] = {}
+    for value in table.sort_by("position")["value"].to_pylist():
+        reducer.fold(groups.setdefault(reducer.group_of(value), {}), value)
+    return state_table(groups.values())
+
+
+def state_table(states: Iterable[dict[bytes, bytes]]) -> pa.Table:
+    """Return the states of groups as one table, sorted by key. Raises: KraftError, if two groups have one key."""
+    rows = sorted(item for state in states for item in state.items())
+    for (key, _), (following, _) in pairwise(rows):
+        if key == following:
+            raise KraftError(f"two groups of the reducer have the key {key!r}: what belongs together must be one group")
+    keys, values = ([row[column] for row in rows] for column in (0, 1))
+    return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+
+
+# Chains --------------------------------------------------------------------------------------------
+
+
+def write_increment(
+    changes: pa.Table, directory: Path, *, base: OffsetAndEpoch, target: OffsetAndEpoch, timestamp_ms: int = 0
+) -> Path:
+    """Write what changed from `base` to `target`, as `latest(…, keep_deleted=True)` says; return the file."""
+    check_chain(base, [(target, base)])
+    path = directory / names.increment_name(target)
+    partial = path.with_name(path.name + ".tmp")
+    files.remove(partial)
+    descriptor = files.create(partial, mode=files.FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as stream, files.storage_errors("write", partial):
+            writer = IncrementWriter(
+                stream.write, base=base, epoch=target.epoch, last_contained_log_timestamp=timestamp_ms
+            )
+            writer.append(_changes(changes))
+            writer.freeze()
+            stream.flush()
+            os.fsync(stream.fileno())
+        with IncrementReader(FileSnapshotSource(partial), epoch=target.epoch) as reader:
+            reader.verify()
+        files.rename(partial, path)
+    finally:
+        files.remove(partial)
+    files.sync_directory(directory)
+    return path
+
+
+def _changes(table: pa.Table) -> Iterable[Change]:
+    for batch in table.to_batches(max_chunksize=BLOCK_ROWS):
+        yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+
+
+def merge_chain(
+    base: Path, increments: Sequence[Path], options: CheckpointOptions, *, key_of: Callable[[bytes], bytes]
+) -> Written:
+    """Write the checkpoint to which a base and its increments lead: the very bytes of one that was built in full.
+
+    `key_of` says the key of a value of the base, in whose order they stand there.
+    Raises: ConfigError, if the increments do not lead on from each other to `options.snapshot_id`; CorruptBatchError.
+    """
+    base_id = names.parse_checkpoint_name(base.name)
+    ids = [names.parse_increment_name(path.name) for path in increments]
+    if base_id is None or None in ids:
+        raise ConfigError(
+            f"a chain is a checkpoint and increments, not {[base.name, *(path.name for path in increments)]}"
+        )
+    with SnapshotReader(FileSnapshotSource(base), epoch=base_id.epoch) as reader:
+        readers = [
+            IncrementReader(FileSnapshotSource(path), epoch=one.epoch)
+            for path, one in zip(increments, ids, strict=True)
+            if one
+        ]
+        try:
+            end = check_chain(base_id, [(one, found.base) for one, found in zip(ids, readers, strict=True) if one])
+            if end != options.snapshot_id:
+                raise ConfigError(f"the chain leads to {end}, and the checkpoint is to be {options.snapshot_id}")
+            values = (value for batch in reader.batches() for value in batch.values())
+            rows = merge(keyed(values, key_of), *(found.changes() for found in readers))
+            return write_rows(_tables(rows), options)
+        finally:
+            for found in readers:
+                found.close()
+
+
+def _tables(rows: Iterable[tuple[bytes, bytes]]) -> Iterable[Any]:
+    block: list[tuple[bytes, bytes]] = []
+    for row in rows:
+        block.append(row)
+        if len(block) == BLOCK_ROWS:
+            yield _table(block)
+            block = []
+    if block:
+        yield _table(block)
+
+
+def _table(block: list[tuple[bytes, bytes]]) -> pa.Table:
+    keys, values = ([row[column] for row in block] for column in (0, 1))
+    return checked(pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}))
