@@ -54,7 +54,7 @@ def run_one(scenario: Scenario, seeds: Iterable[int], *, as_json: bool) -> bool:
             if as_json:
                 print(json.dumps({"ok": False, "id": scenario.id, "seed": seed, "broken": broken, "what": str(error)}))
             else:
-                print(f"{scenario.id}, seed {seed}: {error}", file=sys.stderr, flush=True)
+                print(error, file=sys.stderr, flush=True)
             continue
         reports.append(report)
         if as_json:
