@@ -209,6 +209,12 @@ def find_files(
     return _with_next(files)
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path that means the same in every directory; a URI does anyway."""
+    text = os.fspath(path)
+    return text if _URI.match(text) else os.path.abspath(os.path.expanduser(text))
+
+
 def _split_pattern(path: str) -> tuple[str, str, str | None]:
     """Return the root, the path up to the first wildcard, and the whole pattern if there is one."""
     if _URI.match(path):
@@ -221,10 +227,10 @@ def _split_pattern(path: str) -> tuple[str, str, str | None]:
         root = base + mark + query
         place = _from_uri(root)[1].rstrip("/")
         return _local_or(root), place, place + uri[len(base.rstrip("/")) :]
-    absolute = os.path.abspath(os.path.expanduser(path))
-    if not _GLOB.search(absolute) or Path(absolute).exists():
-        return "", absolute, None
-    return "", _before_wildcard(absolute).rstrip("/") or "/", absolute
+    place = absolute(path)
+    if not _GLOB.search(place) or Path(place).exists():
+        return "", place, None
+    return "", _before_wildcard(place).rstrip("/") or "/", place
 
 
 def _local_or(uri: str) -> str:

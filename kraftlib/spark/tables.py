@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from kraftlib.analysis.files import absolute
 from kraftlib.analysis.options import pin_text
 from kraftlib.analysis.reading import options_of, text_options
 from kraftlib.analysis.splits import pin as pinned_files
@@ -32,7 +33,8 @@ def read(spark: Any, path: str | os.PathLike[str], **options: object) -> Any:
     if "parallelism" not in {name.lower() for name in given}:
         given["parallelism"] = str(_parallelism(spark))
     options_of(path, **given)  # to fail here, in the caller's own traceback
-    return spark.read.format("kraft").options(**given).load(os.fspath(path))
+    # Planners are processes of their own, which need not be where this one is.
+    return spark.read.format("kraft").options(**given).load(absolute(path))
 
 
 def pin(path: str | os.PathLike[str], **options: object) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.analysis.files import Kind, Labels, LogFile, RangedFile, find_files
+from kraftlib.analysis.files import Kind, Labels, LogFile, RangedFile, absolute, find_files
 from kraftlib.errors import ConfigError, StorageError
 from tests.analysis.logs import values_batch, write_log
 from tests.captured import DATA
@@ -89,6 +89,12 @@ def test_a_path_that_holds_nothing_of_ours_is_refused(tmp_path: Path, name: str,
     (tmp_path / "foreign.log").write_bytes(b"x")
     with pytest.raises(ConfigError, match=message):
         find_files(tmp_path / name)
+
+
+def test_a_path_is_made_absolute_and_a_uri_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("logs") == f"{tmp_path}/logs"
+    assert absolute("s3://bucket/logs") == "s3://bucket/logs"
 
 
 def test_a_place_that_pyarrow_cannot_read_is_named() -> None:

@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 
 spark = (
     SparkSession.builder.master("local-cluster[2,1,1024]")
-    .config("spark.submit.pyFiles", sys.argv[1])
     .config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1")
@@ -29,6 +28,7 @@ spark = (
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("ERROR")
+spark.sparkContext.addPyFile(sys.argv[1])
 from kraftlib import spark as kraft
 
 
