@@ -40,6 +40,7 @@ def test_captured_files_have_the_rows_of_the_plain_reader(path: Path) -> None:
     assert read(path) == rows_of(path.read_bytes())
 
 
+@settings(max_examples=50)
 @given(log_batches(), st.data())
 def test_rows_do_not_depend_on_segments_splits_chunks_or_an_index(batches: list[Batch], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -55,6 +56,7 @@ def test_rows_do_not_depend_on_segments_splits_chunks_or_an_index(batches: list[
     assert found == plain_rows(batches)
 
 
+@settings(max_examples=50)
 @given(log_batches(), st.data())
 def test_bounds_give_the_rows_within_them(batches: list[Batch], data: st.DataObject) -> None:
     everything = plain_rows(batches)
