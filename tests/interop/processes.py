@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 PORTS: Final = (10_000, 32_000)
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 120.0
 """No single wait is longer: these machines have two cores, and a JVM takes seconds to start."""
 
 
