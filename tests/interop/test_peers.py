@@ -46,7 +46,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(60)
+        self._thread.join(150)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
