@@ -17,6 +17,7 @@ from kraftlib.testing.network import Port
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
@@ -86,6 +87,12 @@ class Admin:
         )
         return self._ask(VoterChange("remove", key, self._world.timeline.now_us), request)
 
+    def upgrade(self) -> bool:
+        """Ask for kraft.version 1; return whether there was somebody to ask."""
+        update = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
+        request = UpdateFeaturesRequest(timeout_ms=60_000, feature_updates=(update,))
+        return self._ask(VoterChange("upgrade", self._world.voter_keys[0], self._world.timeline.now_us), request)
+
     def _ask(self, change: VoterChange, request: Any) -> bool:
         leaders = [node for node in self._world.running_nodes() if node.leads is not None]
         if not leaders:
@@ -116,7 +123,10 @@ class Admin:
         change.error_code = message.error_code
         if message.error_code == ErrorCode.NONE and change.when_committed:
             checker = self._world.checker
-            checker.check(inv.v6_a_change_that_is_done_is_committed, checker.facts, change.what, change.key)
+            if change.what == "upgrade":
+                checker.check(inv.v6_an_upgrade_that_is_done_is_committed, checker.facts)
+            else:
+                checker.check(inv.v6_a_change_that_is_done_is_committed, checker.facts, change.what, change.key)
 
     def request_failed(self, correlation_id: int, failure: Failure) -> None:
         """The leader was lost: nobody knows."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kraftlib.consensus.events import ResignRequested, ShutdownRequested, TransferRequested
+from kraftlib.consensus.events import ResignRequested, RetentionDue, ShutdownRequested, TransferRequested
 from kraftlib.testing import network_faults as net
 from kraftlib.testing import strangers
 from kraftlib.testing.clock import MILLION, MILLISECOND
@@ -105,11 +105,89 @@ def strangers_message(world: World, random: chance.Random) -> Undo | None:
     return None
 
 
+def impossible_message(world: World, random: chance.Random) -> Undo | None:
+    """Deliver a request that nobody could mean: late, meant for another, or nonsense (L17)."""
+    node = any_node(world, random)
+    if node is not None and node.process is not None:
+        strangers.ask_the_impossible(world, node.process, random)
+    return None
+
+
 def take_snapshot(world: World, random: chance.Random) -> Undo | None:
     """Let a node write a snapshot of its state machine, which takes a while."""
     node = any_node(world, random)
     if node is not None and node.process is not None:
         node.process.take_snapshot(int(node.config.election_timeout_ms * MILLISECOND * random.random()))
+    return None
+
+
+def snapshot_between_epochs(world: World, random: chance.Random) -> Undo | None:
+    """Let the leader resign, and have snapshots written while the log goes on to an epoch that is not committed yet."""
+    nodes = list(world.nodes.values())
+    pause_us = max(200, nodes[0].config.election_timeout_ms * MILLISECOND // 200)
+
+    def look(left: int) -> None:
+        for node in nodes:
+            process = node.process
+            if process is None or not process.running or process.executor.high_watermark is None:
+                continue
+            applied = node.chain.covering(process.applier.applied_offset - 1)
+            if applied is not None and applied.epoch != process.replica.state.log.last_epoch:
+                process.take_snapshot(0)
+        if left:
+            world.timeline.after(pause_us, look, left - 1)
+
+    resign(world, random)
+    look(200)
+    return None
+
+
+def forget_log(world: World, random: chance.Random) -> Undo | None:
+    """Let a node forget what its latest snapshot replaces: who is further behind has to fetch that snapshot."""
+    node = leader_or_any(world, random)
+    process = node.process if node is not None else None
+    if process is not None:
+        process.take_snapshot(0)
+        latest = process.replica.state.log.latest_snapshot
+        if latest is not None and latest.offset <= process.applier.applied_offset:
+            process.executor.submit(RetentionDue(latest))
+    return None
+
+
+def restart_all_in_turn(world: World, random: chance.Random) -> Undo | None:
+    """Restart every node in turn, as an upgrade of a cluster does: each gracefully, the next when it is back."""
+    pause_us = int(next(iter(world.nodes.values())).config.election_timeout_ms * MILLISECOND * random.uniform(0.5, 3.0))
+    going_on = True
+
+    def step(left: list[int]) -> None:
+        if not left or not going_on:
+            return
+        node = world.nodes[left[0]]
+        if node.process is not None:
+            node.process.executor.submit(ShutdownRequested(node.config.election_timeout_ms))
+        world.timeline.after(pause_us, _start_newer, world, node)
+        world.timeline.after(2 * pause_us, step, left[1:])
+
+    step(random.sample(list(world.nodes), len(world.nodes)))
+
+    def undo() -> None:
+        nonlocal going_on
+        going_on = False
+        _start(world.nodes.values())
+
+    return undo
+
+
+def _start_newer(world: World, node: SimulatedNode) -> None:
+    """Start a node with the newest release, whatever it had before."""
+    if node.process is None:
+        world.network.older.discard(node.key.id)
+        node.start()
+
+
+def upgrade_kraft_version(world: World, random: chance.Random) -> Undo | None:
+    """Have the operator make a static quorum a dynamic one (UpdateFeatures, kraft.version 0 -> 1)."""
+    world.admin.upgrade()
     return None
 
 
@@ -130,7 +208,7 @@ def wipe_observer(world: World, random: chance.Random) -> Undo | None:
 def add_voter(world: World, random: chance.Random) -> Undo | None:
     """Have the operator make an observer a voter (KIP-853)."""
     observers = [node for node in world.running_nodes() if not world.is_voter(node)]
-    if world.kraft_version and observers:
+    if world.is_dynamic and observers:
         world.admin.add(random.choice(observers))
     return None
 
@@ -138,7 +216,7 @@ def add_voter(world: World, random: chance.Random) -> Undo | None:
 def remove_voter(world: World, random: chance.Random) -> Undo | None:
     """Have the operator remove a voter, preferably one whose disk is gone; be it the leader."""
     voters = world.current_voters()
-    if world.kraft_version and len(voters) > 1 and not _anybody_impaired(world):
+    if world.is_dynamic and len(voters) > 1 and not _anybody_impaired(world):
         lost = [key for key in voters if world.nodes[key.id].key != key]
         world.admin.remove(random.choice(lost or voters))
     return None
@@ -147,7 +225,8 @@ def remove_voter(world: World, random: chance.Random) -> Undo | None:
 def replace_disk(world: World, random: chance.Random) -> Undo | None:
     """Take the disk of a voter away: it comes back as an observer, and its key never votes again (reliability M7).
 
-    Only as long as the other voters are a majority that can lose another one.
+    Only as long as the other voters are a majority that can lose another one; and not where a configuration names
+    voters, for an empty disk would take itself for one of those.
     """
     voters = world.current_voters()
     living = [key for key in voters if world.nodes[key.id].key == key]
@@ -288,7 +367,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("resign", resign, 0),
         Fault("restart-gracefully", restart_gracefully, 4_000),
         Fault("strangers-message", strangers_message, 0),
+        Fault("impossible-message", impossible_message, 0),
         Fault("take-snapshot", take_snapshot, 0),
+        Fault("snapshot-between-epochs", snapshot_between_epochs, 0),
+        Fault("forget-log", forget_log, 0),
+        Fault("restart-all-in-turn", restart_all_in_turn, 20_000),
+        Fault("upgrade-kraft-version", upgrade_kraft_version, 0),
         Fault("wipe-observer", wipe_observer, 2_000),
         Fault("add-voter", add_voter, 0),
         Fault("remove-voter", remove_voter, 0),

@@ -7,10 +7,13 @@ The log alone says what really happened to an append, because every value is uni
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kraftlib.runtime.listener import CommittedBatch, StateMachine
 from kraftlib.testing.linearizability import LogCall, contradiction_in_log
+from kraftlib.testing.reads import checksum
+from kraftlib.testing.subject import state_of
 from kraftlib.testing.workload import ClientAppend, Outcome
 
 if TYPE_CHECKING:
@@ -74,6 +77,35 @@ def i21_history_is_linearizable(world: World) -> None:
         earlier, later = found
         world.violated("I21", f"{earlier}: over before {later}, and yet behind it")
     world.raise_violation()
+
+
+def i14_snapshots_say_what_the_log_says(world: World) -> None:
+    """I14, at the end: what was written to a snapshot, or read, is what all records before its offset come to."""
+    expected: dict[int, list[tuple[str, int]]] = {}
+    for node_id, offset, state in world.snapshots:
+        expected.setdefault(offset, []).append((f"the snapshot of node {node_id}", state))
+    for offset, state in world.states.items():
+        expected.setdefault(offset, []).append(("what was read", state))
+    machine = world.subject.machine()
+    try:
+        for entry in world.checker.facts.committed.entries:
+            _compare(world, machine, expected.pop(entry.base_offset, ()), entry.base_offset)
+            for record in CommittedBatch(entry.batch, world.subject.serde).records:
+                machine.apply(record)
+        _compare(world, machine, expected.pop(world.committed_end, ()), world.committed_end)
+    except Exception as error:  # noqa: BLE001 - a state machine of the user's, which may do anything
+        world.violated("U2", f"applying the whole log to a fresh state machine raised {error!r}")
+    for offset, claims in expected.items():
+        world.violated("I14", f"{claims[0][0]} ends at {offset}, where no batch does")
+    world.raise_violation()
+
+
+def _compare(world: World, machine: StateMachine, claims: Iterable[tuple[str, int]], offset: int) -> None:
+    state = None
+    for what, found in claims:
+        state = checksum(state_of(world.subject, machine)) if state is None else state
+        if found != state:
+            world.violated("I14", f"{what} up to {offset} is not what the log before it comes to")
 
 
 def history_of(world: World) -> list[LogCall]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+import attrs
+
 from kraftlib.testing.facts import Chain, LogEntry
 from kraftlib.types import Offset, ReplicaId, ReplicaKey
 
 
-class DiskImage(Protocol):
-    """What can be seen of a node from outside: its identity and its disk."""
+class Disk(Protocol):
+    """A disk, as far as it can be seen from outside."""
 
     @property
     def key(self) -> ReplicaKey:
-        """Who it is."""
+        """Whose it is."""
         ...
 
     @property
@@ -28,25 +30,42 @@ class DiskImage(Protocol):
         ...
 
 
+class DiskImage(Disk, Protocol):
+    """What can be seen of a node from outside: its identity, its disk, and the disks that it had before."""
+
+    @property
+    def lost_disks(self) -> Sequence[Disk]:
+        """What was taken away, as it was then."""
+        ...
+
+
+@attrs.frozen
+class LostDisk:
+    """A disk that was taken away: it counts for what was committed while it was there, and for nothing later."""
+
+    key: ReplicaKey
+    chain: Chain
+    flushed_offset: Offset
+
+
 def durable_at(entry: LogEntry, voters: Sequence[ReplicaKey], nodes: Mapping[ReplicaId, DiskImage]) -> list[ReplicaKey]:
-    """Return the voters on whose disks `entry`, and so everything before it, would survive a crash of all."""
+    """Return the voters on whose disks `entry` and everything before it is durable, or was when taken away."""
     holding = []
     for voter in voters:
         node = nodes.get(voter.id)
-        if (
-            node is not None
-            and is_same(voter, node.key)
-            and node.flushed_offset >= entry.end_offset
-            and node.chain.covering(entry.base_offset) is entry
-        ):
-            holding.append(node.key)
+        if node is None:
+            continue
+        disk = next((disk for disk in (node, *node.lost_disks) if is_same(voter, disk.key)), None)
+        if disk is None or disk.flushed_offset < entry.end_offset:
+            continue
+        if disk.chain.covering(entry.base_offset) is entry:
+            holding.append(disk.key)
     return holding
 
 
-def is_safe(holding: Sequence[ReplicaKey], voters: Sequence[ReplicaKey], nodes: Mapping[ReplicaId, DiskImage]) -> bool:
-    """Whether a majority holds something, those left out whose disks were taken away: they will never vote again."""
-    gone = [voter for voter in voters if voter.id not in nodes or not is_same(voter, nodes[voter.id].key)]
-    return 2 * (len(holding) + len(gone)) > len(voters)
+def is_majority(holding: Sequence[ReplicaKey], voters: Sequence[ReplicaKey]) -> bool:
+    """Whether these are more than half of the voters."""
+    return 2 * len(holding) > len(voters)
 
 
 def is_same(voter: ReplicaKey, key: ReplicaKey) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kraftlib.records.batch import Batch
 from kraftlib.testing.facts import Facts, LogEntry
-from kraftlib.testing.images import DiskImage, durable_at, ids, is_safe, is_same
+from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority, is_same
 from kraftlib.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 Complaint = str | None
@@ -128,7 +128,7 @@ def i8_majority_before_commit(
     if entry is None:
         return f"leader {node.key} commits up to {high_watermark}, its log ends at {node.chain.end_offset}"
     holding = durable_at(entry, voters, nodes)
-    if is_safe(holding, voters, nodes):
+    if is_majority(holding, voters):
         return None
     return f"leader {node.key} commits {entry}, durable at {ids(holding)} of {ids(voters)}: no majority"
 
@@ -139,7 +139,7 @@ def i9_committed_is_durable(facts: Facts, nodes: Mapping[ReplicaId, DiskImage]) 
     if tail is None:
         return None
     holding = durable_at(tail, voters, nodes)
-    if is_safe(holding, voters, nodes):
+    if is_majority(holding, voters):
         return None
     return f"committed is {tail}, durable at {ids(holding)} of {ids(voters)} only"
 
@@ -313,8 +313,10 @@ def i16_change_only_in_a_committed_epoch(facts: Facts, entry: LogEntry, epoch_st
 
 
 def i17_strangers_change_nothing(node: DiskImage, before: object, after: object) -> Complaint:
-    """I17, identity: a message of another cluster changes no state."""
-    return None if before == after else f"{node.key} was {before} and is {after} after a message of another cluster"
+    """I17, identity: a message of another cluster, or one that nobody could mean, changes no state."""
+    return (
+        None if before == after else f"{node.key} was {before} and is {after} after a message that must change nothing"
+    )
 
 
 def i18_same_bytes(nodes: Iterable[DiskImage], start: Offset, end: Offset) -> Complaint:
@@ -362,6 +364,16 @@ def v6_a_change_that_is_done_is_committed(facts: Facts, what: str, key: ReplicaK
             return None
         entry = entry.parent
     return f"the operator was told that {key} was changed ({what}), and no committed voter set says so"
+
+
+def v6_an_upgrade_that_is_done_is_committed(facts: Facts) -> Complaint:
+    """V6: who was told that the quorum is dynamic now finds its voters, with directory ids, in the committed log."""
+    entry = facts.committed.tail
+    while entry is not None:
+        if entry.voters and all(voter.directory_id is not None for voter in entry.voters):
+            return None
+        entry = entry.parent
+    return "the operator was told that kraft.version is 1, and no committed voter set has directory ids"
 
 
 def m5_removed_leader_resigns(node: DiskImage, since_ms: int, limit_ms: int) -> Complaint:

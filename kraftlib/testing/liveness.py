@@ -48,17 +48,15 @@ def electable(world: World) -> list[SimulatedNode]:
     """
     nodes, checker = world.nodes, world.checker
 
-    def position(node: SimulatedNode) -> tuple[int, int]:
-        tail = node.chain.tail
-        return (0, 0) if tail is None else (tail.epoch, tail.end_offset)
-
     able = []
     for node in nodes.values():
         voters = checker.voters_of(node)
         if node.process is None or not any(voter.matches(node.key) for voter in voters):
             continue
         reached = [nodes[voter.id] for voter in voters if voter.matches(nodes[voter.id].key)]
-        granting = [other for other in reached if other.process is not None and position(other) <= position(node)]
+        granting = [
+            other for other in reached if other.process is not None and log_position(other) <= log_position(node)
+        ]
         if 2 * len(granting) > len(voters):
             able.append(node)
     return able
@@ -68,7 +66,7 @@ def v1_leader_soon(world: World, when: str) -> int:
     """V1: a leader that has committed something, within ten maximal election timeouts; return after how many ms."""
     began_ms, limit_ms = world.now_ms, patience_ms(world)
     if not world.run_until(lambda: world.leader() is not None, limit_ms):
-        if world.kraft_version and not electable(world):
+        if world.is_dynamic and not electable(world):
             raise StuckError
         _violated(world, "V1", f"{when} there was no leader for {limit_ms} ms: {_roles(world)}")
     return world.now_ms - began_ms
@@ -283,6 +281,12 @@ def i20_idle_quorum_is_quiet(world: World) -> None:
 def _violated(world: World, invariant: str, what: str) -> None:
     world.violated(invariant, what)
     world.raise_violation()
+
+
+def log_position(node: SimulatedNode) -> tuple[int, int]:
+    """Return epoch and end offset of a log, as elections compare them."""
+    tail = node.chain.tail
+    return (0, 0) if tail is None else (tail.epoch, tail.end_offset)
 
 
 def _waiting(node: SimulatedNode) -> int:

@@ -22,7 +22,7 @@ from kraftlib.consensus.events import Failure
 from kraftlib.records.batch import HEADER_SIZE, Batch, batch_size
 from kraftlib.runtime.transport import Peer
 from kraftlib.testing.clock import Timeline
-from kraftlib.testing.recode import Recoder
+from kraftlib.testing.recode import Recoder, speaks_old
 from kraftlib.testing.trace import Step, Trace
 from kraftlib.types import Endpoint, ReplicaId
 
@@ -152,6 +152,10 @@ class Port:
         network = self._network
         network.watcher.request_sent(self, request)
         target = endpoint.port - FIRST_PORT
+        old = not network.older.isdisjoint((self.node_id, target))
+        if old and not speaks_old(request):
+            network.timeline.after(0, self.receiver.request_failed, correlation_id, Failure.UNSUPPORTED_VERSION)
+            return
         connection = self.connections.get(destination)
         now_us = network.timeline.now_us
         if connection is not None and not connection.in_flight:
@@ -161,7 +165,7 @@ class Port:
                 network.abandon(connection)
             connection = self.connections[destination] = Connection(self, destination, target, now_us)
         connection.in_flight[correlation_id] = None
-        request, version = network.recoder.request(request)
+        request, version = network.recoder.request(request, old=old)
         network.transmit(
             self.node_id, target, connection, network.request_arrives, (connection, correlation_id, request, version)
         )
@@ -206,6 +210,8 @@ class SimulatedNetwork:
         """The processes that listen now."""
         self.unreachable: set[ReplicaId] = set()
         """Machines that are gone without a word: nothing comes back from them, not even a refusal."""
+        self.older: set[ReplicaId] = set()
+        """Nodes that run an older release: they, and who asks them, speak older versions, and nothing newer."""
         self.links: dict[tuple[ReplicaId, ReplicaId], Link] = {}
         self.corruption = 0.0
         """How many of the Fetch answers arrive with a flipped bit."""

@@ -16,6 +16,7 @@ from kraftlib.testing.clock import NodeClock
 from kraftlib.testing.damage import DamagedLog, damaged
 from kraftlib.testing.disk import SimulatedDisk
 from kraftlib.testing.facts import Chain, LogEntry
+from kraftlib.testing.images import LostDisk
 from kraftlib.testing.process import Ending, Process
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Endpoint, Epoch, Offset, ReplicaKey
@@ -39,6 +40,7 @@ class SimulatedNode:
         """How many disks it has had."""
         self.votes_lost = 0
         """How often its election file was gone."""
+        self.lost_disks: list[LostDisk] = []
         self.ended: Ending | None = None
         self._world = world
         self.random = chance.Random(world.random.getrandbits(64))
@@ -141,6 +143,7 @@ class SimulatedNode:
     def wipe(self) -> None:
         """Take the disk away and put an empty one in its place: whoever starts here next is another replica."""
         self.disks += 1
+        self.lost_disks.append(LostDisk(self.key, self.chain, self.flushed_offset))
         self.key = ReplicaKey(self.key.id, uuid.UUID(int=self.random.getrandbits(128)))
         self.log, self.elections, self.chain = MemoryReplicatedLog(), MemoryQuorumStateStore(), Chain()
 

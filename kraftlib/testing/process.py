@@ -33,6 +33,7 @@ from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
 from kraftlib.testing.network import Port
+from kraftlib.testing.reads import checksum
 from kraftlib.testing.subject import WatchedMachine
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
@@ -214,6 +215,7 @@ class Process:
     def _write_snapshot(self, plan: SnapshotPlan, values: Sequence[bytes]) -> None:
         if plan.snapshot_id not in self._log.snapshots():
             plan.write(self._log, values)
+            self._world.snapshots.append((self.node_id, plan.snapshot_id.offset, checksum(values)))
             self._world.checker.snapshot_created(self, plan.snapshot_id)
             self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
 

@@ -12,7 +12,7 @@ from kraftlib.testing.faults import FAULTS
 
 NETWORK: Final = (
     "cut-pair", "cut-one-way", "isolate", "lonely-leader", "split", "random-cuts", "loss", "packet-loss",
-    "duplication", "reordering", "delay", "reset-connections", "corruption", "strangers-message",
+    "duplication", "reordering", "delay", "reset-connections", "corruption", "strangers-message", "impossible-message",
 )  # fmt: skip
 CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
 DISKS: Final = ("slow-disk", "hung-disk", "failing-disk", "lose-vote", "damage-log")
@@ -22,6 +22,9 @@ MEMBERSHIP: Final = (
     "replace-disk",
     "wipe-observer",
     "take-snapshot",
+    "forget-log",
+    "snapshot-between-epochs",
+    "restart-all-in-turn",
     "transfer-leadership",
 )
 TIMES: Final = ("pause", "clock-drift", "wall-clock-jump", "delay")
@@ -54,6 +57,9 @@ class Profile:
 
     rate: tuple[float, float] = (2.0, 60.0)
     """Appends a second, at pace 1."""
+
+    mixed: float = 0.1
+    """How many of the seeds have nodes of an older release among them."""
 
     rarely: float = 1.0
     """How many times longer than usual the pauses between strikes are."""
@@ -91,6 +97,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             trouble_ms=(600_000, 1_200_000),
             rate=(0.2, 1.0),
             rarely=20.0,
+            mixed=0.0,
             odd_configurations=False,
         ),
         Profile(
@@ -103,6 +110,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             paces=(1.0,),
             trouble_ms=(3_600_000, 3_600_000),
             rate=(0.1, 0.5),
+            mixed=0.0,
             odd_configurations=False,
             noise=True,
         ),
@@ -115,6 +123,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             kraft_versions=(0,),
             paces=(1.0,),
             rate=(100.0, 100.0),
+            mixed=0.0,
             odd_configurations=False,
         ),
     )

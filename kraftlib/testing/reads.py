@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 GIVEN_UP = (TimeoutError, UnsupportedError, OutcomeUnknownError, ReplicaFailedError, ClosedError)
 """How a read may end without one: its caller knows that it has seen nothing."""
+
+
+def checksum(state: Iterable[bytes]) -> int:
+    """Return what stands for a state, as a snapshot would write it."""
+    return zlib.crc32(b"\0".join(state))
 
 
 @attrs.define(eq=False)
@@ -41,7 +47,7 @@ class ClientRead:
         world, process = self.world, self.process
         self.answered_us = world.timeline.now_us
         self.end_offset = process.applier.applied_offset
-        state = zlib.crc32(b"\0".join(state_of(world.subject, process.machine)))
+        state = checksum(state_of(world.subject, process.machine))
         known = world.states.setdefault(self.end_offset, state)
         if known != state:
             world.violated(

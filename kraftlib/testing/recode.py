@@ -36,6 +36,31 @@ OLDEST: Final[Mapping[type, int]] = {
 """The versions from which on a message says everything that a quorum of today says to itself."""
 
 
+OLD: Final[Mapping[type, int]] = {
+    FetchRequest: 17,
+    FetchSnapshotRequest: 1,
+    VoteRequest: 1,
+    BeginQuorumEpochRequest: 1,
+    EndQuorumEpochRequest: 1,
+    AddRaftVoterRequest: 0,
+}
+"""The newest versions that a replica of Kafka 3.9 knows, where there are newer ones."""
+
+FIRST_PRIVATE: Final = 30_000
+
+
+def speaks_old(message: Message) -> bool:
+    """Whether a replica of Kafka 3.9 could be asked this.
+
+    It knows no pre-vote, adds a voter only with an answer when that is committed, and nothing that is ours alone.
+    """
+    if isinstance(message, VoteRequest):
+        return not message.topics[0].partitions[0].pre_vote
+    if isinstance(message, AddRaftVoterRequest):
+        return message.ack_when_committed
+    return bool(message.api_key < FIRST_PRIVATE)
+
+
 class Recoder:
     """Picks one message in `one_in` (0: none) and a version for it."""
 
@@ -45,10 +70,12 @@ class Recoder:
         self._random = random
         self._complain = complain
 
-    def request(self, message: Message) -> tuple[Message, int]:
-        """Return a request as it arrives, and the version in which it was sent."""
+    def request(self, message: Message, *, old: bool = False) -> tuple[Message, int]:
+        """Return a request as it arrives, and the version in which it was sent; `old`: to or from an older release."""
         kind = type(message)
         newest: int = kind.valid_versions.last
+        if old and OLD.get(kind, newest) < newest:
+            return self._through_bytes(message, OLD[kind]), OLD[kind]
         if not self.one_in or self._random.random() * self.one_in >= 1.0:
             return message, newest
         version = self._random.randint(min(OLDEST.get(kind, newest), newest), newest)

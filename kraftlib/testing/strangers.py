@@ -1,4 +1,7 @@
-"""Requests of another cluster, which happens to know an address of ours: they must change nothing (I17)."""
+"""Requests of another cluster, which happens to know an address of ours, and requests that nobody could mean.
+
+They must be refused as Kafka refuses them, and change nothing (I17, L17).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ import random as chance
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from kraftlib.consensus.roles import Leader
+from kraftlib.testing import impossible
 from kraftlib.testing import invariants as inv
+from kraftlib.testing.impossible import Impossible
 from kraftlib.testing.network import Connection, Port
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -41,30 +50,75 @@ class Stranger:
 
 def call(world: World, process: Process, random: chance.Random) -> None:
     """Have a stranger ask `process` something, and see that it changes nothing."""
+    state = process.replica.state
+    epoch = state.epoch + random.choice((0, 0, 1, 5, 1_000))
+    request: Any
+    if random.random() < 0.3:
+        # Just what a voter that has everything would ask, but for the cluster.
+        request = attrs.evolve(impossible.fetch(world, process, random), cluster_id="another-cluster")
+    else:
+        request = random.choice((_vote, _begin, _end, _fetch))(process.node_id, epoch, state.log.end_offset + 100)
+    complaint = ask(world, process, Impossible(request, ErrorCode.INCONSISTENT_CLUSTER_ID))
+    if complaint is not None:
+        world.violated("I17", f"{process.node.key} and a {type(request).__name__} of another cluster: {complaint}")
+
+
+def ask_the_impossible(world: World, process: Process, random: chance.Random) -> None:
+    """Ask `process` what nobody could mean, and see that it is refused as it must be, and changes nothing (L17)."""
+    name = random.choice(list(impossible.KINDS))
+    case = impossible.KINDS[name](world, process, random)
+    complaint = None if case is None else ask(world, process, case)
+    if complaint is not None:
+        world.violated("L17", f"{process.node.key}, asked something impossible ({name}): {complaint}")
+
+
+def ask(world: World, process: Process, case: Impossible) -> str | None:
+    """Deliver a request at once; return what is wrong with what became of it, None if nothing is, or nothing yet."""
     deadline_ms = process.replica.deadline_ms()
     if deadline_ms is not None and deadline_ms <= process.node.clock.now_ms():
-        return  # whatever is due would be done now, stranger or not
-    epoch = process.replica.epoch + random.choice((0, 1, 5, 1_000))
-    end_offset = process.replica.state.log.end_offset + 100
-    request = random.choice((_vote, _begin, _end, _fetch))(process.node_id, epoch, end_offset)
+        return None  # whatever is due would be done now, stranger or not
     stranger = Port(world.network, Stranger())
     connection = Connection(stranger, process.node_id, process.node_id, world.timeline.now_us)
     before = _state(process)
+    world.checker.tolerated.add("epoch jump")  # which one of them is, and nothing else in a simulation
     connection.server = process.port
     process.port.accepted[connection] = None
-    version = type(request).valid_versions.last
-    request_id = process.port.expect(connection, 0, request, version)
-    process.request_received(request_id, request, version, stranger.peer)
-    if process.running and request_id not in process.port.requests:
-        world.checker.check(inv.i17_strangers_change_nothing, process.node, before, _state(process))
+    version = type(case.request).valid_versions.last if case.version is None else case.version
+    request_id = process.port.expect(connection, 0, case.request, version)
+    answer = process.port.requests[request_id]
+    process.request_received(request_id, case.request, version, stranger.peer)
+    changed = inv.i17_strangers_change_nothing(process.node, before, _state(process))
+    if changed is not None:
+        return changed
+    if not process.running or not answer.given:
+        return None  # it is busy with its disk: what is answered later is answered in another state
+    if (answer.response is None) != (case.expected is None):
+        return f"the answer is {answer.response}, expected was {case.expected}"
+    if answer.response is None:
+        return None
+    if impossible.error_of(answer.response) != case.expected:
+        return f"the error is {impossible.error_of(answer.response)}, expected was {case.expected!r}"
+    if case.granted is not None and answer.response.topics[0].partitions[0].vote_granted != case.granted:
+        return "the vote was granted"
+    return None
 
 
 def _state(process: Process) -> object:
     state = process.replica.state
+    role = state.role_state
+    counted = (
+        (
+            role.check_quorum_deadline_ms,
+            tuple(sorted(role.fetched_voters)),
+            tuple((key, progress.end_offset, progress.last_fetch_ms) for key, progress in role.progress.items()),
+        )
+        if isinstance(role, Leader)
+        else ()
+    )
     return (
-        state.epoch, state.role, state.persisted, state.log.log_version,
-        state.leader_id, getattr(state.role_state, "election_deadline_ms", None),
-        getattr(state.role_state, "fetch_deadline_ms", None),
+        state.epoch, state.role, state.persisted, state.log.log_version, state.high_watermark,
+        state.leader_id, getattr(role, "election_deadline_ms", None),
+        getattr(role, "fetch_deadline_ms", None), counted,
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ ListenerFactory = Callable[[Process], Listener]
 class World:
     """A simulated quorum: nodes 1 to `voters`, and observers behind them.
 
-    With `kraft_version` 1 the voters stand in the log, and `admin` can change them.
+    With `kraft_version` 1 the voters stand in the log, and `admin` can change them; with 0 once it has upgraded them.
 
     `config` holds fields of `RaftConfig` that differ from their defaults. `subject` is the state machine on top, and
     `listener` makes one more listener for each life of each replica. `replay` is the command that a violation shows;
@@ -91,6 +91,8 @@ class World:
         self.subject = subject
         self.results: dict[Offset, Any] = {}
         """What applying a record came to, wherever it was applied first."""
+        self.snapshots: list[tuple[ReplicaId, Offset, int]] = []
+        """Every snapshot that was written: by whom, up to where, and a checksum of the state in it."""
         self.states: dict[Offset, int] = {}
         """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener
@@ -226,6 +228,11 @@ class World:
         """Return the voters that the committed log names."""
         tail = self.checker.facts.committed.tail
         return self.checker.first_voters if tail is None or tail.voters is None else tail.voters
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the voters stand in the committed log and may change (kraft.version 1)."""
+        return all(voter.directory_id is not None for voter in self.current_voters())
 
     def is_voter(self, node: SimulatedNode) -> bool:
         """Whether the committed log names this very node as a voter."""

@@ -8,6 +8,7 @@ import attrs
 
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.testing.facts import Chain, Facts
+from kraftlib.testing.images import LostDisk
 from kraftlib.types import ReplicaKey
 
 
@@ -28,6 +29,7 @@ class Image:
     key: ReplicaKey
     chain: Chain = attrs.field(factory=Chain)
     flushed_offset: int = 0
+    lost_disks: list[LostDisk] = attrs.field(factory=list)
 
 
 def image(facts: Facts, number: int, *epochs: int, flushed: int | None = None) -> Image:

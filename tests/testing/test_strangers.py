@@ -6,8 +6,10 @@ import random
 
 import pytest
 
+from kraftlib.errors import KraftError
 from kraftlib.testing import strangers
 from kraftlib.wire.apis import ErrorCode
+from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
 
@@ -35,3 +37,52 @@ def test_a_core_that_listens_to_strangers_is_caught(monkeypatch: pytest.MonkeyPa
 
         assert made.violation is not None
         assert made.violation.invariant in ("I1", "I17")
+
+
+@pytest.mark.parametrize("kraft_version", [0, 1])
+def test_what_nobody_could_mean_is_refused_and_changes_nothing(kraft_version: int) -> None:
+    with world(observers=1, kraft_version=kraft_version) as made:
+        made.workload.start()
+        for seed in range(120):
+            for node in made.nodes.values():
+                assert node.process is not None
+                strangers.ask_the_impossible(made, node.process, random.Random(seed))
+            made.run_for(5)
+
+        assert made.violation is None
+
+
+@pytest.mark.parametrize(
+    ("where", "old", "new"),
+    [
+        ("election.handle_vote", "voter_key_error(state, request.voter_id, partition.voter_directory_id)",
+         "ErrorCode.NONE"),
+        ("election._vote_error", "partition.last_offset < 0", "False"),
+        ("election._vote_error", "partition.replica_epoch - 1", "partition.replica_epoch"),
+        ("checks.voter_only_error", "epoch < state.epoch", "False"),
+        ("checks.leader_only_error", "epoch > state.epoch", "False"),
+        ("checks.leader_only_error", "epoch < state.epoch", "False"),
+        ("checks.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),
+        ("replication.handle_fetch", "error is not ErrorCode.NONE:", "False:"),
+        ("replication.handle_fetch", "partition.last_fetched_epoch > partition.current_leader_epoch", "False"),
+        ("replication.handle_fetch", "fetcher.id == state.key.id", "False"),
+        ("replication.handle_fetch", "request.topics[0].partitions[0].partition != 0", "False"),
+    ],
+)  # fmt: skip
+def test_a_core_that_believes_the_impossible_is_caught(where: str, old: str, new: str) -> None:
+    with planted(Mutant("one", "a check left out", (Edit(f"consensus.{where}", old, new),))), world() as made:
+        made.run_for(50)
+        for seed in range(400):
+            for node in made.nodes.values():
+                assert node.process is not None
+                try:
+                    strangers.ask_the_impossible(made, node.process, random.Random(seed))
+                    strangers.call(made, node.process, random.Random(seed))
+                except KraftError:
+                    return  # it even stumbled
+            if made.violation is not None:
+                return
+            made.timeline.run(made.timeline.now_us + 1_000, lambda: made.violation is not None)
+            if made.violation is not None:
+                return
+        pytest.fail("nobody noticed")

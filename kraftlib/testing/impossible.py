@@ -1,0 +1,213 @@
+"""Requests that no replica of this cluster could mean: refused with the right error, and nothing is changed (L17).
+
+Late ones, too, and ones that were meant for somebody else: the network brings those rarely, and never at will.
+"""
+
+from __future__ import annotations
+
+import random as chance
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.vote import VoteRequest
+
+if TYPE_CHECKING:
+    from kraftlib.testing.process import Process
+    from kraftlib.testing.world import World
+
+CLOSED: Final = None
+"""No answer: the connection is closed."""
+
+
+@attrs.frozen
+class Impossible:
+    """A request, and what must become of it."""
+
+    request: Any
+    expected: ErrorCode | None
+    version: int | None = None
+    """None: the newest."""
+    granted: bool | None = None
+    """Of a Vote: what the answer must say."""
+
+
+Make = Callable[["World", "Process", chance.Random], Impossible | None]
+
+
+def vote(world: World, process: Process, random: chance.Random, **more: Any) -> VoteRequest:
+    """A Vote of a real voter, in the epoch of the asked one, with `more` changed."""
+    state = process.replica.state
+    others = [key for key in world.current_voters() if key.id != process.node_id] or [process.node.key]
+    asker = world.nodes[random.choice(others).id].key
+    fields = {
+        "replica_epoch": max(state.epoch, 1), "replica_id": asker.id, "replica_directory_id": asker.directory_id,
+        "voter_directory_id": ZERO_UUID, "last_offset_epoch": 0, "last_offset": 0, "pre_vote": random.random() < 0.5,
+    }  # fmt: skip
+    partition = VoteRequest.PartitionData(**{**fields, **more})
+    topic = VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return VoteRequest(cluster_id=world.cluster_id, voter_id=process.node_id, topics=(topic,))
+
+
+def fetch(world: World, process: Process, random: chance.Random, **more: Any) -> FetchRequest:
+    """A Fetch of a real voter that has everything, with `more` changed."""
+    state = process.replica.state
+    asker = world.nodes[random.choice(list(world.nodes))].key
+    fields = {
+        "current_leader_epoch": state.epoch, "fetch_offset": state.log.end_offset,
+        "last_fetched_epoch": state.log.last_epoch, "replica_directory_id": asker.directory_id,
+    }  # fmt: skip
+    partition = FetchRequest.FetchPartition(**{**fields, **more})
+    topic = FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    return FetchRequest(
+        cluster_id=world.cluster_id, replica_state=FetchRequest.ReplicaState(replica_id=asker.id), max_wait_ms=0,
+        topics=(topic,),
+    )  # fmt: skip
+
+
+def _old_vote(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    epoch = process.replica.epoch
+    if epoch < 1:
+        return None
+    request = vote(world, process, random, replica_epoch=epoch - 1, pre_vote=True)
+    return Impossible(request, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def _vote_with_impossible_log(world: World, process: Process, random: chance.Random) -> Impossible:
+    epoch = max(process.replica.epoch, 1)
+    more = random.choice(({"last_offset": -1}, {"last_offset_epoch": -1}, {"last_offset_epoch": epoch + 1}))
+    return Impossible(vote(world, process, random, **more), ErrorCode.INVALID_REQUEST)
+
+
+def _vote_for_the_present_epoch_with_a_record_of_it(
+    world: World, process: Process, random: chance.Random
+) -> Impossible | None:
+    """Nobody stands in an epoch of which he has a record: that has a leader."""
+    epoch = process.replica.epoch
+    if epoch < 1:
+        return None
+    request = vote(world, process, random, last_offset_epoch=epoch, last_offset=10**9, pre_vote=False)
+    return Impossible(request, ErrorCode.INVALID_REQUEST)
+
+
+def _vote_of_nobody(world: World, process: Process, random: chance.Random) -> Impossible:
+    return Impossible(vote(world, process, random, replica_id=-1), ErrorCode.INVALID_REQUEST)
+
+
+def _vote_for_another_disk(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    if process.replica.epoch < 1:
+        return None
+    request = vote(world, process, random, voter_directory_id=uuid.UUID(int=random.getrandbits(127) + 7))
+    return Impossible(request, ErrorCode.INVALID_VOTER_KEY)
+
+
+def _vote_for_another_id(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    if process.replica.epoch < 1:
+        return None
+    request = attrs.evolve(vote(world, process, random), voter_id=process.node_id + 1)
+    return Impossible(request, ErrorCode.INVALID_VOTER_KEY)
+
+
+def _vote_of_ourselves(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    if process.replica.epoch < 1:
+        return None
+    key = process.node.key
+    request = vote(
+        world, process, random, replica_id=key.id, replica_directory_id=key.directory_id, last_offset=10**9
+    )  # fmt: skip
+    return Impossible(request, ErrorCode.NONE, granted=False)
+
+
+def _vote_of_a_far_epoch(world: World, process: Process, random: chance.Random) -> Impossible:
+    epoch = process.replica.epoch + process.node.config.epoch_jump_max + 1
+    return Impossible(vote(world, process, random, replica_epoch=epoch), CLOSED)
+
+
+def _vote_in_another_partition(world: World, process: Process, random: chance.Random) -> Impossible:
+    request = vote(world, process, random, partition_index=1)
+    topic = request.topics[0]
+    topics = random.choice(((), (topic, topic), request.topics, (attrs.evolve(topic, topic_name="another"),)))
+    return Impossible(attrs.evolve(request, topics=topics), ErrorCode.INVALID_REQUEST)
+
+
+def _leader_of_an_old_epoch(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    epoch = process.replica.epoch
+    if epoch < 1:
+        return None
+    kind: Any = random.choice((BeginQuorumEpochRequest, EndQuorumEpochRequest))
+    partition = kind.PartitionData(leader_id=random.choice(list(world.nodes)), leader_epoch=epoch - 1)
+    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return Impossible(kind(cluster_id=world.cluster_id, topics=(topic,)), ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def _leader_who_is_nobody(world: World, process: Process, random: chance.Random) -> Impossible:
+    kind: Any = random.choice((BeginQuorumEpochRequest, EndQuorumEpochRequest))
+    partition = kind.PartitionData(leader_id=-1, leader_epoch=process.replica.epoch + random.choice((0, 1)))
+    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return Impossible(kind(cluster_id=world.cluster_id, topics=(topic,)), ErrorCode.INVALID_REQUEST)
+
+
+def _fetch_of_another_epoch(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    epoch = process.replica.epoch
+    if epoch > 0 and random.random() < 0.5:
+        request = fetch(world, process, random, current_leader_epoch=epoch - 1, last_fetched_epoch=0)
+        return Impossible(request, ErrorCode.FENCED_LEADER_EPOCH)
+    request = fetch(world, process, random, current_leader_epoch=epoch + random.choice((1, 1_000)))
+    return Impossible(request, ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _fetch_with_impossible_log(world: World, process: Process, random: chance.Random) -> Impossible:
+    epoch = process.replica.epoch
+    more = random.choice(({"fetch_offset": -1}, {"last_fetched_epoch": -1}, {"last_fetched_epoch": epoch + 1}))
+    return Impossible(fetch(world, process, random, **more), ErrorCode.INVALID_REQUEST)
+
+
+def _fetch_in_another_partition(world: World, process: Process, random: chance.Random) -> Impossible:
+    request = fetch(world, process, random, partition=1)
+    topic = request.topics[0]
+    topics = random.choice(((), (topic, topic), request.topics, (attrs.evolve(topic, topic_id=uuid.UUID(int=5)),)))
+    return Impossible(attrs.evolve(request, topics=topics), ErrorCode.INVALID_REQUEST)
+
+
+def _fetch_of_ourselves(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    if process.node.leads is None or process.replica.state.shutting_down:
+        return None
+    replica_state = FetchRequest.ReplicaState(replica_id=process.node_id)
+    request = attrs.evolve(fetch(world, process, random), replica_state=replica_state)
+    return Impossible(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _snapshot_that_is_not_there(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    if process.node.leads is None or process.replica.state.shutting_down:
+        return None
+    snapshot_id = FetchSnapshotRequest.SnapshotId(end_offset=random.choice((0, 10**9)), epoch=process.replica.epoch)
+    partition = FetchSnapshotRequest.PartitionSnapshot(
+        current_leader_epoch=process.replica.epoch, snapshot_id=snapshot_id, position=0
+    )
+    topic = FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
+    request = FetchSnapshotRequest(cluster_id=world.cluster_id, replica_id=-1, max_bytes=100, topics=(topic,))
+    return Impossible(request, ErrorCode.SNAPSHOT_NOT_FOUND)
+
+
+KINDS: Final[Mapping[str, Make]] = {
+    name.strip("_").replace("_", " "): value
+    for name, value in list(globals().items())
+    if name.startswith(("_vote", "_old_vote", "_leader", "_fetch", "_snapshot"))
+}
+"""Every kind by what it is."""
+
+
+def error_of(response: Any) -> int:
+    """Return the error that an answer says: of the whole, or of its one partition."""
+    if response.error_code:
+        return int(response.error_code)
+    topics = getattr(response, "topics", None) or getattr(response, "responses", None) or ()
+    return int(topics[0].partitions[0].error_code) if topics else 0
