@@ -163,6 +163,8 @@ class Checker:
             parent = chain.tail
             entry, is_new = facts.entry_of(batch, parent, node.key.id)
             self.check(inv.i13_only_the_leader_writes, facts, node, entry, is_new=is_new, leads=leads)
+            if is_new and leads is not None:
+                self.check(inv.i13_epoch_opens_with_its_leader, node, entry, self.voters_of(node))
             if not is_new:
                 self.check(inv.i4_same_place_same_record, entry, batch, parent)
             elif entry.voters is not None and parent is not None and entry.voters != parent.voters:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftlib.records.batch import Batch
+from kraftlib.records.control import decode_control_batch
+from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.testing.facts import Facts, LogEntry
 from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority, is_same
 from kraftlib.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
@@ -226,6 +228,23 @@ def i13_only_the_leader_writes(
         return f"{node.key} writes {entry} first; the leader of that epoch is {facts.leaders.get(entry.epoch)}"
     if not is_new and leads == entry.epoch:
         return f"leader {node.key} writes {entry} once more"
+    return None
+
+
+def i13_epoch_opens_with_its_leader(node: DiskImage, entry: LogEntry, voters: Sequence[ReplicaKey]) -> Complaint:
+    """I13: the first record of an epoch says who leads it, who votes, and which majority of them elected him."""
+    if entry.parent is not None and entry.parent.epoch == entry.epoch:
+        return None
+    controls = [control for _, control in decode_control_batch(entry.batch)] if entry.batch.is_control else []
+    opening = controls[0] if controls else None
+    if not isinstance(opening, LeaderChangeMessage) or opening.leader_id != node.key.id:
+        return f"epoch {entry.epoch} of {node.key} opens with {opening or entry}"
+    named = sorted(voter.voter_id for voter in opening.voters)
+    granting = {voter.voter_id for voter in opening.granting_voters}
+    if named != sorted(ids(voters)) or not granting <= set(named) or 2 * len(granting) <= len(named):
+        return (
+            f"epoch {entry.epoch} of {node.key} says that {sorted(granting)} of {named} elected him, of {ids(voters)}"
+        )
     return None
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.facts import Facts
 from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
@@ -105,6 +107,38 @@ def test_only_the_leader_of_an_epoch_writes_it_and_writes_once() -> None:
     assert inv.i13_only_the_leader_writes(facts, LAGGING, entry, is_new=False, leads=None) is None
     assert inv.i13_only_the_leader_writes(facts, LAGGING, entry, is_new=True, leads=None) is not None
     assert inv.i13_only_the_leader_writes(facts, NODE, entry, is_new=False, leads=2) is not None
+
+
+def test_an_epoch_opens_with_its_leader_and_the_majority_that_elected_him() -> None:
+    def opening(leader: int, voters: tuple[int, ...], granting: tuple[int, ...]) -> str | None:
+        voter = LeaderChangeMessage.Voter
+        record = LeaderChangeMessage(
+            leader_id=leader,
+            voters=tuple(voter(voter_id=number) for number in voters),
+            granting_voters=tuple(voter(voter_id=number) for number in granting),
+        )
+        own = Facts()
+        entry, _ = own.entry_of(encode_control_batch([record], timestamp_ms=0, base_offset=0, epoch=1), None, 1)
+        return inv.i13_epoch_opens_with_its_leader(NODE, entry, VOTERS)
+
+    assert opening(1, (1, 2, 3), (1, 2)) is None
+    assert opening(2, (1, 2, 3), (1, 2)) is not None
+    assert opening(1, (1, 2), (1, 2)) is not None
+    assert opening(1, (1, 2, 3), (1,)) is not None
+    assert opening(1, (1, 2, 3), (1, 4)) is not None
+    assert inv.i13_epoch_opens_with_its_leader(NODE, ENTRIES[1], VOTERS) is None
+    assert inv.i13_epoch_opens_with_its_leader(NODE, ENTRIES[2], VOTERS) is not None
+
+
+def test_an_upgrade_that_the_operator_was_told_of_stands_in_the_committed_log() -> None:
+    own = Facts()
+    (first,) = image(own, 1, 1).chain.entries
+    own.commit(first)
+    assert inv.v6_an_upgrade_that_is_done_is_committed(own) is not None
+    first.voters = (key(1), ReplicaKey(2))
+    assert inv.v6_an_upgrade_that_is_done_is_committed(own) is not None
+    first.voters = (key(1), key(2))
+    assert inv.v6_an_upgrade_that_is_done_is_committed(own) is None
 
 
 def test_a_leader_never_truncates() -> None:

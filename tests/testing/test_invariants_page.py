@@ -1,0 +1,35 @@
+"""The page of invariants names every promise, and places that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import kraftlib.testing.drills as drills
+import kraftlib.testing.histories as histories
+import kraftlib.testing.invariants as invariants
+import kraftlib.testing.linearizability as linearizability
+import kraftlib.testing.liveness as liveness
+import kraftlib.testing.strangers as strangers
+import kraftlib.testing.subject as subject
+
+MODULES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (drills, histories, invariants, linearizability, liveness, strangers, subject)
+}
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "invariants.md").read_text(encoding="utf-8")
+
+
+def test_every_promise_has_a_row() -> None:
+    named = set(re.findall(r"^\| ([A-Z]+\d*) \|", TEXT, re.MULTILINE))
+
+    assert named >= {f"I{number}" for number in range(1, 23)} | {f"V{number}" for number in range(1, 9)}
+    assert named >= set(drills.DRILLS) | set(invariants.INVARIANTS)
+
+
+def test_every_place_is_there_and_every_invariant_has_its_place() -> None:
+    places = re.findall(r"`(\w+)\.(\w+)`", TEXT)
+    assert [place for place in places if not hasattr(MODULES.get(place[0]), place[1])] == [("kraftlib", "testing")]
+    listed = {name for module, name in places if module == "invariants"}
+
+    assert {check.__name__ for checks in invariants.INVARIANTS.values() for check in checks} == listed
