@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.simulation.more_mutants import WORK
 from tests.simulation.mutation import Edit, Mutant
 
 VOTES: Final = (
@@ -168,8 +169,8 @@ VOTES: Final = (
             ),
             Edit(
                 "consensus.transitions.become_leader",
-                'before.tally.won, f"',
-                'True, f"',
+                "isinstance(before, Candidate) and before.tally.won",
+                "True",
             ),
         ),
     ),
@@ -864,4 +865,4 @@ LOSSES: Final = (
     ),
 )
 
-MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME, *MEMBERSHIP, *SNAPSHOTS, *READS, *LOSSES)
+MUTANTS: Final = (*VOTES, *REPLICATION, *LIVENESS, *RUNTIME, *MEMBERSHIP, *SNAPSHOTS, *READS, *LOSSES, *WORK)
