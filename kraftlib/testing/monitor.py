@@ -5,6 +5,7 @@ A leader whom no majority has asked for anything for too long must have given up
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.process import Process
     from kraftlib.testing.world import World
+    from kraftlib.types import ReplicaKey
 
 LOOKS_PER_ELECTION_TIMEOUT = 2
 BURST = 3_000
@@ -32,7 +34,8 @@ class _Seen:
     removed_since_us: int | None
     """Since when it leads and is no voter of the committed log."""
     running_since_us: int
-    """Since when it has been looked at without a break."""
+    """Since when it has been looked at without a break, with the same voters: of others nobody may have heard."""
+    voters: Sequence[ReplicaKey] = ()
 
 
 class Monitor:
@@ -90,6 +93,8 @@ class Monitor:
         """See that a leader who is not listened to has given up."""
         role = process.replica.state.role_state
         voters = self._world.checker.voters_of(node)
+        if voters != seen.voters:
+            seen.voters, seen.running_since_us = voters, self._world.timeline.now_us
         if not isinstance(role, Leader) or len(voters) < 2:
             return
         heard = sorted((process.heard_us.get(voter.id, 0) for voter in voters if voter.id != node.key.id), reverse=True)
