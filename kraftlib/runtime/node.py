@@ -21,8 +21,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-import attrs
-
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
@@ -44,7 +42,7 @@ from kraftlib.runtime.snapshots import OpenSnapshot
 from kraftlib.runtime.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.voter_changes import VoterChangeRequest, ask_leader, change_voters
-from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, settle
+from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, Waiters, again, settle
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime")
@@ -365,7 +363,7 @@ class Node:
     async def _finish_appends(self) -> None:
         """Wait until everybody who waits was told."""
         told = asyncio.Event()
-        self.waiters.when_settled(_Signal(lambda: self._loop.call_soon_threadsafe(told.set)))
+        self.waiters.when_settled(Signal(lambda: self._loop.call_soon_threadsafe(told.set)))
         self.applier.wake()
         await told.wait()
 
@@ -418,22 +416,6 @@ class Node:
         self._leader_waiters.clear()
         if outcomes:
             self._post(settle, outcomes)
-
-
-@attrs.frozen
-class _Signal:
-    """A promise that only wants to know when. It may be settled on the callers' loop, so it calls back to ours."""
-
-    _call: Callable[[], object]
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        self._call()
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        self._call()
 
 
 class _Inbox:
