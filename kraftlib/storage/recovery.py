@@ -283,12 +283,16 @@ def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
 def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
     """Remove every segment and create an empty one at `offset`, durably.
 
-    From the last to the first, so that a stop in between leaves a shorter log, which is still behind the snapshot.
+    From the last to the first, so that a stop in between leaves a shorter log, which is still behind the snapshot; a
+    disk may carry out removals in any order unless told to wait.
     """
     files.remove(directory / names.PREFIX)
     for name in reversed(files.list_names(directory)):
+        if names.parse_segment_name(name) is not None:
+            files.sync_directory(directory)
         if names.parse_name_of_segment_file(name) is not None or names.parse_producer_state_name(name) is not None:
             files.remove(directory / name)
+    files.sync_directory(directory)
     segment = Segment(directory, offset)
     segment.index = SegmentIndex(offset)
     os.close(files.create(segment.path, mode=file_mode))

@@ -285,13 +285,14 @@ class SegmentChain:
         files.sync_directory(self._directory)
 
     def _drop_segments_behind(self, segment: Segment) -> None:
-        """Remove the segments behind this one, the last one first, and open this one to grow again."""
+        """Remove the segments behind this one, durably, the last one first, and open this one to grow again."""
         if segment is self._active:
             return
         self._close_files()
         while self._segments[-1] is not segment:
             self._segments.pop().remove_files()
             self._base_offsets.pop()
+            files.sync_directory(self._directory)  # one by one, else a crash may leave a gap
         segment.index = segment.rebuilt_index()
         self._active = segment
         self._sums = [(0, 0)]

@@ -1,0 +1,136 @@
+"""Bugs that are easily made in code that must survive a crash, to be planted into the real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kraftlib.storage import files, recovery, snapshot_files
+from kraftlib.storage.segment import Segment
+from kraftlib.storage.segments import SegmentChain
+
+
+@attrs.frozen
+class Bug:
+    """What is wrong, and in which protocol that must show."""
+
+    name: str
+    shows_in: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+
+
+def _nothing(*arguments: object) -> None:
+    """Do nothing in the place of a sync."""
+
+
+def _no_data_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync_data", _nothing)
+
+
+def _no_directory_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync_directory", _nothing)
+
+
+def _replace_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+        really(path, data, mode=mode, durable=False)
+        files.sync_directory(path.parent)
+
+    really = files.replace_file
+    monkeypatch.setattr(files, "replace_file", replace_file)
+
+
+def _rename_before_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+        really(path, data, mode=mode, durable=False)
+        descriptor = files.open_existing(path)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        files.sync_directory(path.parent)
+
+    really = files.replace_file
+    monkeypatch.setattr(files, "replace_file", replace_file)
+
+
+def _written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+        descriptor = files.os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode)
+        files.write_at(descriptor, data, 0)
+        files.os.fsync(descriptor)
+        files.os.close(descriptor)
+        files.sync_directory(path.parent)
+
+    monkeypatch.setattr(files, "replace_file", replace_file)
+
+
+def _sealed_segments_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync(self: SegmentChain) -> None:
+        files.sync_data(self._descriptor)
+        if self._sealed:
+            files.sync_directory(self._directory)
+            self._finish(list(self._sealed))
+
+    monkeypatch.setattr(SegmentChain, "sync", sync)
+
+
+def _new_segment_is_not_in_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync(self: SegmentChain) -> None:
+        sealed = list(self._sealed)
+        for full in sealed:
+            files.sync_data(full.descriptor)
+        files.sync_data(self._descriptor)
+        self._finish(sealed)
+
+    monkeypatch.setattr(SegmentChain, "sync", sync)
+
+
+def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drop(self: SegmentChain, segment: Segment) -> None:
+        if segment is self._active:
+            return
+        self._close_files()
+        while self._segments[-1] is not segment:
+            victim = self._segments.pop(self._segments.index(segment) + 1)
+            victim.remove_files()
+            self._base_offsets.remove(victim.base_offset)
+        segment.index = segment.rebuilt_index()
+        self._active = segment
+        self._descriptor = files.open_existing(segment.path, files.WRITE)
+
+    monkeypatch.setattr(SegmentChain, "_drop_segments_behind", drop)
+
+
+def _snapshot_visible_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Os:
+        def __getattr__(self, name: str) -> object:
+            return _nothing if name == "fsync" else getattr(os, name)
+
+    monkeypatch.setattr(snapshot_files, "os", Os())
+
+
+def _what_recovery_read_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync_data(descriptor: int) -> None:
+        import sys
+
+        if sys._getframe(1).f_globals["__name__"] != recovery.__name__:
+            files.os.fdatasync(descriptor)
+
+    monkeypatch.setattr(files, "sync_data", sync_data)
+
+
+PLANTED = (
+    Bug("a flush that does not sync", "append", _no_data_sync),
+    Bug("no directory is ever synced", "vote", _no_directory_sync),
+    Bug("a new segment whose name is not durable", "roll", _new_segment_is_not_in_the_directory),
+    Bug("full segments are not synced", "roll", _sealed_segments_are_forgotten),
+    Bug("a vote that is not synced", "vote", _replace_without_sync),
+    Bug("a vote that is renamed before it is synced", "vote", _rename_before_sync),
+    Bug("a vote that is written in place", "vote", _written_in_place),
+    Bug("segments removed from the first on", "truncate", _removed_from_the_first_on),
+    Bug("a snapshot that is renamed before it is durable", "write_snapshot", _snapshot_visible_before_it_is_durable),
+    Bug("what a new process read is taken for durable", "append", _what_recovery_read_is_not_synced),
+)

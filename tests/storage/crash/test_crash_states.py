@@ -1,0 +1,48 @@
+"""Every state that a power cut may leave is one from which a replica goes on, with all that was acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.storage.crash.judge import Verdict
+from tests.storage.crash.planted import PLANTED, Bug
+from tests.storage.crash.proof import Effort, prove
+from tests.storage.crash.protocols import PROTOCOLS
+
+SHORT = Effort(most=10, again=1, interruptions=1)
+HUNT = Effort(most=60, again=1, interruptions=40, until_bad=True)
+IN_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory in memory: the states are laid out by the thousand, and none of them needs a disk."""
+    logger = logging.getLogger("kraftlib.storage")
+    logger.setLevel(logging.CRITICAL)  # torn tails by the thousand, too
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
+        yield Path(top)
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_crash_loses_what_was_acknowledged_or_brings_back_a_vote(protocol: str, place: Path) -> None:
+    tallies = prove(place, SHORT, only=[protocol])
+
+    assert [bad for tally in tallies for bad in tally.bad] == []
+    assert sum(tally.states for tally in tallies) > 100
+    assert any(tally.verdicts[Verdict.OPENED] for tally in tallies)
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug: Bug, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge of the storage is judged: each of these bugs must show in a state that is allowed."""
+    bug.plant(monkeypatch)
+
+    tallies = prove(place, HUNT, only=[bug.shows_in])
+
+    assert sum(tally.verdicts[Verdict.BAD] for tally in tallies) > 0
