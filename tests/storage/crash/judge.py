@@ -22,6 +22,8 @@ from kraftlib.types import Epoch, EpochStart, Offset
 from tests.storage.crash.ledger import Ledger
 
 SEGMENT_BYTES = 2_500
+MAGIC_AT = 16
+"""Offset, length and epoch stand before, and outside the CRC."""
 
 
 class Verdict(enum.Enum):
@@ -92,7 +94,11 @@ class Judge:
 
 
 def is_ambiguous(image: Image, ledger: Ledger) -> bool:
-    """Whether an unacknowledged batch is whole behind one that is missing: the writes reached the disk out of order."""
+    """Whether what was never acknowledged looks like damage: the writes reached the disk out of order.
+
+    Either a batch is whole behind one that is missing, or one was torn just behind its offset or its epoch, which its
+    CRC does not cover: it is whole, and in the wrong place.
+    """
     segments = [stored.data for path, stored in image.files.items() if path.endswith(".log")]
     missing = False
     for batch in ledger.chain:
@@ -100,6 +106,8 @@ def is_ambiguous(image: Image, ledger: Ledger) -> bool:
             continue
         is_there = any(batch.data in data for data in segments)
         if missing and is_there:
+            return True
+        if not is_there and any(bytes(batch.data[MAGIC_AT:]) in data for data in segments):
             return True
         missing = missing or not is_there
     return False

@@ -9,9 +9,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kraftlib.storage import files, recovery, snapshot_files
+from kraftlib.storage import files, scan, snapshot_files
 from kraftlib.storage.segment import Segment
 from kraftlib.storage.segments import SegmentChain
+from kraftlib.storage.sync_point import SyncPointFile
 
 
 @attrs.frozen
@@ -116,10 +117,14 @@ def _what_recovery_read_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     def sync_data(descriptor: int) -> None:
         import sys
 
-        if sys._getframe(1).f_globals["__name__"] != recovery.__name__:
+        if sys._getframe(1).f_globals["__name__"] != scan.__name__:
             files.os.fdatasync(descriptor)
 
     monkeypatch.setattr(files, "sync_data", sync_data)
+
+
+def _sync_point_lowered_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SyncPointFile, "sync", _nothing)
 
 
 PLANTED = (
@@ -131,6 +136,7 @@ PLANTED = (
     Bug("a vote that is renamed before it is synced", "vote", _rename_before_sync),
     Bug("a vote that is written in place", "vote", _written_in_place),
     Bug("segments removed from the first on", "truncate", _removed_from_the_first_on),
+    Bug("a sync point that is not lowered durably", "truncate", _sync_point_lowered_late),
     Bug("a snapshot that is renamed before it is durable", "write_snapshot", _snapshot_visible_before_it_is_durable),
     Bug("what a new process read is taken for durable", "append", _what_recovery_read_is_not_synced),
 )
