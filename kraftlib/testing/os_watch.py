@@ -13,7 +13,6 @@ missed, so that a trace is complete or there is none.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import pkgutil
 import sys
@@ -39,7 +38,7 @@ READING: Final = frozenset(
 
 
 class UnwatchedCallError(AssertionError):
-    """The package makes a call of which is not known what it does to files: `CHANGING` or `READING` must name it."""
+    """A call could be missed: `CHANGING` or `READING` must name it, or its module must be imported first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -114,12 +113,17 @@ def let_through(call: Call, really: Callable[..., Any]) -> Any:
 
 
 def modules_of(package: str) -> tuple[ModuleType, ...]:
-    """Return a package with every module in it, imported; or the one module of this name."""
-    top = importlib.import_module(package)
-    found = [top]
-    for info in pkgutil.walk_packages(getattr(top, "__path__", ()), prefix=f"{package}."):
-        found.append(importlib.import_module(info.name))
-    return tuple(found)
+    """Return a package with every module in it, or the one module of this name.
+
+    Raises: UnwatchedCallError, if some of it is not imported yet: what is loaded later would not be watched.
+    """
+    top = sys.modules.get(package)
+    inside = pkgutil.walk_packages(getattr(top, "__path__", ()), prefix=f"{package}.")
+    names = [package, *(info.name for info in inside)]
+    missing = [name for name in names if name not in sys.modules]
+    if missing:
+        raise UnwatchedCallError(f"import {', '.join(missing)} first: a module that is loaded later is not watched")
+    return tuple(sys.modules[name] for name in names)
 
 
 def aliases_in(module: ModuleType) -> dict[str, str]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -27,55 +23,6 @@ from kraftlib.testing.file_trace import (
     SyncDirectory,
     Write,
 )
-from kraftlib.testing.os_watch import UnwatchedCallError
-
-SOURCE = """
-import os
-sync = os.fdatasync
-
-def make(path, data):
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(fd, data[done:], done)
-        sync(fd)
-    finally:
-        os.close(fd)
-
-def replace(old, new):
-    os.replace(old, new)
-    fd = os.open(os.path.dirname(new), os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
-
-def rest(path):
-    fd = os.open(path, os.O_RDWR)
-    os.ftruncate(fd, 1)
-    os.close(fd)
-    os.unlink(path)
-
-def seen(path):
-    return os.stat(path).st_ino, os.stat(path).st_mtime_ns
-
-def unknown(path):
-    os.mkfifo(path)
-"""
-
-
-@pytest.fixture
-def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """A module that works on files."""
-    path = tmp_path_factory.mktemp("code") / "watched_for_a_test.py"
-    path.write_text(SOURCE, encoding="ascii")
-    spec = importlib.util.spec_from_file_location("watched_for_a_test", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[module.__name__]
 
 
 def test_what_is_done_is_taken_down_in_order_and_files_are_numbered(package: ModuleType, tmp_path: Path) -> None:
@@ -103,14 +50,6 @@ def test_what_lies_elsewhere_is_none_of_its_business(package: ModuleType, tmp_pa
         package.make(tmp_path / "there", b"x")
 
     assert trace.operations == []
-
-
-def test_afterwards_the_package_is_as_it_was(package: ModuleType, tmp_path: Path) -> None:
-    with FileTrace(tmp_path, package=package.__name__):
-        assert package.os is not os
-
-    assert package.os is os
-    assert package.sync is os.fdatasync
 
 
 def test_a_failed_sync_is_taken_down_as_one(package: ModuleType, tmp_path: Path) -> None:
@@ -169,8 +108,3 @@ def test_an_image_that_is_laid_out_elsewhere_tells_the_same_numbers_and_times(
 
     assert first == second
     assert first[0] == 7
-
-
-def test_a_call_that_nobody_knows_is_refused(package: ModuleType, tmp_path: Path) -> None:
-    with FileTrace(tmp_path, package=package.__name__), pytest.raises(UnwatchedCallError, match="mkfifo"):
-        package.unknown(tmp_path / "a")

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+import tests.storage.crash.every_module  # noqa: F401 - else not all is watched
 from kraftlib.errors import CorruptBatchError, KraftError
 from kraftlib.records.batch import Batch
 from kraftlib.storage.election_file import FileQuorumStateStore

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+import tests.storage.crash.every_module  # noqa: F401 - else not all is watched
 from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.snapshot import SnapshotWriter

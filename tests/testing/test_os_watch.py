@@ -1,0 +1,50 @@
+"""Standing between a package and the operating system: nothing is missed, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kraftlib.testing.file_trace import FileTrace
+from kraftlib.testing.os_watch import UnwatchedCallError, aliases_in, let_through, modules_of, watching
+
+
+def test_afterwards_the_package_is_as_it_was(package: ModuleType, tmp_path: Path) -> None:
+    with FileTrace(tmp_path, package=package.__name__):
+        assert package.os is not os
+
+    assert package.os is os
+    assert package.sync is os.fdatasync
+
+
+def test_a_call_that_nobody_knows_is_refused(package: ModuleType, tmp_path: Path) -> None:
+    with FileTrace(tmp_path, package=package.__name__), pytest.raises(UnwatchedCallError, match="mkfifo"):
+        package.unknown(tmp_path / "a")
+
+
+def test_a_package_that_is_not_imported_is_refused() -> None:
+    with pytest.raises(UnwatchedCallError, match="import there_is_none first"):
+        modules_of("there_is_none")
+
+
+def test_functions_under_other_names_are_watched_too(package: ModuleType) -> None:
+    assert aliases_in(package) == {"sync": "fdatasync"}
+
+
+def test_a_handler_hears_which_lines_led_to_a_call(package: ModuleType, tmp_path: Path) -> None:
+    heard = []
+
+    def handler(call: object, really: object) -> object:
+        heard.append(call)
+        return let_through(call, really)
+
+    with watching(package.__name__, handler, with_stacks=True):
+        package.make(tmp_path / "a", b"x")
+
+    assert [call.name for call in heard] == ["open", "pwrite", "fdatasync", "close"]
+    lines = Path(sys.modules[package.__name__].__file__).read_text(encoding="ascii").splitlines()
+    assert "pwrite" in lines[heard[1].stack[0].line - 1]
