@@ -12,10 +12,12 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 SECONDS = 60
+ATTEMPTS = 50
 IMAGE_BYTES = 48 << 20
 
 
@@ -55,13 +57,14 @@ class PowerDisk:
         if self._root is not None:
             os.close(self._root)
             self._root = None
-            _run("umount", str(self.path))
+            _run("umount", str(self.path), attempts=ATTEMPTS)
 
     def free(self) -> None:
         """Unmount, whoever still uses it, and remove the image."""
         if self._root is not None:
             os.close(self._root)
             self._root = None
+        if os.path.ismount(self.path):
             subprocess.run(["umount", "-l", str(self.path)], check=False, timeout=SECONDS)
         self._image.unlink(missing_ok=True)
 
@@ -78,7 +81,12 @@ def why_impossible() -> str | None:
     return None
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-    if done.returncode != 0:
-        raise OSError(f"{' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")
+def _run(*command: str, attempts: int = 1) -> None:
+    """Run a command; one that may find its target still busy, because a process has only just ended, several times."""
+    for attempt in range(attempts):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        if done.returncode == 0:
+            return
+        if attempt + 1 < attempts:
+            time.sleep(0.1)
+    raise OSError(f"{' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")
