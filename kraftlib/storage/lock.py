@@ -55,8 +55,8 @@ class DirectoryLock:
         if self._descriptor is not None:
             if remove:
                 files.remove(self.path)
-            os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
 
 
 def _in_use(directory: Path, path: Path, descriptor: int) -> DirectoryInUseError:

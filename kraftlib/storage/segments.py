@@ -393,5 +393,6 @@ class SegmentChain:
         while self._sealed:
             os.close(self._sealed.popleft().descriptor)
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            # Forgotten first: after an error it is closed all the same, and may be another file's by the next try.
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)

@@ -84,8 +84,8 @@ class FileSnapshotSink:
         with files.storage_errors("freeze", self._partial_path):
             os.fchmod(descriptor, self._mode & ~_WRITABLE)
             os.fsync(descriptor)
+            self._descriptor = None
             os.close(descriptor)
-        self._descriptor = None
         if self._path.exists():
             files.remove(self._partial_path)
         else:
@@ -97,8 +97,8 @@ class FileSnapshotSink:
     def abort(self) -> None:
         """Drop what was written. Does nothing after `freeze`."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
             files.remove(self._partial_path)
 
     def _open_descriptor(self) -> int:
@@ -131,5 +131,5 @@ class FileSnapshotSource:
     def close(self) -> None:
         """Release the file. Calling it twice is allowed."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)

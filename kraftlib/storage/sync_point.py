@@ -107,8 +107,8 @@ class SyncPointFile:
     def close(self) -> None:
         """Release the file. Calling it twice is allowed."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
 
 
 def _slot(mark: Mark, mtime_ns: int, generation: int) -> bytes:

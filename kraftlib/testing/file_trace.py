@@ -219,6 +219,21 @@ class FileTrace:
         """Note what is known at this place."""
         self.operations.append(Mark(what))
 
+    def marks(self) -> list[Any]:
+        """Return what was marked, in order."""
+        return [operation.what for operation in self.operations if isinstance(operation, Mark)]
+
+    def image(self) -> Image:
+        """Return what the directory holds now, as its processes see it: with what is not durable yet."""
+        found = Image.read(self.directory)
+        return attrs.evolve(
+            found,
+            files={
+                path: attrs.evolve(stored, file=self._names[path], modified=self._modified[self._names[path]])
+                for path, stored in found.files.items()
+            },
+        )
+
     def restart(self) -> None:
         """Let a new process take the place of one that was killed: what it had open is closed, nothing else happens."""
         for descriptor in self._open:

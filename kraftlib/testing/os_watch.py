@@ -97,6 +97,8 @@ def watching(
     try:
         for module in modules:
             for name, value in list(vars(module).items()):
+                if isinstance(value, _OsStandIn):
+                    raise UnwatchedCallError(f"{module.__name__} is being watched already: of two only one would see")
                 stand_in = _stand_in_for(value, stand_ins)
                 if stand_in is not None:
                     undo.append((module, name, value))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +13,6 @@ from tests.storage.crash.protocols import PROTOCOLS
 
 SHORT = Effort(most=10, again=1, interruptions=1)
 HUNT = Effort(most=60, again=1, interruptions=40, until_bad=True)
-IN_MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory in memory: the states are laid out by the thousand, and none of them needs a disk."""
-    logger = logging.getLogger("kraftlib.storage")
-    logger.setLevel(logging.CRITICAL)  # torn tails by the thousand, too
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
-        yield Path(top)
-    logger.setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -1,0 +1,42 @@
+"""Every call that changes a file fails once, in every way: nothing is acknowledged behind it, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.crash.faulty import FAULTS, sweep
+from tests.storage.crash.lives import LIVES
+from tests.storage.crash.protocols import PROTOCOLS
+from tests.storage.crash.sites import call_sites
+
+FEW = ("EIO", "short", "short, then ENOSPC")
+"""The rest is for `dev.py storage`."""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_survives_an_error_at_each_of_its_calls(protocol: str, place: Path) -> None:
+    result = sweep(place, stories=[protocol], lives=(), faults=FEW)
+
+    assert result.bad == []
+    assert result.refused > 10
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_nothing_else_is_worse_off_after_an_error(life: str, place: Path) -> None:
+    result = sweep(place, stories=(), lives=[life], faults=FEW)
+
+    assert result.bad == []
+
+
+def test_every_line_that_changes_a_file_is_reached(place: Path) -> None:
+    """A new call of `os`, or of a helper that makes one, must come with a story that reaches it."""
+    sites = call_sites()
+    reached = (
+        sweep(place, faults=["short"]).reached | sweep(place, stories=["append"], lives=(), faults=["EIO"]).reached
+    )
+
+    assert {str(site): sites[site] for site in set(sites) - reached} == {}
+    assert len(sites) > 100
+    assert set(FEW) < set(FAULTS)
