@@ -73,6 +73,16 @@ def lost_sync_point(directory: Path) -> None:
     log.close()
 
 
+def sync_that_failed(directory: Path) -> None:
+    """A sync failed in an earlier life: what it was for is written again."""
+    log = FileReplicatedLog.open(directory)
+    log.append(some_batches(1, 1, base_offset=log.end_offset))
+    log.close()
+    (directory / "kraftlib-unsynced.json").write_bytes(b'{"flushed_offset": 0}')
+    FileReplicatedLog.open(directory).close()
+    assert not (directory / "kraftlib-unsynced.json").exists()
+
+
 def reserved_space(directory: Path) -> None:
     """Space is reserved ahead of the end, and given back where a segment ends; several batches are one write."""
     log = FileReplicatedLog.open(directory, segment_bytes=2_000, reserve_bytes=1 << 16)
@@ -126,8 +136,9 @@ def download(directory: Path) -> None:
     assert frozen == [snapshot_id]
     (directory / "kraftlib-download.json").write_bytes(b"{")
     assert files.reopen() is None
-    files.create(DownloadNote(snapshot_id=OffsetAndEpoch(offset=20, epoch=3), source_id=2, size=9)).abort()
+    sink = files.create(DownloadNote(snapshot_id=OffsetAndEpoch(offset=20, epoch=3), source_id=2, size=9))
     files.drop()
+    sink.abort()
 
 
 def holds(directory: Path) -> None:
@@ -152,6 +163,7 @@ LIVES: dict[str, Life] = {
         damaged_vote,
         torn_tail_and_left_overs,
         lost_sync_point,
+        sync_that_failed,
         reserved_space,
         given_up,
         read_snapshots,
