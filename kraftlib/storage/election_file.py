@@ -16,7 +16,8 @@ durable.
 
 | at start, `quorum-state` is | then |
 |---|---|
-| whole | it counts, unless its epoch is below that of the log: the vote is lost |
+| whole, and Kafka wrote it last | it counts, unless its epoch is below that of the log: the vote is lost |
+| whole | likewise, unless the mirror is of a later one: a write was lost, and the vote with it |
 | damaged, and still the very file that the mirror names | the mirror counts, and the file is written anew |
 | damaged otherwise | the vote is lost |
 | missing, and the directory shows that a replica ran here | the vote is lost |
@@ -98,7 +99,10 @@ class FileQuorumStateStore:
                 return found
             fields = found
         election = self._election(fields)
-        self._generation = fields["generation"]
+        mirrored = self._mirrored_generation()
+        self._generation = max(fields["generation"], mirrored)
+        if 0 < fields["generation"] < mirrored:
+            return self._lost(f"is number {fields['generation']}, and {mirrored} was written")
         if election.epoch < self._log_epoch:
             return self._lost(f"says epoch {election.epoch}, and the log has records of epoch {self._log_epoch}")
         return election
@@ -123,8 +127,18 @@ class FileQuorumStateStore:
         self._replace(line)
         return fields
 
+    def _mirrored_generation(self) -> int:
+        """Return the number of the file that the mirror was made from; 0, if nothing can be read from it."""
+        try:
+            data = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES)
+            return int(parse_line(parse_mirror(data or b""))["generation"])
+        except (DamagedError, StorageError):
+            return 0
+
     def _lost(self, what: str) -> ElectionState:
         """Say that the vote is lost, and return what is left: the epoch that the log names."""
+        # What is written next is later than anything that was ever there.
+        self._generation = max(self._generation, self._mirrored_generation())
         logger.error(
             "%s %s: whom this replica voted for is forgotten, so it neither votes nor stands until all other voters"
             " have told their epochs",
@@ -285,12 +299,12 @@ def encode_mirror(line: bytes, identity: tuple[int, int]) -> bytes:
     return _with_crc({"inode": identity[0], "mtime_ns": identity[1], "line": line.decode("ascii")})
 
 
-def parse_mirror(data: bytes, identity: tuple[int, int]) -> bytes:
-    """Return the line that the mirror copies from the file of this `identity`."""
+def parse_mirror(data: bytes, identity: tuple[int, int] | None = None) -> bytes:
+    """Return the line that the mirror copies; with `identity`, only if it is from that very file."""
     match = _CRC.fullmatch(data)
     if match is None or crc32c(match[1] + b"}") != int(match[2]):
         raise DamagedError("it is missing or its CRC does not fit")
     fields = _json_object(data)
-    if (fields.get("inode"), fields.get("mtime_ns")) != identity:
+    if identity is not None and (fields.get("inode"), fields.get("mtime_ns")) != identity:
         raise DamagedError("it mirrors another file")
     return str(fields.get("line", "")).encode("ascii", "replace")

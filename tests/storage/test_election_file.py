@@ -203,6 +203,37 @@ def test_the_mirror_of_an_older_file_does_not_stand_in(tmp_path: Path, caplog: p
     assert re.search(r"damaged \(its CRC does not fit\).*mirrors another file", caplog.text)
 
 
+def test_a_file_from_before_its_mirror_is_a_lost_vote(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A write that the disk confirmed and lost: the old file is whole, and knows nothing of the vote."""
+    store = FileQuorumStateStore(tmp_path)
+    store.write(ElectionState(epoch=5), kraft_version=1)
+    old = (tmp_path / "quorum-state").read_bytes()
+    store.write(ElectionState(epoch=5, voted_key=VOTE.voted_key), kraft_version=1)
+    (tmp_path / "quorum-state").write_bytes(old)
+
+    store = FileQuorumStateStore(tmp_path)
+
+    assert store.read() == ElectionState(epoch=0, amnesiac=True)
+    assert "is number 1, and 2 was written" in caplog.text
+    store.write(ElectionState(epoch=6), kraft_version=1)
+    assert FileQuorumStateStore(tmp_path).read() == ElectionState(epoch=6)
+
+
+def test_what_is_written_after_kafka_is_later_than_any_mirror(tmp_path: Path) -> None:
+    """Kafka drops the number; to begin anew with 1 would look like a lost write, were the next mirror not written."""
+    store = FileQuorumStateStore(tmp_path)
+    for epoch in (1, 2, 3):
+        store.write(ElectionState(epoch=epoch), kraft_version=1)
+    mirror = (tmp_path / "quorum-state.bak").read_bytes()
+    (tmp_path / "quorum-state").write_bytes(KAFKA)
+    store = FileQuorumStateStore(tmp_path)
+    store.read()
+    store.write(ElectionState(epoch=9), kraft_version=1)
+    (tmp_path / "quorum-state.bak").write_bytes(mirror)
+
+    assert FileQuorumStateStore(tmp_path).read() == ElectionState(epoch=9)
+
+
 def test_damage_to_both_is_a_lost_vote(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_votes(tmp_path, VOTE)
     damage(tmp_path / "quorum-state")
