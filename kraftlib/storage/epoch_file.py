@@ -15,11 +15,12 @@ The file is text, one `\\n` after every line:
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kraftlib.errors import StorageError, ensure
+from kraftlib.records.batch import Batch
 from kraftlib.storage.names import EPOCH_CHECKPOINT
 from kraftlib.types import Epoch, EpochStart, Offset
 
@@ -68,6 +69,15 @@ class EpochTable:
         self.latest_epoch = epoch
         return True
 
+    def first_misfit(self, batches: Iterable[Batch]) -> Batch | None:
+        """Return the first of these batches whose epoch is not the one that its offset lies in; None if all fit."""
+        starts = self._starts
+        for batch in batches:
+            at = bisect_right(starts, batch.base_offset, key=_start_of) - 1
+            if at >= 0 and starts[at].epoch != batch.epoch:
+                return batch
+        return None
+
     def truncate_to(self, end_offset: Offset) -> bool:
         """Drop the epochs that start at or beyond `end_offset`; return whether there were any."""
         before = len(self._starts)
@@ -86,6 +96,10 @@ class EpochTable:
             rest.insert(0, EpochStart(epoch=below[-1].epoch, start_offset=start_offset))
         self._starts = rest
         return True
+
+
+def _start_of(start: EpochStart) -> Offset:
+    return start.start_offset
 
 
 def _ascends(before: EpochStart, after: EpochStart) -> bool:

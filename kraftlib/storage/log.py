@@ -107,6 +107,7 @@ class FileReplicatedLog:
         log._write_unsynced_again(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
         if not log._holes:
             log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
+        log._look_closely()
         return log
 
     @property
@@ -212,7 +213,16 @@ class FileReplicatedLog:
         for hole in self._holes:
             if hole.start_offset <= start_offset < hole.end_offset:
                 raise CorruptBatchError(hole.reason, path=self._directory, position=hole.position)
-        return self._tail.read(start_offset, max_bytes) or self._segments.read(start_offset, max_bytes, self._holes)
+        return self._tail.read(start_offset, max_bytes) or self._read_from_files(start_offset, max_bytes)
+
+    def _read_from_files(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+        """Read what is not in memory. The CRC of a batch leaves out its epoch, which is known from elsewhere."""
+        batches = self._segments.read(start_offset, max_bytes, self._holes)
+        misfit = self._epochs.first_misfit(batches)
+        if misfit is not None:
+            reason = f"{self._directory}: {misfit!r} is not of the epoch that its offset lies in"
+            raise CorruptBatchError(reason, path=self._directory)
+        return batches
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch from the start on, read from the files and checked."""
@@ -261,6 +271,14 @@ class FileReplicatedLog:
         self._holes = [*self._holes, *self._segments.holes_in_segment_of(offset, self._epochs, self._holes)]
         self._holes.sort(key=lambda hole: hole.start_offset)
         return self.holes()
+
+    def _look_closely(self) -> None:
+        """Read damaged segments from their beginning: the scan may have begun in the midst, where it was told to."""
+        for base_offset in sorted({hole.segment for hole in self._holes}):
+            wider = self._segments.holes_in_segment_of(base_offset, self._epochs, ())
+            if wider:
+                kept = [hole for hole in self._holes if hole.segment != base_offset]
+                self._holes = sorted([*kept, *wider], key=lambda hole: hole.start_offset)
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
         """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""

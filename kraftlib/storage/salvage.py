@@ -21,7 +21,8 @@ from kraftlib.types import Offset
 _CHUNK: Final = 4 << 20
 _MAGIC_AT: Final = 16
 _LIKELY_BATCH: Final = re.compile(rb"(?=\x02.{26}\xff{14})", re.DOTALL)
-_OFFSETS_AHEAD: Final = 2**31
+_RECORDS_PER_BYTE: Final = 64
+"""No batch holds more, however well it is compressed: one that would have so many missing before it is misplaced."""
 
 
 def find_whole_batch(path: Path, position: int, *, expected_offset: Offset) -> tuple[int, BatchHeader] | None:
@@ -55,7 +56,8 @@ def _search(descriptor: int, position: int, expected_offset: Offset) -> tuple[in
         for match in _LIKELY_BATCH.finditer(data, _MAGIC_AT):
             found = at + match.start() - _MAGIC_AT
             header = _header_at(descriptor, found)
-            if header is None or not 0 < header.base_offset - expected_offset < _OFFSETS_AHEAD:
+            most = 1 + (found - position) * _RECORDS_PER_BYTE
+            if header is None or not 0 < header.base_offset - expected_offset <= most:
                 continue
             if found < inside_end and bad is not None and header.base_offset != bad.last_offset + 1:
                 continue

@@ -133,12 +133,8 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
     """The segment before ends too early: what is missing belongs to it."""
     last = log.segments[-1]
     if log.end_offset > base_offset:
-        raise CorruptBatchError(
-            f"{last.path} reaches to offset {log.end_offset}, though the next segment begins at {base_offset}: one of"
-            " them is from elsewhere. Give this replica a new, empty directory, and it fetches the log from the others",
-            path=last.path,
-            position=last.size,
-        )
+        _distrust(log, last, base_offset)
+        return
     if log.holes and log.holes[-1].segment == last.base_offset:
         hole = log.holes.pop()
         log.holes.append(attrs.evolve(hole, end_offset=base_offset, end_position=None))
@@ -155,6 +151,26 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
             reason=reason,
         )
     )
+
+
+def _distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
+    """The segment before reaches into the next one: its bytes are from elsewhere, and all of it is missing."""
+    reason = f"{last.path} reaches to offset {log.end_offset}, though the next segment begins at {base_offset}"
+    log.holes = [hole for hole in log.holes if hole.segment != last.base_offset]
+    log.holes.append(
+        Hole(
+            segment=last.base_offset,
+            position=0,
+            start_offset=last.base_offset,
+            end_offset=base_offset,
+            end_position=None,
+            was_durable=True,
+            reason=reason,
+        )
+    )
+    log.epochs.truncate_to(last.base_offset)
+    log.control_batches = controls_up_to(log.control_batches, last.base_offset)
+    last.size, last.crc, last.index = 0, UNKNOWN_CRC, SegmentIndex(last.base_offset)
 
 
 def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: int) -> tuple[str, bool] | None:

@@ -15,7 +15,7 @@ from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.names import QUORUM_STATE
-from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch
+from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch, OffsetRange
 from tests.storage.builders import a_batch, some_batches
 from tests.storage.crash.protocols import snapshot_bytes
 
@@ -81,6 +81,38 @@ def sync_that_failed(directory: Path) -> None:
     (directory / "kraftlib-unsynced.json").write_bytes(b'{"flushed_offset": 0}')
     FileReplicatedLog.open(directory).close()
     assert not (directory / "kraftlib-unsynced.json").exists()
+
+
+def repaired_damage(directory: Path) -> None:
+    """A damaged batch is fetched again and put back; a repair before it was given up."""
+    log = FileReplicatedLog.open(directory, segment_bytes=1_000)
+    if log.end_offset == 0:
+        log.append(some_batches(1, 1, 1, size=200))
+        log.flush()
+        log.append([a_batch(3, size=900)])
+    log.close()
+    lost = a_batch(1, size=200)
+    with open(directory / f"{0:020d}.log", "r+b") as file:
+        file.seek(len(a_batch(0, size=200).data) + 100)
+        file.write(b"\0" * 50)
+    log = FileReplicatedLog.open(directory, keep_damage=True)
+    assert log.find_damage(1) == (OffsetRange(1, 2),)
+    log.close()
+    log = FileReplicatedLog.open(directory, keep_damage=True)
+    assert log.find_damage(1) == (OffsetRange(1, 2),)
+    assert log.write_repair([lost])
+    assert [batch.base_offset for batch in log.scan()] == [0, 1, 2, 3]
+    log.close()
+    log = FileReplicatedLog.open(directory)
+    log.append([a_batch(4)])
+    log.close()
+    with open(directory / f"{3:020d}.log", "r+b") as file:
+        file.seek(100)
+        file.write(b"\0" * 50)
+    log = FileReplicatedLog.open(directory, keep_damage=True)
+    assert log.find_damage(3) == (OffsetRange(3, 4),)
+    log.write_repair([a_batch(3, size=900)])
+    log.close()
 
 
 def reserved_space(directory: Path) -> None:
@@ -164,6 +196,7 @@ LIVES: dict[str, Life] = {
         torn_tail_and_left_overs,
         lost_sync_point,
         sync_that_failed,
+        repaired_damage,
         reserved_space,
         given_up,
         read_snapshots,

@@ -1,0 +1,62 @@
+"""One fault in one file: never served, applied or voted on, never a loss, and put right where there is a majority."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraftlib.storage.epoch_file import EpochTable
+from tests.storage.images.proof import Examined, examine
+from tests.storage.images.verdict import Outcome
+
+IMAGES = 600
+IN_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A directory in memory."""
+    logger = logging.getLogger("kraftlib.storage")
+    logger.setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
+        yield Path(top)
+    logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def examined(place: Path) -> Examined:
+    """What came of a few hundred images."""
+    return examine(place, IMAGES)
+
+
+def test_nothing_wrong_is_accepted_in_silence(examined: Examined) -> None:
+    assert examined.wrong == []
+    assert examined.images >= IMAGES * 0.9
+
+
+def test_what_others_can_stand_in_for_is_put_right(examined: Examined) -> None:
+    assert examined.well(examined.repairable) >= 0.99, examined.halted
+    assert examined.count(Outcome.REPAIRED) > 50
+
+
+def test_every_kind_of_file_was_hit(examined: Examined) -> None:
+    assert {"segment", "vote", "mirror of the vote", "sync point", "known prefix", "snapshot"} <= set(examined.outcomes)
+
+
+def test_a_storage_that_takes_any_epoch_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch of a batch is in no CRC of Kafka's: what serves a flipped one must be seen to."""
+    monkeypatch.setattr(EpochTable, "first_misfit", lambda self, batches: None)
+
+    assert examine(place, IMAGES).wrong != []
+
+
+def test_a_storage_that_believes_an_old_vote_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kraftlib.storage.election_file import FileQuorumStateStore
+
+    monkeypatch.setattr(FileQuorumStateStore, "_mirrored_generation", lambda self: 0)
+
+    assert any("the vote is" in line for line in examine(place, 2 * IMAGES).wrong)
