@@ -15,7 +15,7 @@ from kraftlib.testing.os_watch import CHANGING, Site, aliases_in, modules_of
 
 PACKAGE = "kraftlib.storage"
 ELSEWHERE = {
-    "kraftlib.storage.backup": "it writes copies, not what a replica runs on; tests/storage/test_backup.py breaks it off",
+    "kraftlib.storage.backup": "it writes copies, not what a replica runs on; its tests break it off",
     "kraftlib.storage.lost_quorum": "it reads what stopped replicas have left",
     "kraftlib.storage.new_quorum": "it makes a new directory, for the operator who watches it",
     "kraftlib.storage.verify": "it only reads",
