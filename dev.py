@@ -44,6 +44,16 @@ PASSED_ON = {
         "what CI simulates: fresh seeds, figures to reach",
     ),
     "mutants": (FULL, ("python", "-m", "tests.simulation.hunt"), "plant bugs, and see the simulator find every one"),
+    "storage": (
+        FULL,
+        ("python", "-m", "tests.storage.proof"),
+        "prove the storage: crashes, errors, damage, power",
+    ),
+    "power-cuts": (
+        FULL,
+        ("python", "-m", "tests.storage.power.cuts"),
+        "cut the power of file systems; needs root",
+    ),
     "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""

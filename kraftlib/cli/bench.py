@@ -21,6 +21,8 @@ from typing import Any, Final
 from kraftlib.cli.bench_failover import measure_failover, summary
 from kraftlib.cli.bench_machine import Machine, measure, median_of
 from kraftlib.cli.bench_snapshot import as_text, measure_snapshot
+from kraftlib.cli.bench_storage import as_text as storage_as_text
+from kraftlib.cli.bench_storage import measure_storage
 from kraftlib.cli.cluster import Cluster, RefusedError
 from kraftlib.config import ENGINES, EVENT_LOOPS
 from kraftlib.errors import ConfigError
@@ -52,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot", type=int, metavar="KEYS", help="instead: a snapshot of so many keys, and commits meanwhile"
     )
     parser.add_argument(
+        "--storage",
+        type=int,
+        metavar="MIB",
+        help="instead: the log beside a plain file; opening one so long",
+    )
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="also show, on stderr, where the time of the callers' thread goes: with --engine inline, all of it",
@@ -73,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_failover(options)
     if options.snapshot is not None:
         return _run_snapshot(options)
+    if options.storage is not None:
+        return _run_storage(options)
     engines = ENGINES if options.engine == "both" else (options.engine,)
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
@@ -112,6 +122,15 @@ def _run_snapshot(options: argparse.Namespace) -> int:
                 measure_snapshot(Path(directory), options.snapshot, engine=engine, seconds=options.seconds)
             )
         print(json.dumps(found) if options.output == "json" else as_text(found), flush=True)
+    return 0
+
+
+def _run_storage(options: argparse.Namespace) -> int:
+    if options.storage < 1:
+        raise ConfigError(f"--storage {options.storage}: at least one MiB")
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        found = measure_storage(Path(directory), options.storage, say=lambda line: print(line, file=sys.stderr))
+    print(json.dumps(found) if options.output == "json" else storage_as_text(found))
     return 0
 
 

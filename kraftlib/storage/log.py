@@ -275,8 +275,9 @@ class FileReplicatedLog:
     def _look_closely(self) -> None:
         """Read damaged segments from their beginning: the scan may have begun in the midst, where it was told to."""
         for base_offset in sorted({hole.segment for hole in self._holes}):
+            known = [hole for hole in self._holes if hole.segment == base_offset]
             wider = self._segments.holes_in_segment_of(base_offset, self._epochs, ())
-            if wider:
+            if wider and wider[0].start_offset < known[0].start_offset and wider[-1].end_offset >= known[-1].end_offset:
                 kept = [hole for hole in self._holes if hole.segment != base_offset]
                 self._holes = sorted([*kept, *wider], key=lambda hole: hole.start_offset)
 

@@ -7,6 +7,7 @@ leader; `tests/runtime` has the conversation by which it gets that.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import shutil
@@ -83,7 +84,8 @@ class Examiner:
         try:
             return _examine(opened, history)
         finally:
-            opened.log._lock.release()  # type: ignore[union-attr]
+            with contextlib.suppress(KraftError):
+                opened.close()
 
 
 def _examine(opened: OpenDirectory, history: History) -> Found:

@@ -1,0 +1,143 @@
+"""`kraftlib bench --storage MIB`: the log on its disk, beside a file to which the same bytes are written and synced.
+
+What the log adds to a plain `pwrite` and `fdatasync` is the price of its order: offsets, epochs, an index, a note of
+what is durable. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. Then a log is
+opened: of a process that was killed, after a clean end, and with its notes lost, when all of it must be read.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.storage import names
+from kraftlib.storage.log import FileReplicatedLog
+
+FLUSH_BYTES: Final = (4 << 10, 64 << 10, 1 << 20)
+FLUSHES_MAX: Final = 200
+BATCH_BYTES: Final = 1 << 20
+WRITING_SECONDS: Final = 600
+TIMESTAMP_MS: Final = 1_700_000_000_000
+
+
+def measure_storage(directory: Path, mib: int, *, say: Callable[[str], object] = lambda line: None) -> dict[str, Any]:
+    """Measure appends that are flushed, and how long a log of `mib` MiB takes to open, in a directory on that disk."""
+    found: dict[str, Any] = {"mib": mib, "flush": [], "open": []}
+    for size in FLUSH_BYTES:
+        say(f"flushes of {size >> 10} KiB")
+        found["flush"].append(
+            _measure_flushes(directory, size, count=max(5, min(FLUSHES_MAX, (mib << 20) // size // 4)))
+        )
+    say(f"writing a log of {mib} MiB")
+    found["open"] = _measure_opening(directory, mib, say)
+    return found
+
+
+def _measure_flushes(directory: Path, size: int, *, count: int) -> dict[str, Any]:
+    """Flush `size` bytes `count` times, through the log and to a plain file in turn."""
+    place = directory / f"flush-{size}"
+    place.mkdir()
+    log = FileReplicatedLog.open(place)
+    plain = os.open(directory / f"plain-{size}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    through_log, to_file = [], []
+    position = 0
+    try:
+        for _ in range(count):
+            batch = _batch(log.end_offset, size)
+            through_log.append(_seconds(_append, log, batch))
+            to_file.append(_seconds(_write, plain, batch.data, position))
+            position += len(batch.data)
+    finally:
+        os.close(plain)
+        log.close()
+    log_s, file_s = statistics.median(through_log), statistics.median(to_file)
+    return {
+        "bytes": size,
+        "flushes": count,
+        "log_ms": round(log_s * 1_000, 3),
+        "file_ms": round(file_s * 1_000, 3),
+        "log_mb_per_s": round(size / log_s / 1e6, 1),
+        "file_mb_per_s": round(size / file_s / 1e6, 1),
+        "ratio": round(sum(to_file) / sum(through_log), 2),
+    }
+
+
+def _append(log: FileReplicatedLog, batch: Batch) -> None:
+    log.append([batch])
+    log.flush()
+
+
+def _write(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    os.pwrite(descriptor, data, position)
+    os.fdatasync(descriptor)
+
+
+def _batch(base_offset: int, size: int) -> Batch:
+    """Return a batch of about `size` bytes, of records of about 1 KiB."""
+    values = [os.urandom(1_000)] * max(1, size // 1_010)
+    return encode_batch(values, timestamp_ms=TIMESTAMP_MS, base_offset=base_offset, epoch=1)
+
+
+def _measure_opening(directory: Path, mib: int, say: Callable[[str], object]) -> list[dict[str, Any]]:
+    place = directory / "open"
+    place.mkdir()
+    command = [sys.executable, "-m", "kraftlib.cli.bench_storage", str(place), str(mib)]
+    subprocess.run(command, check=True, timeout=WRITING_SECONDS)
+    rows = [_opened(place, how, say) for how in ("killed", "closed")]
+    for name in (names.PREFIX, names.SYNC_POINT):
+        (place / name).unlink(missing_ok=True)
+    rows.append(_opened(place, "notes lost", say))
+    return rows
+
+
+def write_and_die(place: Path, mib: int) -> NoReturn:
+    """Write a log of so many MiB, flush it, and end as a process that is killed: nothing is closed."""
+    log = FileReplicatedLog.open(place)
+    for number in range(mib):
+        log.append([_batch(log.end_offset, BATCH_BYTES)])
+        if number % 16 == 15:
+            log.flush()
+    log.flush()
+    os._exit(0)
+
+
+def _opened(place: Path, how: str, say: Callable[[str], object]) -> dict[str, Any]:
+    """Open the log, close it cleanly, and return what the opening took."""
+    say(f"opening it: {how}")
+    began = time.perf_counter()
+    log = FileReplicatedLog.open(place)
+    seconds = time.perf_counter() - began
+    read = log.bytes_read_at_start
+    log.close()
+    return {"after": how, "ms": round(seconds * 1_000, 1), "mib_read": round(read / (1 << 20), 1)}
+
+
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
+    began = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - began
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Return two tables."""
+    lines = [f"{'flush of':>10} {'log':>10} {'file':>10} {'log':>12} {'file':>12} {'ratio':>6}"]
+    for row in found["flush"]:
+        lines.append(
+            f"{row['bytes'] >> 10:>6} KiB {row['log_ms']:>7.2f} ms {row['file_ms']:>7.2f} ms"
+            f" {row['log_mb_per_s']:>7.1f} MB/s {row['file_mb_per_s']:>7.1f} MB/s {row['ratio']:>6.2f}"
+        )
+    lines.append(f"\na log of {found['mib']} MiB opens")
+    for row in found["open"]:
+        lines.append(f"  {row['after']:<12} in {row['ms']:>9,.1f} ms, of which {row['mib_read']:,.1f} MiB were read")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    write_and_die(Path(sys.argv[1]), int(sys.argv[2]))
