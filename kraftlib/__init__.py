@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ConfigError,
         CorruptBatchError,
         DirectoryInUseError,
+        DiskFullError,
         ElectionStateLostError,
         HoldExpiredError,
         InvariantError,
@@ -71,6 +72,7 @@ _HOMES = {
     "kraftlib.config": ["RaftConfig"],
     "kraftlib.errors": [
         "BacklogFullError",
+        "DiskFullError",
         "ClosedError",
         "ConfigError",
         "CorruptBatchError",
@@ -127,6 +129,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Appended",
     "BacklogFullError",
+    "DiskFullError",
     "Batch",
     "BatchAccumulator",
     "BatchReader",

@@ -206,6 +206,21 @@ class RaftConfig:
     """A retention hold expires when it alone keeps a log of more than this, so that a reader that is gone for good
     cannot fill the disk (beyond Kafka)."""
 
+    segment_reserve_bytes: int = attrs.field(default=0, validator=at_least(0))
+    """How much disk space is reserved ahead of the end of the log, without changing the size of its file. 0: none; a
+    full disk is then noticed by the space that is left, and a little later."""
+
+    disk_reserve_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(0))
+    """Space taken in advance, in `kraftlib-reserve.bin`, and given back when the disk is full, so that votes can always
+    be written. With less than twice as much left a leader refuses appends (DiskFullError) and a follower takes no
+    records, until there is space again. 0: no reserve, and a full disk stops the replica."""
+
+    scrub_interval_ms: int = attrs.field(default=24 * 3_600 * 1_000, validator=at_least(0))
+    """How often all that is stored is read, to find what the disk has lost while others still have it. 0: never."""
+
+    scrub_bytes_per_s: int = attrs.field(default=16 * MEBIBYTE, validator=at_least(1_024))
+    """How fast that is done at most."""
+
     frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
     """Largest request or answer that is read from a connection."""
 

@@ -4,6 +4,7 @@
     ├── ConfigError (ValueError)    the caller asked for something impossible
     ├── NotLeaderError              nothing was appended; .leader says where to go, if known
     ├── BacklogFullError            nothing was appended; try again later
+    │   └── DiskFullError           the disk of the leader is full
     ├── RecordTooLargeError         nothing was appended; it never will be
     ├── ClosedError                 nothing was appended; the client is shut down
     ├── HoldExpiredError            the log no longer waits for this reader: begin with the newest snapshot
@@ -54,6 +55,10 @@ class NotLeaderError(KraftError):
 
 class BacklogFullError(KraftError):
     """Too much is waiting to be written or committed. Nothing was appended; try again later."""
+
+
+class DiskFullError(BacklogFullError):
+    """The disk of the leader is full: nothing was appended. It is taken again by itself, once there is space."""
 
 
 class RecordTooLargeError(KraftError, ValueError):

@@ -119,6 +119,13 @@ class Repaired:
 
 
 @attrs.frozen
+class DiskSpaceChanged:
+    """The disk has become full, or has space again."""
+
+    is_full: bool
+
+
+@attrs.frozen
 class TimeoutReached:
     """`deadline_ms()` has passed."""
 
@@ -211,6 +218,7 @@ Event = (
     | Flushed
     | LogTruncated
     | StorageFailed
+    | DiskSpaceChanged
     | RepairWritten
     | Repaired
     | TimeoutReached

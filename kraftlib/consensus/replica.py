@@ -30,6 +30,7 @@ from kraftlib.consensus.connections import Connections, Outstanding
 from kraftlib.consensus.describe import handle_describe_cluster, handle_describe_quorum
 from kraftlib.consensus.events import (
     ConnectionLost,
+    DiskSpaceChanged,
     DownloadHashed,
     Event,
     Failure,
@@ -117,6 +118,7 @@ class QuorumStatus:
     """How often what a peer sent was refused, by reason."""
     abstains: str | None = None
     """Why it neither stands nor, perhaps, votes, though it may be a voter."""
+    disk_full: bool = False
 
 
 class Replica:
@@ -282,6 +284,7 @@ class Replica:
             voter_change_pending=isinstance(role, Leader) and role.change is not None,
             refused=dict(state.refused),
             abstains=state.abstains,
+            disk_full=state.disk_full,
         )
 
 
@@ -345,6 +348,11 @@ def _timeout_reached(state: ReplicaState, event: TimeoutReached) -> list[Action]
     return []
 
 
+def _disk_space_changed(state: ReplicaState, event: DiskSpaceChanged) -> list[Action]:
+    state.disk_full = event.is_full
+    return []
+
+
 def _resign_requested(state: ReplicaState, event: ResignRequested) -> list[Action]:
     role = state.role_state
     if isinstance(role, Leader) and event.epoch == state.epoch:
@@ -373,6 +381,7 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     RecordsSubmitted: replication.handle_records,
     Flushed: _flushed,
     LogTruncated: replication.handle_truncated,
+    DiskSpaceChanged: _disk_space_changed,
     StorageFailed: repairing.handle_storage_failed,
     RepairWritten: repairing.handle_repair_written,
     Repaired: repairing.handle_repaired,

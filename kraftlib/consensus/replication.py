@@ -324,7 +324,7 @@ def fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
         max_wait_ms=0 if asks_first(state) else state.config.fetch_max_wait_ms,
-        max_bytes=state.config.fetch_max_bytes,
+        max_bytes=1 if state.disk_full else state.config.fetch_max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
     )
     return send(state, destination, place, request)
@@ -357,6 +357,10 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
             # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
             state.amnesia = state.amnesia or Amnesia()
             outcome = [*outcome, *persist(state)]
+    elif state.disk_full and partition.records:
+        # Nothing is acknowledged by asking for it again; that it was offered says that the leader lives.
+        back_off(state, outstanding)
+        outcome = []
     elif state.log.holes:
         outcome = handle_repair_answer(state, partition)
     else:

@@ -94,6 +94,8 @@ class ReplicaState:
     """It neither votes nor stands, since it may have voted already; None while its election state is known."""
     filling: Filling | None = None
     """What is missing in the log is being fetched; None also while nobody has said that he has it."""
+    disk_full: bool = False
+    """Nothing more is taken from the leader; what it says of itself is."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     setbacks: int = 0

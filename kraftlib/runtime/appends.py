@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError, ReplicaFailedError
+from kraftlib.errors import ClosedError, ConfigError, DiskFullError, KraftError, NotLeaderError, ReplicaFailedError
 from kraftlib.records.accumulator import BatchAccumulator
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.metrics import RaftMetrics
@@ -50,14 +50,16 @@ class Appends:
         self._wall_clock = wall_clock
         self._wake = wake
         self._failure: ReplicaFailedError | None = None
-        self._closing = False
+        self._closing = self._disk_full = False
+        self._guarded = False
+        """Whether appends must be looked at closely: closing, or a full disk."""
 
     # --- the application ---------------------------------------------------------------------------------------------
 
     def append_one(self, value: bytes, epoch: Epoch | None, level: int, promise: Promise) -> None:
         """Append one value: the hot path. Raises as `append` does."""
         accumulator = self._accumulator
-        if accumulator is None or epoch is not None or level == APPLIED or self._closing:
+        if accumulator is None or epoch is not None or level == APPLIED or self._guarded:
             accumulator = self._leading(epoch, level)
         current = self._epoch
         offset = accumulator.append_one(value, epoch=current, now_ms=self._clock() if self._lingers else 0)
@@ -70,7 +72,7 @@ class Appends:
         """Append `values` atomically; settle `promise` when they have come to `level`.
 
         Raises, and then nothing was appended: NotLeaderError, ConfigError (newer epoch, no values, an empty value),
-        BacklogFullError, RecordTooLargeError, ClosedError, ReplicaFailedError.
+        BacklogFullError, DiskFullError, RecordTooLargeError, ClosedError, ReplicaFailedError.
         """
         accumulator = self._leading(epoch, level)
         last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._clock() if self._lingers else 0)
@@ -101,6 +103,11 @@ class Appends:
     def epoch(self) -> Epoch:
         """The epoch in which this replica leads; -1, if it does not."""
         return self._epoch
+
+    def disk_full(self, full: bool) -> None:
+        """Refuse what is appended from now on, or take it again. What was taken is written: there is space for that."""
+        self._disk_full = full
+        self._guarded = full or self._closing
 
     def accept(self, epoch: Epoch, base_offset: Offset) -> None:
         """This replica leads: the first record gets `base_offset`."""
@@ -167,11 +174,11 @@ class Appends:
 
     def begin_close(self) -> None:
         """Take nothing new; what was taken goes on."""
-        self._closing = True
+        self._closing = self._guarded = True
 
     def close(self) -> None:
         """The replica ends: what was not written is refused, what was not settled is unknown."""
-        self._closing = True
+        self._closing = self._guarded = True
         self.waiters.fail(self._closed_outcome)
         self._end_leadership()
 
@@ -207,6 +214,10 @@ class Appends:
             )
         if self._accumulator is None:
             raise self._not_leader()
+        if self._disk_full:
+            raise DiskFullError(
+                f"the disk of replica {node_id}, the leader, is full: nothing was appended; try again later"
+            )
         if epoch is not None and epoch != self._epoch:
             raise NotLeaderError(
                 f"epoch={epoch} is over: replica {node_id} leads epoch {self._epoch} now, and what was decided in the "

@@ -37,7 +37,7 @@ from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Promise, Waiters
-from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog
+from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog, RoomyLog
 from kraftlib.types import LeaderAndEpoch, Offset
 
 logger = logging.getLogger("kraftlib.runtime.executor")
@@ -106,6 +106,8 @@ class Executor:
         self._running = False
         self._suspended = True  # until it is started
         self._after_disk: Callable[[Any], None] = _nothing
+        self._roomy = log if isinstance(log, RoomyLog) else None
+        self._disk_full = False
         self._damaged_at: Offset | None = None
         """A record that could not be read; None once the disk was asked to look at it."""
         self._stopped = False
@@ -329,6 +331,16 @@ class Executor:
             lambda end_offset: self._put_first(ev.LogTruncated(end_offset)),
         )
 
+    def look_at_space(self) -> None:
+        """Take note of whether the disk is full, which the log has found out."""
+        if self._roomy is None or self._roomy.is_full == self._disk_full or self._stopped:
+            return
+        full = self._disk_full = self._roomy.is_full
+        what = "is full: no more records are taken until there is space" if full else "has space again"
+        logger.log(logging.ERROR if full else logging.WARNING, "replica %d: the disk %s", self._node_id, what)
+        self.appends.disk_full(full)
+        self.submit(ev.DiskSpaceChanged(full))
+
     def damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
         """The record at `offset` cannot be read: have the disk looked at, and tell the core what is missing.
 
@@ -411,6 +423,7 @@ class Executor:
         if next_version is not None:
             self._begin_flush(next_version)
         self.appends.flushed(end_offset)
+        self.look_at_space()
         self.submit(flushed)
 
     # --- the log -----------------------------------------------------------------------------------------------------

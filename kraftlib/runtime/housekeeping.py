@@ -23,12 +23,15 @@ from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.pace import Pacer
 from kraftlib.runtime.retention import Retention
+from kraftlib.runtime.scrubber import Scrubber
 from kraftlib.runtime.snapshot_transfer import LogSnapshots
 from kraftlib.runtime.snapshots import OpenSnapshot, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.snapshotter import Done, Snapshotter
+from kraftlib.storage.interface import RoomyLog
 from kraftlib.types import Offset, OffsetAndEpoch
 
 PERIOD_MS = 60_000
+SPACE_PERIOD_S = 1.0
 
 
 class Background:
@@ -78,6 +81,19 @@ class Housekeeping:
         self._view = view
         self._timer: asyncio.TimerHandle | None = None
         self.increments = self._make_increments(opened, machine, serde, background)
+        self._space_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._background = background.disk
+        self.scrubber = Scrubber(
+            opened.log,
+            interval_ms=config.scrub_interval_ms,
+            bytes_per_s=config.scrub_bytes_per_s,
+            background=background.disk,
+            clock=clock,
+            call_later=loop.call_later,
+            on_damage=executor.damage_found,
+            step=background.pacer.step,
+        )
         self.snapshotter = Snapshotter(
             config,
             opened.log,
@@ -120,15 +136,31 @@ class Housekeeping:
             step=background.pacer.step,
         )
 
+    def watch_space(self) -> None:
+        """Look every second how much space the disk has: while it is full, nothing else would."""
+        log = self._log
+        if isinstance(log, RoomyLog):
+            self._background.run(log.look_at_space, self._space_known)
+
+    def _space_known(self, result: None, error: BaseException | None) -> None:
+        if not self._stopped:
+            self._executor.look_at_space()
+            self._space_timer = self._loop.call_later(SPACE_PERIOD_S, self.watch_space)
+
     def start(self) -> None:
         """Look now and then whether a snapshot is due, and whether something may go."""
         self.snapshotter.look()
         self.retention.look()
+        self.scrubber.look()
         period_ms = min(self._config.retention_interval_ms, self._config.snapshot_interval_ms or PERIOD_MS)
         self._timer = self._loop.call_later(period_ms / 1_000, self.start)
 
     def stop(self) -> None:
         """Look no more."""
+        self._stopped = True
+        self.scrubber.stop()
+        if self._space_timer is not None:
+            self._space_timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -109,6 +109,7 @@ class Node:
             if self.executor.failure is not None:
                 raise again(self.executor.failure)
             self.housekeeping.start()
+            self.housekeeping.watch_space()
             undo.pop_all()
 
     async def _start(self, undo: AsyncExitStack) -> None:
@@ -280,7 +281,12 @@ class Node:
 
     def metrics_by_name(self) -> dict[str, float | str]:
         """Return Kafka's `raft-metrics`."""
-        return replica_metrics(self.core, self.metrics, applied_offset=self.applier.applied_offset)
+        return replica_metrics(
+            self.core,
+            self.metrics,
+            applied_offset=self.applier.applied_offset,
+            scrubs=self.housekeeping.scrubber.counts,
+        )
 
     @property
     def log_end_offset(self) -> Offset:

@@ -11,6 +11,7 @@ import attrs
 from kraftlib.consensus.replica import QuorumStatus, Replica, ReplicaProgress
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.scrubber import ScrubCounts
 from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, uuid_text
 
 
@@ -57,6 +58,8 @@ class Status:
     """Callers that wait for a record they appended here."""
     refused: dict[str, int] = attrs.field(factory=dict)
     """How often what a peer sent was refused, by reason."""
+    disk_full: bool = False
+    """Its disk has no space for more records: a leader refuses appends, a follower falls behind."""
     abstains: str | None = None
     """Why it does not stand in elections: its disk has lost something, which it is getting back from the others."""
     failure: str | None = None
@@ -108,6 +111,7 @@ def replica_status(
         waiting=waiting,
         refused=dict(quorum.refused),
         abstains=quorum.abstains,
+        disk_full=quorum.disk_full,
         failure=str(failure) if failure is not None else None,
     )
 
@@ -152,8 +156,13 @@ def current_state(status: QuorumStatus) -> str:
             return "unattached"
 
 
-def replica_metrics(replica: Replica, metrics: RaftMetrics, *, applied_offset: Offset) -> dict[str, float | str]:
-    """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka."""
+def replica_metrics(
+    replica: Replica, metrics: RaftMetrics, *, applied_offset: Offset, scrubs: ScrubCounts | None = None
+) -> dict[str, float | str]:
+    """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka.
+
+    Beyond Kafka's: what scrubs have done, whether the disk is full, and how many ranges of the log are missing.
+    """
     status = replica.status()
     leads = status.role is Role.LEADER
     votes_for_itself = status.role in (Role.LEADER, Role.CANDIDATE)
@@ -171,7 +180,13 @@ def replica_metrics(replica: Replica, metrics: RaftMetrics, *, applied_offset: O
         "number-of-voters": len(status.voters),
         **metrics.to_dict(),
         "last-applied-record-offset": applied_offset - 1,
+        "disk-full": int(status.disk_full),
+        "log-holes": len(replica.state.log.holes),
     }
+    if scrubs is not None:
+        named["scrubs-completed"] = scrubs.completed
+        named["scrub-bytes-total"] = scrubs.bytes_read
+        named["scrub-findings-total"] = scrubs.findings
     if leads:
         named["number-of-observers"] = len(status.observer_progress)
         named["uncommitted-voter-change"] = int(status.voter_change_pending)

@@ -34,6 +34,7 @@ from kraftlib.storage.election_file import FileQuorumStateStore, encode_line, ha
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kraftlib.storage.reserve import Reserve
 from kraftlib.storage.snapshot_files import FileSnapshotSink
 from kraftlib.types import (
     BOOTSTRAP_SNAPSHOT,
@@ -234,11 +235,14 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
         _check_partition(partition, file_mode=file_mode)
         # Before anything is touched: whoever voted here last may be of a newer release, or may have been forgotten.
         FileQuorumStateStore(partition, file_mode=file_mode).read()
+        reserve = Reserve(partition, size=config.disk_reserve_bytes, file_mode=file_mode)
         log = FileReplicatedLog.open(
             partition,
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
             file_mode=file_mode,
+            reserve_bytes=config.segment_reserve_bytes,
+            reserve=reserve,
             keep_damage=True,
             lock=claim.lock,
         )
@@ -251,7 +255,7 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
         cluster_id=claim.cluster_id,
         directory_id=claim.directory_id,
         log=log,
-        elections=FileQuorumStateStore(partition, log_epoch=max(epochs), file_mode=file_mode),
+        elections=FileQuorumStateStore(partition, log_epoch=max(epochs), file_mode=file_mode, reserve=reserve),
     )
 
 

@@ -38,6 +38,7 @@ from typing import Any, Final
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
+from kraftlib.storage.reserve import Reserve
 from kraftlib.types import (
     BOOTSTRAP_SNAPSHOT,
     ZERO_UUID,
@@ -69,13 +70,21 @@ class DamagedError(Exception):
 class FileQuorumStateStore:
     """The election state in `quorum-state`, in a directory that is locked for this process."""
 
-    def __init__(self, directory: Path, *, log_epoch: Epoch = 0, file_mode: int = files.FILE_MODE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        log_epoch: Epoch = 0,
+        file_mode: int = files.FILE_MODE,
+        reserve: Reserve | None = None,
+    ) -> None:
         """`log_epoch` is the newest epoch in the log and its snapshots: an election state below it is too old."""
         self._directory: Final = directory
         self._path: Final = directory / names.QUORUM_STATE
         self._mirror_path: Final = directory / names.QUORUM_STATE_MIRROR
         self._log_epoch: Final = log_epoch
         self._file_mode: Final = file_mode
+        self._reserve: Final = reserve if reserve is not None else Reserve(directory, size=0)
         self._generation = 0
         self._is_marked = False
         self._is_closed = False
@@ -155,15 +164,16 @@ class FileQuorumStateStore:
         if self._is_closed:
             raise StorageError(f"the election store of {self._path} is closed", path=self._path)
         if not self._is_marked:
-            mark_as_run(self._directory, file_mode=self._file_mode)
+            self._reserve.spend(lambda: mark_as_run(self._directory, file_mode=self._file_mode))
             self._is_marked = True
         self._generation += 1
         self._replace(encode_line(election, kraft_version=kraft_version, voters=voters, generation=self._generation))
 
     def _replace(self, line: bytes) -> None:
-        files.replace_file(self._path, line, mode=self._file_mode)
+        # A full disk costs no vote: the reserve is there for this.
+        self._reserve.spend(lambda: files.replace_file(self._path, line, mode=self._file_mode))
         mirror = encode_mirror(line, self._identity())
-        files.replace_file(self._mirror_path, mirror, mode=self._file_mode, durable=False)
+        self._reserve.spend(lambda: files.replace_file(self._mirror_path, mirror, mode=self._file_mode, durable=False))
 
     def _identity(self) -> tuple[int, int]:
         """Return inode and time of change of `quorum-state`."""

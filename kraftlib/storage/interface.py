@@ -130,6 +130,20 @@ class RemembersControls(Protocol):
 
 
 @runtime_checkable
+class RoomyLog(Protocol):
+    """A log that knows when its disk is nearly full, while it can still write what is on its way."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more than that should not be appended."""
+        ...
+
+    def look_at_space(self) -> None:
+        """Look again; a flush does so, too. Called on a thread in the background."""
+        ...
+
+
+@runtime_checkable
 class RepairableLog(Protocol):
     """A log that goes on though some of it is damaged, and can have that filled with what others have.
 

@@ -25,7 +25,9 @@ from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters, write_prefix
 from kraftlib.storage.recovery import drop_snapshots_before, recover
 from kraftlib.storage.repair import HoleRepair, remove_repairs
+from kraftlib.storage.reserve import Reserve, free_bytes
 from kraftlib.storage.scan import RecoveredLog
+from kraftlib.storage.scrub import ScrubFinding, scrub_snapshots
 from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentChain, SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
@@ -65,6 +67,9 @@ class FileReplicatedLog:
         self._controls = log.control_batches
         self._holes = list(log.holes)
         self._repair: HoleRepair | None = None
+        self._reserve: Final = settings.reserve
+        self.is_full = False
+        """Whether the disk has too little space left for more than what is on its way."""
         self.is_doubtful: Final = log.is_doubtful
         """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self._prefix_mark = NOTHING
@@ -81,6 +86,7 @@ class FileReplicatedLog:
         segment_ms: int = 7 * 24 * 3_600 * 1_000,
         file_mode: int = files.FILE_MODE,
         reserve_bytes: int = 0,
+        reserve: Reserve | None = None,
         tail_bytes: int = TAIL_BYTES,
         keep_damage: bool = False,
         lock: DirectoryLock | None = None,
@@ -89,8 +95,9 @@ class FileReplicatedLog:
 
         A segment is closed before it would grow beyond `segment_bytes`, or when a batch is `segment_ms` younger than
         its first one. `reserve_bytes` of disk space are kept reserved ahead of the end, without changing the size of
-        the file; 0 reserves none. `tail_bytes` of the newest batches are kept in memory. With `keep_damage` a damaged
-        log is opened, too, and `holes` says what must be repaired. `lock` is released with the log.
+        the file; 0 reserves none. `reserve` is given up when the disk is full. `tail_bytes` of the newest batches are
+        kept in memory. With `keep_damage` a damaged log is opened, too, and `holes` says what must be repaired. `lock`
+        is released with the log.
 
         Raises: else CorruptBatchError that names file and position, if there is damage and not just a torn tail;
         nothing is changed then. StorageError for all else.
@@ -98,13 +105,18 @@ class FileReplicatedLog:
         if not 0 < segment_bytes <= SEGMENT_BYTES_MAX:
             raise ConfigError(f"segment_bytes={segment_bytes} must be 1 to {SEGMENT_BYTES_MAX}")
         settings = SegmentSettings(
-            segment_bytes=segment_bytes, segment_ms=segment_ms, file_mode=file_mode, reserve_bytes=reserve_bytes
+            segment_bytes=segment_bytes,
+            segment_ms=segment_ms,
+            file_mode=file_mode,
+            reserve_bytes=reserve_bytes,
+            reserve=reserve if reserve is not None else Reserve(directory, size=0),
         )
         files.refuse_link(directory)
         found = recover(directory, file_mode=file_mode, keep_damage=keep_damage)
         log = cls(found, settings, tail_bytes=tail_bytes, lock=lock)
         log._write_epochs()
         log._write_unsynced_again(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
+        log.look_at_space()
         if not log._holes:
             log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
         log._look_closely()
@@ -191,9 +203,15 @@ class FileReplicatedLog:
             if at_end_of_segment or mark.position - self._prefix_mark.position >= PREFIX_BYTES:
                 self._write_prefix(mark, durable=False)
         if self._epochs_changed:
-            self._write_epochs()
+            self._reserve.spend(self._write_epochs)
         self._segments.tidy()
+        self.look_at_space()
         return mark.end_offset
+
+    def look_at_space(self) -> None:
+        """Settle `is_full`: full, while there is less than twice the reserve, or no reserve. Any thread may call it."""
+        if self._reserve.size:
+            self.is_full = free_bytes(self._directory) < 2 * self._reserve.size or not self._reserve.restore()
 
     def _write_prefix(self, mark: Mark, *, durable: bool) -> None:
         """Note what a scan up to `mark` would find. The sync point comes first: nothing is believed beyond it."""
@@ -228,6 +246,14 @@ class FileReplicatedLog:
         """Yield every batch from the start on, read from the files and checked."""
         self._ensure_usable()
         return (batch for batch in self._segments.scan() if batch.last_offset >= self._start_offset)
+
+    def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
+        """Read all that is stored; yield how many bytes were read, and what is wrong. For a thread in the background.
+
+        `step` is called after every little piece.
+        """
+        yield from self._segments.scrub(step)
+        yield from scrub_snapshots(self._directory, tuple(self._snapshots), step=step)
 
     # What happens seldom ----------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ HOLDS: Final = "kraftlib-holds.json"
 DOWNLOAD: Final = "kraftlib-download.json"
 SYNC_POINT: Final = "kraftlib-sync.json"
 PREFIX: Final = "kraftlib-prefix.json"
+RESERVE: Final = "kraftlib-reserve.bin"
 REPAIR_DIRECTORY: Final = "kraftlib-repair"
 
 _MAX_OFFSET: Final = 2**63 - 1

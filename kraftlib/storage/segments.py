@@ -20,7 +20,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,9 @@ from kraftlib.storage.index import RELATIVE_OFFSET_MAX, SegmentIndex
 from kraftlib.storage.prefix import KnownPrefix, SealedSegment
 from kraftlib.storage.recovery import restart_at
 from kraftlib.storage.repair import HoleRepair
+from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
+from kraftlib.storage.scrub import ScrubFinding, scrub_segment
 from kraftlib.storage.segment import EMPTY_PRODUCER_STATE, Segment
 from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark
 from kraftlib.types import EpochStart, Offset
@@ -54,6 +56,8 @@ class SegmentSettings:
     segment_ms: int
     file_mode: int
     reserve_bytes: int
+    reserve: Reserve
+    """What is given back when the disk is full, so that what was accepted can be written."""
 
 
 @attrs.frozen
@@ -102,12 +106,12 @@ class SegmentChain:
         if active.size > 0 and self._is_full(active, batches[-1], size):
             active = self._roll(batches[0].base_offset)
         try:
-            if len(batches) == 1:
-                files.write_at(self._descriptor, batches[0].data, active.size)
-            else:
-                files.write_all_at(self._descriptor, [batch.data for batch in batches], active.size)
+            self._write(batches, active.size)
         except OSError as error:
-            raise files.as_storage_error("append to", active.path, error) from error
+            if not is_full(error) or not self._settings.reserve.release():
+                raise files.as_storage_error("append to", active.path, error) from error
+            with files.storage_errors("append to", active.path):
+                self._write(batches, active.size)
         if active.size == 0:
             active.first_timestamp = batches[0].max_timestamp
         index, crc = active.index, active.crc
@@ -118,6 +122,12 @@ class SegmentChain:
                 crc = crc32c(batch.data, crc)
         active.crc = crc
         self.mark = Mark(active.base_offset, active.inode, active.size, batch.last_offset + 1, batch.epoch, crc)
+
+    def _write(self, batches: Sequence[Batch], position: int) -> None:
+        if len(batches) == 1:
+            files.write_at(self._descriptor, batches[0].data, position)
+        else:
+            files.write_all_at(self._descriptor, [batch.data for batch in batches], position)
 
     def _is_full(self, active: Segment, last: Batch, size: int) -> bool:
         """Whether `size` bytes up to this batch belong into a new segment: Kafka's rules. Timestamps are the clock."""
@@ -154,6 +164,11 @@ class SegmentChain:
 
     def _descriptor_of(self, segment: Segment) -> int | None:
         return self._descriptor if segment is self._active else None
+
+    def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
+        """Read every segment; yield how many bytes were read, and what is wrong."""
+        for segment in list(self._segments):
+            yield from scrub_segment(segment, is_full=segment is not self._active, step=step)
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch, read from the files and checked."""

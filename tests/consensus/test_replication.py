@@ -15,6 +15,7 @@ from kraftlib.consensus.actions import (
 )
 from kraftlib.consensus.events import (
     ConnectionLost,
+    DiskSpaceChanged,
     Flushed,
     LogTruncated,
     RecordsSubmitted,
@@ -573,3 +574,21 @@ def test_a_leader_that_does_not_hold_an_empty_fetch_is_not_asked_again_at_once()
 def fetches(core: Replica) -> bool:
     """Whether a Fetch to the leader is outstanding."""
     return not core.state.connections.is_ready(2, 10**9)
+
+
+def test_a_follower_with_a_full_disk_takes_nothing_and_stays_a_follower() -> None:
+    """What it asks for again it has not acknowledged; that it is offered shows that the leader lives."""
+    core = follower(1, 1)
+    core.handle(DiskSpaceChanged(True), core.state.now_ms)
+    for _ in range(20):
+        batch = encode_batch([b"x"], timestamp_ms=0, base_offset=2, epoch=1)
+        actions = reply(core, 2, fetch_response(epoch=1, leader_id=2, records=bytes(batch.data), high_watermark=3))
+        assert not [action for action in actions if isinstance(action, AppendToLog)]
+        core.handle(TimeoutReached(), core.deadline_ms() or 0)
+
+    assert (core.role, core.state.log.end_offset) == (Role.FOLLOWER, 2)
+    request = outstanding_to(core, 2).request
+    assert (request.topics[0].partitions[0].fetch_offset, request.max_bytes) == (2, 1)
+    core.handle(DiskSpaceChanged(False), core.state.now_ms)
+    actions = reply(core, 2, fetch_response(epoch=1, leader_id=2, records=bytes(batch.data), high_watermark=3))
+    assert [action for action in actions if isinstance(action, AppendToLog)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import DiskFullError
 from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage.directory import format_directory
@@ -158,6 +159,47 @@ async def test_a_leader_that_cannot_read_what_a_follower_needs_resigns_and_repai
         leader = await together.leader()
         await leader.append_one(b"after")
         await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
+        for node_id in together.ids:
+            await together.clients[node_id].shutdown(timeout_ms=0)
+        together.all_are_alike()
+
+
+async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with file_quorum(tmp_path) as together:
+        leader = await filled(together)
+        monkeypatch.setattr("kraftlib.storage.log.free_bytes", lambda directory: 0)
+        await until(lambda: all(client.status().disk_full for client in together.clients.values()))
+
+        with pytest.raises(DiskFullError, match="is full: nothing was appended; try again later"):
+            await leader.append_one(b"refused")
+        assert leader.leader_and_epoch().leader_id == leader.node_id
+        await leader.read_barrier()
+        assert leader.metrics()["disk-full"] == 1
+        monkeypatch.undo()
+        await until(lambda: not any(client.status().disk_full for client in together.clients.values()))
+        await (await together.leader()).append_one(b"taken")
+
+
+async def test_a_scrub_finds_what_nobody_reads_and_has_it_repaired(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with file_quorum(tmp_path) as together:
+        leader = await filled(together)
+        hurt = next(node_id for node_id in together.ids if node_id != leader.node_id)
+        flipped(together, hurt)
+        node = together.clients[hurt]._engine.node
+
+        def scrub_now() -> None:
+            node.housekeeping.scrubber._due_ms = 0
+            node.housekeeping.scrubber.look()
+
+        together.clients[hurt]._engine.call(scrub_now)
+        await until(lambda: together.clients[hurt].metrics()["scrub-findings-total"] == 1)
+        await until(lambda: "the log is repaired" in caplog.text)
+        assert together.clients[hurt].metrics()["log-holes"] == 0
+        await until(lambda: together.clients[hurt].log_end_offset() == leader.log_end_offset())
         for node_id in together.ids:
             await together.clients[node_id].shutdown(timeout_ms=0)
         together.all_are_alike()

@@ -329,7 +329,7 @@ def test_a_directory_of_kafka_is_opened_and_left_as_kafka_wrote_it(
         if before.is_file() and before.suffix not in (".index", ".timeindex"):
             assert (path / before.relative_to(DATA / name)).read_bytes() == before.read_bytes(), before
     new = {p.name for p in path.rglob("*")} - {p.name for p in (DATA / name).rglob("*")}
-    assert new == {".lock", "kraftlib-sync.json", "kraftlib-prefix.json"}
+    assert new == {".lock", "kraftlib-sync.json", "kraftlib-prefix.json", "kraftlib-reserve.bin"}
 
 
 LIVE = """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from kraftlib.errors import StorageError
 from kraftlib.storage.election_file import DamagedError, FileQuorumStateStore, election_of, encode_line, parse_line
 from kraftlib.storage.interface import QuorumStateStore
+from kraftlib.storage.reserve import Reserve
 from kraftlib.types import ElectionState, ReplicaKey, uuid_text
 
 DATA = Path(__file__).parent.parent / "data"
@@ -310,3 +312,22 @@ def test_a_link_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="cannot read"):
         store_in(tmp_path).read()
+
+
+def test_a_full_disk_costs_no_vote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reserve is given back for it, and the write done again."""
+    reserve = Reserve(tmp_path, size=1 << 20)
+    reserve.restore()
+    store = FileQuorumStateStore(tmp_path, reserve=reserve)
+    pwrite = os.pwrite
+
+    def full(descriptor: int, data: bytes, position: int) -> int:
+        if (tmp_path / "kraftlib-reserve.bin").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    store.write(VOTE, kraft_version=1)
+
+    assert store_in(tmp_path).read() == VOTE
+    assert not (tmp_path / "kraftlib-reserve.bin").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -14,6 +15,7 @@ from kraftlib.storage import files
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.prefix import tells_of_voters
+from kraftlib.storage.reserve import Reserve
 from kraftlib.testing.log_contract import LOG_CHECKS, fill, it_agrees_with_the_memory_log, read_all, store_snapshot
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.builders import TIMESTAMP, a_batch, offsets, some_batches
@@ -478,3 +480,29 @@ def test_a_stop_without_close_loses_nothing_that_was_written(crash_at: int, tmp_
     assert again.start_offset <= log.start_offset
     assert [b for b in read_all(again) if b.base_offset >= log.start_offset] == read_all(log)
     assert again.snapshots() == log.snapshots()
+
+
+def test_what_was_accepted_is_written_with_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve = Reserve(tmp_path, size=1 << 20)
+    log = FileReplicatedLog.open(tmp_path, reserve=reserve)
+    assert not log.is_full
+    pwrite = os.pwrite
+
+    def full(descriptor: int, data: bytes, position: int) -> int:
+        if (tmp_path / "kraftlib-reserve.bin").exists():
+            pwrite(descriptor, data[:7], position)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr("kraftlib.storage.log.free_bytes", lambda directory: 0)
+    fill(log, 1, 1)
+    log.flush()
+
+    assert log.is_full
+    monkeypatch.undo()
+    log.look_at_space()
+    assert not log.is_full
+    assert (tmp_path / "kraftlib-reserve.bin").stat().st_size == 1 << 20
+    log.close()
+    assert FileReplicatedLog.open(tmp_path).end_offset == 2

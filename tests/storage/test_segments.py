@@ -11,6 +11,7 @@ from kraftlib.records.batch import Batch
 from kraftlib.storage import files
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.recovery import recover
+from kraftlib.storage.reserve import Reserve
 from kraftlib.storage.segments import SegmentChain, SegmentSettings
 from tests.storage.builders import a_batch, offsets, some_batches
 
@@ -18,7 +19,11 @@ from tests.storage.builders import a_batch, offsets, some_batches
 def a_chain(directory: Path, *, segment_bytes: int = 1_000, reserve_bytes: int = 0) -> SegmentChain:
     """Return a chain whose segments hold three batches of 200 bytes each."""
     settings = SegmentSettings(
-        segment_bytes=segment_bytes, segment_ms=1 << 40, file_mode=0o600, reserve_bytes=reserve_bytes
+        segment_bytes=segment_bytes,
+        segment_ms=1 << 40,
+        file_mode=0o600,
+        reserve_bytes=reserve_bytes,
+        reserve=Reserve(directory, size=0),
     )
     log = recover(directory, file_mode=0o600)
     return SegmentChain(directory, log.segments, settings, mark=log.mark)

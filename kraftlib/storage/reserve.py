@@ -1,0 +1,87 @@
+"""`kraftlib-reserve.bin`: disk space that is given up when the disk is full, so that voting goes on.
+
+A full disk must not cost a vote: an election that cannot be written stops the replica, and a quorum whose disks fill up
+together would stop for good. So some space is taken while there is plenty, and given back to the file system in the one
+moment in which a write finds none. It is taken again when there is twice as much.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kraftlib.errors import StorageError
+from kraftlib.storage import files, names
+
+logger: Final = logging.getLogger(__name__)
+
+RESERVE_BYTES: Final = 8 << 20
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+T = TypeVar("T")
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether this error, or what it was raised from, says that the disk is full."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def free_bytes(directory: Path) -> int:
+    """Return how much may still be written to the file system of a directory."""
+    with files.storage_errors("look at the space of", directory):
+        found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+class Reserve:
+    """The reserve file of one directory. 0 bytes: none is kept."""
+
+    def __init__(self, directory: Path, *, size: int = RESERVE_BYTES, file_mode: int = files.FILE_MODE) -> None:
+        self._directory: Final = directory
+        self._path: Final = directory / names.RESERVE
+        self.size: Final = size
+        self._file_mode: Final = file_mode
+
+    def restore(self) -> bool:
+        """Take the space, if it is not taken and there is twice as much; return whether it is."""
+        if self.size == 0 or (self._path.exists() and files.size_of(self._path) == self.size):
+            return self.size > 0
+        if free_bytes(self._directory) < 2 * self.size:
+            return False
+        files.remove(self._path)
+        descriptor = files.create(self._path, mode=self._file_mode)
+        try:
+            os.posix_fallocate(descriptor, 0, self.size)
+        except OSError as error:
+            logger.warning("%s: no %d bytes can be reserved: %s", self._path, self.size, error)
+            files.remove(self._path)
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def release(self) -> bool:
+        """Give the space back; return whether there was any."""
+        released = files.remove(self._path)
+        if released:
+            logger.warning("%s: the disk is full: %d reserved bytes are given back", self._path, self.size)
+        return released
+
+    def spend(self, work: Callable[[], T]) -> T:
+        """Do `work`; if the disk is full, once more with the reserve given back. It must be fit to be repeated."""
+        try:
+            return work()
+        except (OSError, StorageError) as error:
+            if not is_full(error) or not self.release():
+                raise
+        return work()
