@@ -12,6 +12,7 @@ WORK: Final = (
         "a new leader goes on with the high watermark that it knew as a follower (C2, M1)",
         (Edit("consensus.transitions.become_leader", "state.high_watermark = None", "pass"),),
         profiles=("membership", "swarm"),
+        slow=True,
     ),
     Mutant(
         "first-epoch-lacks-the-voters",
@@ -41,6 +42,7 @@ WORK: Final = (
             ),
         ),
         profiles=("membership", "swarm"),
+        slow=True,
     ),
     Mutant(
         "what-lies-before-the-log-is-valid",
@@ -55,6 +57,7 @@ WORK: Final = (
             ),
         ),
         profiles=("membership", "swarm"),
+        slow=True,
     ),
     Mutant(
         "upgrade-forgets-a-voter",
@@ -66,6 +69,7 @@ WORK: Final = (
                 "for voter in list(state.voters)[:2])",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "news-travel-slowly",
@@ -88,12 +92,14 @@ WORK: Final = (
         "transfer-goes-anywhere",
         "a leader that hands over prefers whoever has the most, and not the one that was named",
         (Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False"),),
+        slow=True,
     ),
     Mutant(
         "anybody-fetches",
         "a Fetch of another cluster counts (I17)",
         (Edit("consensus.replication.handle_fetch", "if error is not ErrorCode.NONE:", "if False:"),),
         profiles=("network", "swarm"),
+        slow=True,
     ),
     Mutant(
         "misdirected-votes-are-answered",
@@ -106,18 +112,21 @@ WORK: Final = (
             ),
         ),
         profiles=("network", "membership"),
+        slow=True,
     ),
     Mutant(
         "old-leaders-are-heard",
         "what only voters ask is heard from an epoch that is over (E19)",
         (Edit("consensus.checks.voter_only_error", "epoch < state.epoch", "False"),),
         profiles=("network", "swarm"),
+        slow=True,
     ),
     Mutant(
         "leaders-of-another-epoch-answer",
         "a Fetch of a newer epoch is answered (rpcs: UNKNOWN_LEADER_EPOCH)",
         (Edit("consensus.checks.leader_only_error", "epoch > state.epoch", "False"),),
         profiles=("network", "swarm"),
+        slow=True,
     ),
     Mutant(
         "epochs-may-jump",
@@ -135,5 +144,6 @@ WORK: Final = (
                 "last_offset=state.log.end_offset + 100",
             ),
         ),
+        slow=True,
     ),
 )

@@ -797,6 +797,7 @@ READS: Final = (
                 "sum(progress.confirmed_round > 0 for",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "late-reads-join-a-round",
