@@ -127,14 +127,14 @@ def _judge(log: RecoveredLog, *, doubtful: bool, keep_damage: bool) -> None:
     if not log.holes:
         return
     last = log.holes[-1]
-    why = _objection(log, last, doubtful=doubtful)
-    damaged = log.holes if why is not None else log.holes[:-1]
+    damaged, why = list(log.holes), None
+    while damaged and (why := _objection(log, damaged[-1], doubtful=doubtful)) is None:
+        damaged.pop()  # several segments may have been begun, and none of them synced
     if damaged and not keep_damage:
-        raise _damage(
-            log, damaged[0], why if why is not None and len(damaged) == 1 else "whole batches stand behind it"
-        )
-    if why is None:
-        _cut_torn_tail(log, last)
+        alone = len(damaged) == len(log.holes) == 1
+        raise _damage(log, damaged[0], why if why is not None and alone else "whole batches stand behind it")
+    if len(damaged) < len(log.holes):
+        _cut_torn_tail(log, log.holes[len(damaged)])
         return
     if last.end_offset == last.start_offset and last.end_position is None:
         # Nobody knows how much is missing: at least one record.
@@ -144,7 +144,7 @@ def _judge(log: RecoveredLog, *, doubtful: bool, keep_damage: bool) -> None:
 
 
 def _objection(log: RecoveredLog, hole: Hole, *, doubtful: bool) -> str | None:
-    """Return why the last hole is no torn tail; None if it is."""
+    """Return why a hole is no torn tail, with nothing whole behind it; None if it is."""
     behind = [segment for segment in log.segments if segment.base_offset > hole.segment]
     if hole.was_durable:
         return "whole batches stand behind it, or stood there"
@@ -225,7 +225,7 @@ def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:
     cut(last.path, hole.position)
     files.sync_directory(log.directory)
     log.end_offset = end_offset
-    log.holes.remove(hole)
+    del log.holes[log.holes.index(hole) :]
 
 
 def _damage(log: RecoveredLog, hole: Hole, why: str) -> CorruptBatchError:

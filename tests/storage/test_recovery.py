@@ -182,6 +182,20 @@ def test_a_flipped_bit_of_the_last_batch_is_a_torn_tail_or_damage_but_never_read
             assert path.read_bytes() == data
 
 
+def test_several_segments_that_were_never_synced_are_one_torn_tail(tmp_path: Path) -> None:
+    """Of three segments begun between two flushes the disk may have kept the last one's name, and nothing else."""
+    write_segment(tmp_path, 0, joined(some_batches(1, 1)))
+    (tmp_path / f"{3:020d}.log").write_bytes(b"")
+    (tmp_path / f"{4:020d}.log").write_bytes(bytes(a_batch(4).data[:40]))
+
+    log = FileReplicatedLog.open(tmp_path)
+
+    assert log.end_offset == 2
+    assert log.holes() == ()
+    log.close()
+    assert sorted(path.name for path in tmp_path.glob("*.log")) == [f"{0:020d}.log"]
+
+
 def test_a_whole_batch_in_the_wrong_place_is_damage(tmp_path: Path) -> None:
     """A misdirected or lost write: nobody was interrupted while writing it."""
     for wrong in (a_batch(9, 4), a_batch(7, 4), a_batch(8, 3)):
