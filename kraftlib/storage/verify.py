@@ -135,6 +135,8 @@ def _judge(path: Path, size: int) -> tuple[str, str]:
         return "ok", _index(path, size)
     if names.parse_producer_state_name(name) is not None:
         return "ok", _producer_state(path)
+    if name == names.RESERVE:
+        return "ok", "space that is given up when the disk is full"
     if names.is_left_over(name):
         return "note", "left over: the next start removes it"
     if names.is_download(name):

@@ -77,6 +77,8 @@ def ask(world: World, process: Process, case: Impossible) -> str | None:
     deadline_ms = process.replica.deadline_ms()
     if deadline_ms is not None and deadline_ms <= process.node.clock.now_ms():
         return None  # whatever is due would be done now, stranger or not
+    if process.executor.appends.pending:
+        return None  # the turn that takes the request would also write what waits
     stranger = Port(world.network, Stranger())
     connection = Connection(stranger, process.node_id, process.node_id, world.timeline.now_us)
     before = _state(process)

@@ -18,6 +18,8 @@ ELSEWHERE = {
     "kraftlib.storage.backup": "it writes copies, not what a replica runs on; its tests break it off",
     "kraftlib.storage.lost_quorum": "it reads what stopped replicas have left",
     "kraftlib.storage.new_quorum": "it makes a new directory, for the operator who watches it",
+    "kraftlib.storage.increment_files": "a torn increment is none, and the checkpoint under it stands; see its tests",
+    "kraftlib.storage.reserve": "it holds space and no data; its tests fill disks",
     "kraftlib.storage.verify": "it only reads",
 }
 """Modules whose calls no story needs to reach, and why."""

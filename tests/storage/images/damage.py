@@ -45,6 +45,7 @@ KINDS = {
     r".*/partition\.metadata": "topic",
     r"meta\.properties": "meta.properties",
     r"\.lock": "lock",
+    r".*/kraftlib-reserve\.bin": "reserve",
 }
 SHARE = {"segment": 12, "snapshot": 4, "vote": 4, "mirror of the vote": 2, "sync point": 3, "known prefix": 3}
 """Weights of kinds; 1 for the others."""
@@ -76,7 +77,7 @@ def kind_of(path: str) -> str:
 def faults(history: History, count: int, seed: int) -> Iterator[Fault]:
     """Yield so many different single faults of a history's files."""
     chance = random.Random(seed)
-    paths = [path for path in sorted(history.image.files) if kind_of(path) != "lock"]
+    paths = [path for path in sorted(history.image.files) if kind_of(path) not in ("lock", "reserve")]
     weights = [SHARE.get(kind_of(path), 1) for path in paths]
     seen: set[tuple[str, bytes | None]] = set()
     attempts = 0
