@@ -731,17 +731,16 @@ SNAPSHOTS: Final = (
         slow=True,
     ),
     Mutant(
-        "snapshot-lacks-the-last-record",
-        "a snapshot covers one batch more than its state",
+        "snapshot-lacks-the-records",
+        "a snapshot holds the state of the beginning, whatever it says that it covers (I14)",
         (
             Edit(
                 "testing.process.Process.take_snapshot",
-                "offset = self.applier.applied_offset",
-                "offset = self.executor.high_watermark or 0",
+                "for value in self.machine.snapshot()]",
+                "for value in self._world.subject.machine().snapshot()]",
             ),
         ),
         profiles=("membership",),
-        slow=True,
     ),
     Mutant(
         "download-is-not-verified",
