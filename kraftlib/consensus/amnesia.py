@@ -57,6 +57,8 @@ def maybe_recall(state: ReplicaState) -> list[Action]:
     amnesia, role = state.amnesia, state.role_state
     if amnesia is None or not isinstance(role, Follower) or not state.voters.others(state.key) or unreported(state):
         return []
+    if state.log.holes or role.download is not None:
+        return []  # its end is where it was, and not what is there
     newest = max(amnesia.reported.values())
     is_caught_up = amnesia.leader_epoch == state.epoch and state.log.flushed_offset >= amnesia.goal
     if state.epoch < newest or not is_caught_up:

@@ -10,8 +10,8 @@ import pytest
 from kraftlib.consensus.actions import PersistElection, SendRequest
 from kraftlib.consensus.events import ResponseReceived, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
-from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState
+from kraftlib.consensus.roles import Download, Role
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.consensus.build import ask, begin_request, outstanding_to, partition_of, replica, vote_request, voter_set
@@ -203,6 +203,27 @@ def test_it_follows_the_leader_that_introduces_itself_and_confirms_nothing() -> 
 
     assert partition_of(response).error_code == ErrorCode.INVALID_VOTER_KEY
     assert (core.role, core.epoch) == (Role.FOLLOWER, 3)
+
+
+def test_it_does_not_vote_again_while_its_log_is_damaged_or_about_to_be_replaced() -> None:
+    """Where the log ends then says nothing of what is in it: a snapshot may take acknowledged records with it."""
+    core = amnesiac()
+    answer(core, 3, epoch=2)
+    core.state.log.holes = [OffsetRange(start_offset=0, end_offset=1)]
+    follows(core, epoch=3)
+    assert core.state.election.amnesiac
+
+    core.state.log.holes = []
+    core.state.filling = None
+    core.state.role_state.download = Download(  # type: ignore[union-attr]
+        snapshot_id=OffsetAndEpoch(offset=1, epoch=1), source_id=2
+    )
+    core.handle(TimeoutReached(), _now(core) + 1)
+    assert core.state.election.amnesiac
+
+    core.state.role_state.download = None  # type: ignore[union-attr]
+    follows_again(core, epoch=3)
+    assert not core.state.election.amnesiac
 
 
 def test_a_replica_that_knows_its_votes_asks_nobody() -> None:

@@ -44,7 +44,7 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
     "L10": ("checksum-is-not-looked-at",),
     "L13": ("acknowledged-when-flushed",),
     "L14": ("parked-fetches-are-forgotten",),
-    "C1": ("snapshot-lacks-the-last-record",),
+    "C1": ("snapshot-lacks-the-records",),
     "C2": ("reads-ask-nobody", "reads-do-not-wait-until-applied"),
     "C3": ("acknowledged-when-flushed",),
     "C5": ("acknowledged-when-flushed",),
