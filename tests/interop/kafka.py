@@ -131,7 +131,7 @@ class Release:
         """
         for _ in range(5):
             found = self.tool(SHELL, "--snapshot", path, *words).ok().out
-            if len(found.split()) > 1 or "/" not in found:
+            if len(found.split()) > 1 or (found.strip() and "/" not in found):
                 break
         return found
 
