@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.events import ShutdownRequested, TransferRequested
+from kraftlib.runtime.alarm import ASK_EVERY_MS
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.liveness import (
     e9_returning_voter_disturbs_nobody,
@@ -172,7 +173,7 @@ def news(world: World, random: chance.Random) -> None:
     if leader is None:
         return
     call = world.workload.append_to(leader)
-    limit_ms = work_ms(world) + 10
+    limit_ms = work_ms(world) + 2 * ASK_EVERY_MS  # the executor asks the core for its deadline every so often
 
     def known() -> bool:
         return all((node.process.replica.high_watermark or 0) >= goal for node in world.nodes.values() if node.process)

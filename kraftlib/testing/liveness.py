@@ -159,12 +159,13 @@ def v6_changes_come_to_an_end(world: World) -> None:
     """V6: whoever asked for another voter was told what became of it, and no change is half done."""
     leader = world.leader()
     role = None if leader is None or leader.process is None else leader.process.replica.state.role_state
-    if isinstance(role, Leader) and role.change is not None:
-        _violated(world, "V6", f"{leader} is still busy with {role.change.request} when all is quiet")
+    change = role.change if isinstance(role, Leader) else None
+    if leader is not None and change is not None and leader.clock.now_ms() > change.deadline_ms:
+        _violated(world, "V6", f"{leader} is still busy with {change.request}, beyond its time")
     limit_ms = 20 * next(iter(world.nodes.values())).config.request_timeout_ms
-    for change in world.admin.changes:
-        if change.error_code is None and world.now_ms - change.asked_us // 1_000 > limit_ms:
-            _violated(world, "V6", f"nobody said what became of it: {change}")
+    for asked in world.admin.changes:
+        if asked.error_code is None and world.now_ms - asked.asked_us // 1_000 > limit_ms:
+            _violated(world, "V6", f"nobody said what became of it: {asked}")
 
 
 def v8_observers_catch_up(world: World) -> None:
