@@ -11,6 +11,7 @@ import asyncio
 import logging
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -134,11 +135,18 @@ async def until(stop: asyncio.Event, client: RaftClient[Any]) -> None:
 
 async def _serve_until_told(config: RaftConfig, clients: Endpoint) -> None:
     stop = told_to_stop()
+    lock = threading.Lock()
+    early: list[str] | None = []  # a leader may be known before it was said where we listen
 
     def tell(leader: LeaderAndEpoch) -> None:
         who = "nobody" if leader.leader_id is None else f"replica {leader.leader_id}"
         own = " (this one)" if leader.leader_id == config.node_id else ""
-        print(f"epoch {leader.epoch}: {who}{own} leads", flush=True)
+        line = f"epoch {leader.epoch}: {who}{own} leads"
+        with lock:
+            if early is None:
+                print(line, flush=True)
+            else:
+                early.append(line)
 
     client, service = store_of(config, leader_changed=tell)
     async with serve(client, service, clients) as clients:
@@ -146,5 +154,9 @@ async def _serve_until_told(config: RaftConfig, clients: Endpoint) -> None:
             f"replica {config.node_id}: replicas connect to {client.endpoint}, clients to {clients}; Ctrl-C stops it",
             flush=True,
         )
+        with lock:
+            for line in early or ():
+                print(line, flush=True)
+            early = None
         await until(stop, client)
         print("stopping: hand over, flush, close", flush=True)
