@@ -33,7 +33,7 @@ def test_every_file_of_a_stopped_replica_reads_back(tmp_path: Path, kraftlib: Co
     """Segment, indexes and Kafka's producer state: all there, whole, and fitting each other."""
     with running("run", "-c", single(tmp_path)) as process:
         clients = clients_of(process.line_with("replica 1: "))
-        process.line_with("leads")
+        process.line_with("(this one) leads")
         for number in range(200):
             ask(clients, {"put": {"key": f"key {number}", "value": "x" * 100}})
         process.end(signal.SIGTERM)
@@ -50,13 +50,13 @@ def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
     path = single(tmp_path)
     with running("run", "-c", path) as process:
         clients = clients_of(process.line_with("replica 1: "))
-        process.line_with("leads")
+        process.line_with("(this one) leads")
         for number in range(20):
             ask(clients, {"put": {"key": f"key {number}", "value": "1"}})
         process.end(signal.SIGKILL)
     with running("run", "-c", path) as process:
         clients = clients_of(process.line_with("replica 1: "))
-        process.line_with("leads")
+        process.line_with("(this one) leads")
         ask(clients, {"put": {"key": "last", "value": "1"}})
         assert len(ask(clients, {"all": True})["all"]["items"]) == 21
 
@@ -88,7 +88,7 @@ def test_two_processes_on_one_directory(tmp_path: Path) -> None:
     path = single(tmp_path)
     with running("run", "-c", path) as first:
         clients = clients_of(first.line_with("replica 1: "))
-        first.line_with("leads")
+        first.line_with("(this one) leads")
         errors = refused("-c", single(tmp_path, port=free_port()))
         assert f"{tmp_path / 'data'} is in use by process {first.popen.pid}" in errors
         assert ask(clients, {"put": {"key": "a", "value": "1"}})["put"]["previous"] is None
@@ -184,7 +184,7 @@ def test_garbage_on_the_port_of_the_replicas_disturbs_nobody(tmp_path: Path) -> 
     port = free_port()
     with running("run", "-c", single(tmp_path, port=port)) as process:
         clients = clients_of(process.line_with("replica 1: "))
-        process.line_with("leads")
+        process.line_with("(this one) leads")
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", bytes(100), b"\x7f" * 100):
             with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
                 connection.sendall(garbage)
@@ -200,7 +200,7 @@ def test_garbage_on_the_port_of_the_replicas_disturbs_nobody(tmp_path: Path) -> 
 def test_quorum_status_of_a_running_replica(tmp_path: Path, kraftlib: Command) -> None:
     port = free_port()
     with running("run", "-c", single(tmp_path, port=port)) as process:
-        process.line_with("leads")
+        process.line_with("(this one) leads")
         result = kraftlib("quorum", "status", "--bootstrap", f"127.0.0.1:{port}")
         process.end(signal.SIGTERM)
 
