@@ -70,6 +70,7 @@ class FileReplicatedLog:
         self._reserve: Final = settings.reserve
         self.is_full = False
         """Whether the disk has too little space left for more than what is on its way."""
+        self._bytes_appended = self._bytes_at_look = 0
         self.is_doubtful: Final = log.is_doubtful
         """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self._prefix_mark = NOTHING
@@ -181,6 +182,7 @@ class FileReplicatedLog:
                 self._epochs_changed = True
             if batch.is_control and tells_of_voters(batch):
                 self._controls.append(batch)
+        self._bytes_appended += size
         self._end_offset = end_offset
 
     def flush(self) -> Offset:
@@ -205,11 +207,21 @@ class FileReplicatedLog:
         if self._epochs_changed:
             self._reserve.spend(self._write_epochs)
         self._segments.tidy()
-        self.look_at_space()
+        if self._wants_look_at_space():
+            self.look_at_space()
         return mark.end_offset
+
+    def _wants_look_at_space(self) -> bool:
+        """Whether we may have used up what was left. What others use up, the owner of the log looks for, now and then.
+
+        Looking takes four calls of the system, which each commit would wait for.
+        """
+        appended = self._bytes_appended - self._bytes_at_look
+        return self.is_full or not self._reserve.is_taken or appended >= self._reserve.size // 4
 
     def look_at_space(self) -> None:
         """Settle `is_full`: full, while there is less than twice the reserve, or no reserve. Any thread may call it."""
+        self._bytes_at_look = self._bytes_appended
         if self._reserve.size:
             self.is_full = free_bytes(self._directory) < 2 * self._reserve.size or not self._reserve.restore()
 

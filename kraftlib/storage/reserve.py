@@ -50,12 +50,19 @@ class Reserve:
         self._directory: Final = directory
         self._path: Final = directory / names.RESERVE
         self.size: Final = size
+        self.is_taken = False
+        """Whether the space is known to be there."""
         self._file_mode: Final = file_mode
 
     def restore(self) -> bool:
         """Take the space, if it is not taken and there is twice as much; return whether it is."""
-        if self.size == 0 or (self._path.exists() and files.size_of(self._path) == self.size):
-            return self.size > 0
+        self.is_taken = self.size > 0 and (self._holds_space() or self._take())
+        return self.is_taken
+
+    def _holds_space(self) -> bool:
+        return self._path.exists() and files.size_of(self._path) == self.size
+
+    def _take(self) -> bool:
         if free_bytes(self._directory) < 2 * self.size:
             return False
         files.remove(self._path)
@@ -72,6 +79,7 @@ class Reserve:
 
     def release(self) -> bool:
         """Give the space back; return whether there was any."""
+        self.is_taken = False
         released = files.remove(self._path)
         if released:
             logger.warning("%s: the disk is full: %d reserved bytes are given back", self._path, self.size)
