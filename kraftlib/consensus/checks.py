@@ -15,7 +15,7 @@ from kraftlib.consensus import answers
 from kraftlib.consensus.actions import Action, SendRequest, SendResponse
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.roles import Endpoints, Leader, Unattached
+from kraftlib.consensus.roles import Endpoints, Follower, Leader, Unattached
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import maybe_follow
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, Epoch, ReplicaId, ReplicaKey
@@ -191,6 +191,7 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
         actions = maybe_follow(state, answer.epoch, answer.leader_id, answer.endpoints, source)
         if not actions:
             back_off(state, outstanding)
+            _note_resignation(state, outstanding, answer)
         return False, actions or []
     actions = []
     if answer.leader_id is not None and (state.leader_id is None or (seeks and answer.leader_id == state.leader_id)):
@@ -211,6 +212,17 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
     # give, and would be asked for it as fast as it answers.
     back_off(state, outstanding)
     return False, actions
+
+
+def _note_resignation(state: ReplicaState, outstanding: Outstanding, answer: Answer) -> None:
+    """Our leader says that it leads no more: no reason to refuse its successor's pre-vote (beyond Kafka, KAFKA-20895).
+
+    Its EndQuorumEpoch says so, too, but may be lost where a Fetch that it held is answered.
+    """
+    role = state.role_state
+    said_so = answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.epoch == state.epoch
+    if said_so and isinstance(role, Follower) and outstanding.destination == role.leader_id:
+        role.has_fetched = False
 
 
 def read_partition(state: ReplicaState, response: Any, *, endpoints: Sequence[Any]) -> tuple[Answer, Any]:

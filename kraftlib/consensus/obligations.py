@@ -20,7 +20,8 @@ from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
 from kraftlib.consensus.snapshotting import download_deadline_ms, fetch_chunk, handle_snapshot_hash_failed
-from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.stalling import stall_deadline_ms, watch_commits
+from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
 from kraftlib.errors import InvariantError
 from kraftlib.types import ReplicaKey
@@ -88,7 +89,7 @@ def deadline_ms(state: ReplicaState) -> int | None:
 def _role_deadlines(state: ReplicaState) -> list[int | None]:
     role = state.role_state
     if isinstance(role, Leader):
-        times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms]
+        times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms, stall_deadline_ms(state, role)]
         if len(state.voters) > 1 or not state.is_voter:
             times.append(role.check_quorum_deadline_ms)
         if role.transfer is not None:
@@ -163,6 +164,7 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
 
 def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
     """Introduce ourselves, answer who has waited long enough, give up where a leader must (states.md section 10)."""
+    watch_commits(state, role)
     reason = _reason_to_resign(state, role)
     if reason is not None:
         return become_resigned(state, reason, preferred_successors(role))
@@ -185,6 +187,15 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
         return f"the disk has made nothing durable for {waiting_ms} ms"
     if state.now_ms >= role.check_quorum_deadline_ms and (len(state.voters) > 1 or not state.is_voter):
         return "no majority fetches"
+    stalled_ms = stall_deadline_ms(state, role)
+    if stalled_ms is not None and state.now_ms >= stalled_ms:
+        state.stalls += 1
+        ends = {replica_id: progress.end_offset for replica_id, progress in role.progress.items()}
+        log.warning(
+            "%s: resigning, for a majority fetches and none of it gets on: %s of %d", state.id_text, ends,
+            state.log.end_offset,
+        )  # fmt: skip
+        return "a majority fetches and gets nowhere"
     return None
 
 

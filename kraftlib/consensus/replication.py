@@ -218,6 +218,7 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
     for parked in role.parked.values():
         parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
         role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
+    role.stalled_since_ms = None
     return advance_high_watermark(state, offset)
 
 
@@ -226,6 +227,7 @@ def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
     if not offset <= state.log.end_offset:
         raise InvariantError(f"high watermark {offset} beyond the log end {state.log.end_offset}")
     state.high_watermark = offset
+    state.stalls = 0
     state.committed_offset = max(state.committed_offset, offset)
     return [AdvanceHighWatermark(offset)]
 
@@ -467,8 +469,11 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
     """
     role = state.role_state
     if isinstance(role, Resigned) and event.destination in state.voters.ids:
-        # It knew that we leave, and may have gone too, or have forgotten it. Asking again tells.
+        # It knew that we leave, and may have gone too, or have forgotten it. Asking again tells: at once, if it was an
+        # old connection that broke, for nobody should refuse our successor because he has not heard of it.
         role.unacknowledged.add(event.destination)
+        if not event.refused:
+            state.connections.retry_now(event.destination)
         return []
     if not isinstance(role, Follower) or event.destination != role.leader_id:
         return []

@@ -91,6 +91,8 @@ class Progress:
     end_offset: Offset = -1
     """Fetch offset of the latest valid Fetch: everything below is flushed there. -1: none yet in this epoch."""
     last_fetch_ms: int | None = None
+    moved_ms: int = 0
+    """When it was last seen to get on: another fetch offset, all that we have, or a piece of a snapshot."""
     last_caught_up_ms: int | None = None
     leader_end_offset: Offset = 0
     """Our log end offset at its previous Fetch."""
@@ -101,6 +103,8 @@ class Progress:
 
     def fetched(self, offset: Offset, leader_end_offset: Offset, now_ms: int) -> None:
         """Take note of a valid Fetch at `offset`."""
+        if offset != self.end_offset or offset >= leader_end_offset:
+            self.moved_ms = now_ms
         if offset >= leader_end_offset:
             self.last_caught_up_ms = now_ms
         elif 0 < self.leader_end_offset <= offset and self.last_fetch_ms is not None:
@@ -186,6 +190,8 @@ class Leader:
     """Voters heard of since `check_quorum_deadline_ms` was set."""
     check_quorum_deadline_ms: int
     begin_epoch_due_ms: int
+    stalled_since_ms: int | None = None
+    """Since when something waits to be committed without anything being (see `stalling`)."""
     resign_requested: bool = False
     transfer: Transfer | None = None
     """Records that are appended meanwhile wait, so that the target can catch up."""

@@ -98,6 +98,8 @@ class ReplicaState:
     """Nothing more is taken from the leader; what it says of itself is."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
+    stalls: int = 0
+    """How often this replica gave up leading because nobody got on, since anything was committed (see `stalling`)."""
     setbacks: int = 0
     """How often this replica stood, or was handed the leadership, since it led last: its priority fades with it."""
     kept: Download | None = None

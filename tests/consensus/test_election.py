@@ -327,6 +327,16 @@ def test_after_end_a_follower_grants_the_successors_pre_vote() -> None:
     assert partition_of(ask(core, request, version=2, request_id=79)).vote_granted
 
 
+def test_a_leader_that_answers_that_it_leads_no_more_is_as_good_as_one_that_says_good_bye() -> None:
+    """Its EndQuorumEpoch may be lost while it answers the Fetch that it held: the successor must not lose its round."""
+    core = in_role("follower, fetched")
+    request = vote_request(epoch=5, last=LONG, pre_vote=True)
+    reply(core, 3, fetch_response(epoch=5, leader_id=3, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert core.role is Role.FOLLOWER
+
+    assert partition_of(ask(core, request, version=2)).vote_granted
+
+
 def test_a_restarted_leader_says_that_it_leaves_with_an_empty_list() -> None:
     """As captured from Kafka; it does not know who is caught up."""
     core = replica(1, 1, election=ElectionState(epoch=5, leader_id=1))

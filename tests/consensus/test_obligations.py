@@ -113,6 +113,17 @@ def test_a_leader_that_resigns_names_the_most_caught_up_first() -> None:
     assert core.epoch == epoch + 1
 
 
+def test_a_leader_that_leaves_over_an_old_broken_connection_says_so_again_at_once() -> None:
+    """Else that voter refuses the successor, who stands before the pause is over."""
+    core = leader(1)
+    core.handle(ResignRequested(core.epoch), core.state.now_ms)
+    for refused in (False, True):
+        lost = outstanding_to(core, 3)
+        core.handle(RequestFailed(lost.correlation_id, Failure.DISCONNECTED), core.state.now_ms)
+        actions = core.handle(ConnectionLost(3, refused=refused), core.state.now_ms)
+        assert len(requests(actions, EndQuorumEpochRequest)) == (0 if refused else 1)
+
+
 def test_resigning_an_epoch_that_is_over_does_nothing() -> None:
     """The application may be late."""
     core = leader(1)

@@ -195,9 +195,11 @@ def fetching_without_progress(story: Story) -> None:
     leader = story.leader()
     story.everybody_has_everything()
     before = story.committed
+    # Followers of ours leave a leader whose records are damaged; one that sends nothing at all they must trust.
+    damaged = story.random.random() < 0.5
     useless = story.meddling.alter(
         FetchResponse,
-        lambda answer: msg.with_partition(answer, records=msg.flipped(answer, place=30)),
+        lambda answer: msg.with_partition(answer, records=msg.flipped(answer, place=30) if damaged else b""),
         where=msg.has_records,
         source=leader.key.id,
     )
