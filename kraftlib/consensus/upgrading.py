@@ -33,7 +33,8 @@ def handle_update_features(state: ReplicaState, event: RequestReceived) -> list[
     if error is not ErrorCode.NONE:
         return _reply(event, error, message)
     if all(update.max_version_level == state.log.kraft_version.latest for update in request.feature_updates):
-        return _reply(event, ErrorCode.NONE)
+        error, message = _uncommitted_error(state)
+        return _reply(event, error, message)
     wanted = VoterSet.of(_as_known(state, role, voter) for voter in state.voters)
     error, message = _upgrade_error(state, role, wanted)
     if error is not ErrorCode.NONE or request.validate_only:
@@ -68,6 +69,14 @@ def _features_error(state: ReplicaState, request: UpdateFeaturesRequest) -> tupl
             text = f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}."
             return ErrorCode.INVALID_UPDATE_VERSION, text
     return ErrorCode.NONE, None
+
+
+def _uncommitted_error(state: ReplicaState) -> tuple[ErrorCode, str | None]:
+    """Whether the level that stands in our log may still be cut off: then nobody must be told that he has it."""
+    offset = state.log.kraft_version.latest_offset
+    if offset is None or (state.high_watermark is not None and offset < state.high_watermark):
+        return ErrorCode.NONE, None
+    return ErrorCode.REQUEST_TIMED_OUT, "this very change is under way, and not committed yet; try again"
 
 
 def _upgrade_error(state: ReplicaState, role: Leader, wanted: VoterSet) -> tuple[ErrorCode, str | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from kraftlib.consensus.events import Failure
+from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage.memory import MemoryReplicatedLog
@@ -56,6 +57,12 @@ class VoterChange:
     """None while there is no answer; -2 if the connection was lost."""
 
 
+def _change_of(node: SimulatedNode) -> object:
+    """Return the change that a node is busy with as leader."""
+    role = None if node.process is None else node.process.replica.state.role_state
+    return role.change if isinstance(role, Leader) else None
+
+
 class Admin:
     """Sends AddRaftVoter and RemoveRaftVoter to whoever leads. A `Receiver`."""
 
@@ -65,6 +72,15 @@ class Admin:
         self.changes: list[VoterChange] = []
         self._world = world
         self._port: Port | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether the voters may soon be others than the committed log says: by a request, or a log that says so."""
+        world = self._world
+        committed = sorted(world.current_voters(), key=str)
+        asked = any(change.error_code is None for change in self.changes)
+        logged = any(sorted(world.checker.voters_of(node), key=str) != committed for node in world.nodes.values())
+        return asked or logged or any(_change_of(node) is not None for node in world.nodes.values())
 
     def add(self, node: SimulatedNode) -> bool:
         """Ask for `node` to become a voter; return whether there was somebody to ask."""

@@ -172,6 +172,7 @@ class Checker:
                 if isinstance(state.role_state, Leader):
                     start = state.role_state.epoch_start_offset
                     self.check(inv.i16_change_only_in_a_committed_epoch, facts, entry, start)
+            self.check(inv.s6_full_disk_takes_no_records, node, entry, told=state.disk_full and leads is None)
             chain.append(entry)
             self._trace.add(self._timeline.now_us, Step.APPENDED, node.key.id, batch.base_offset, batch.epoch)
         process.appended_end = chain.end_offset

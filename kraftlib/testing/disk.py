@@ -33,7 +33,7 @@ class SimulatedDisk:
     """Does one thing at a time, in the order in which it was asked, as `kraftlib.runtime.disk.ThreadDisk` does.
 
     The faults are plain attributes. `hung` jobs end when it is set back, or never; `failing` makes the next job that
-    writes fail.
+    writes fail; a `full` disk takes what is on its way, and says that there should not be more.
     """
 
     def __init__(self, timeline: Timeline, random: chance.Random) -> None:
@@ -43,6 +43,7 @@ class SimulatedDisk:
         """Everything takes no time at all, and is done when the call returns."""
         self.hung = False
         self.failing = False
+        self.full = False
         self.jobs_done = 0
         self._timeline = timeline
         self._random = random
@@ -193,6 +194,14 @@ class SimulatedLog:
     def size_bytes(self) -> int:
         """As `ReplicatedLog.size_bytes`."""
         return self.inner.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """As `RoomyLog.is_full`."""
+        return self._disk.full
+
+    def look_at_space(self) -> None:
+        """As `RoomyLog.look_at_space`: there is nothing to look at."""
 
     def append(self, batches: Sequence[Batch]) -> None:
         """As `ReplicatedLog.append`."""

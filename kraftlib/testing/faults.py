@@ -232,6 +232,8 @@ def replace_disk(world: World, random: chance.Random) -> Undo | None:
     living = [key for key in voters if world.nodes[key.id].key == key]
     if not world.kraft_version or len(living) - 1 <= len(voters) // 2 or _anybody_impaired(world):
         return None
+    if world.admin.is_changing:
+        return None  # those that are voters then may need this one
     node = world.nodes[random.choice(living).id]
     node.end(Ending.POWER_LOST)
     node.wipe()
@@ -293,6 +295,36 @@ def hung_disk(world: World, random: chance.Random) -> Undo | None:
     return node.disk.unhang
 
 
+def stuck_disk(world: World, random: chance.Random) -> Undo | None:
+    """Let a disk answer nothing ever again: only another life of the machine gets it going (reliability S10)."""
+    node = leader_or_any(world, random)
+    if node is None:
+        return None
+    node.disk.hung = True
+
+    def undo() -> None:
+        node.end(Ending.POWER_LOST)
+        node.disk.unhang()
+        _start([node])
+
+    return undo
+
+
+def full_disk(world: World, random: chance.Random) -> Undo | None:
+    """Let a disk have no more space than what is on its way needs; now and then all of them (reliability S6)."""
+    one = leader_or_any(world, random)
+    nodes = list(world.nodes.values()) if one is None or random.random() < 0.2 else [one]
+
+    def say(full: bool) -> None:
+        for node in nodes:
+            node.disk.full = full
+            if node.process is not None:
+                node.process.look_at_space()
+
+    say(True)
+    return lambda: say(False)
+
+
 def failing_disk(world: World, random: chance.Random) -> Undo | None:
     """Let the next fsync of a disk fail: its replica must stop (reliability S5)."""
     node = leader_or_any(world, random)
@@ -340,7 +372,8 @@ def _spared_voter(world: World, random: chance.Random) -> SimulatedNode | None:
     voters = world.current_voters()
     nodes = [world.nodes[key.id] for key in voters]
     whole = all(key.matches(node.key) for key, node in zip(voters, nodes, strict=True))
-    return random.choice(nodes) if len(voters) >= 3 and whole and not _anybody_impaired(world) else None
+    spared = len(voters) >= 3 and whole and not _anybody_impaired(world) and not world.admin.is_changing
+    return random.choice(nodes) if spared else None
 
 
 def _start(nodes: Iterable[SimulatedNode]) -> None:
@@ -396,6 +429,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("slow-disk", slow_disk, 6_000),
         Fault("hung-disk", hung_disk, 6_000),
         Fault("failing-disk", failing_disk, 3_000),
+        Fault("stuck-disk", stuck_disk, 6_000),
+        Fault("full-disk", full_disk, 8_000),
         Fault("lose-vote", lose_vote, 2_000),
         Fault("damage-log", damage_log, 2_000),
     )

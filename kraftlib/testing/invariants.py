@@ -402,6 +402,18 @@ def m5_removed_leader_resigns(node: DiskImage, since_ms: int, limit_ms: int) -> 
     return f"{node.key} still leads, {since_ms} ms after its own removal was committed"
 
 
+def s6_full_disk_takes_no_records(node: DiskImage, entry: LogEntry, *, told: bool) -> Complaint:
+    """S6: a follower that knows of its full disk takes nothing more, and so acknowledges nothing more."""
+    return f"{node.key} takes {entry} though it knows that its disk is full" if told else None
+
+
+def s10_hung_disk_costs_the_leadership(node: DiskImage, stuck_ms: int, limit_ms: int) -> Complaint:
+    """S10: a leader whose disk makes nothing durable gives up, for its followers hear from it and would keep it."""
+    if stuck_ms <= limit_ms:
+        return None
+    return f"{node.key} still leads, and its disk has made nothing durable for {stuck_ms} ms, limit {limit_ms}"
+
+
 def invariant_of(function: Callable[..., Any]) -> str:
     """Return the id of the invariant that a function of this module checks: `i12_…` is I12."""
     return function.__name__.partition("_")[0].upper()
@@ -409,6 +421,6 @@ def invariant_of(function: Callable[..., Any]) -> str:
 
 INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
     number: [value for name, value in list(globals().items()) if name.startswith(f"{number.lower()}_")]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "V6")
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "S6", "S10", "V6")
 }
 """Every check of this module by its id."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.state import FADING_MAX
 from kraftlib.errors import CorruptBatchError
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.subject import restored, state_of
@@ -166,6 +167,45 @@ def v6_changes_come_to_an_end(world: World) -> None:
     for asked in world.admin.changes:
         if asked.error_code is None and world.now_ms - asked.asked_us // 1_000 > limit_ms:
             _violated(world, "V6", f"nobody said what became of it: {asked}")
+
+
+def whoever_joins_has_joined(world: World) -> None:
+    """JOIN: with auto_join every replica of a dynamic quorum becomes a voter by itself, one after the other (KIP-1186).
+
+    Not among replicas of an older release, which need not know how.
+    """
+    missing = [node for node in world.nodes.values() if not world.is_voter(node)]
+    config = next(iter(world.nodes.values())).config
+    if not config.auto_join or not world.is_dynamic or world.network.older or not missing:
+        return
+    # Each may have a lost disk of its own to remove before, and asks once in a fetch timeout.
+    limit_ms = (1 + len(missing)) * patience_ms(world)
+    if not world.run_until(lambda: all(world.is_voter(node) for node in world.nodes.values()), limit_ms):
+        voters = sorted(key.id for key in world.current_voters())
+        _violated(
+            world, "JOIN", f"after {limit_ms} ms voters are {voters}, wanted to join had {missing}: {_roles(world)}"
+        )
+    settle(world)
+
+
+def whoever_is_wanted_leads(world: World) -> None:
+    """PRIORITY: a voter of the highest priority that lives leads in the end, however often it was tried in vain."""
+    if world.network.older:
+        return
+    voters = [node for node in world.nodes.values() if world.is_voter(node) and node.process is not None]
+    wanted = max((node.config.election_priority for node in voters), default=0)
+    if not wanted:
+        return
+
+    def leads() -> bool:
+        leader = world.leader()
+        return leader is not None and leader.config.election_priority >= wanted
+
+    config = voters[0].config
+    limit_ms = patience_ms(world) + 2 * (config.priority_takeover_ms << FADING_MAX)
+    if not world.run_until(leads, limit_ms):
+        _violated(world, "PRIORITY", f"for {limit_ms} ms no voter of priority {wanted} has led: {_roles(world)}")
+    settle(world)
 
 
 def v8_observers_catch_up(world: World) -> None:

@@ -1,6 +1,7 @@
 """Looks at every replica now and then: for what shows only over time.
 
-A leader whom no majority has asked for anything for too long must have given up (E7), and nobody may spin (I20).
+A leader whom no majority has asked for anything for too long must have given up (E7), as must one whose disk hangs
+(S10), and nobody may spin (I20).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.process import Process
     from kraftlib.testing.world import World
-    from kraftlib.types import ReplicaKey
+    from kraftlib.types import Epoch, Offset, ReplicaKey
 
 LOOKS_PER_ELECTION_TIMEOUT = 2
 BURST = 3_000
@@ -38,6 +39,16 @@ class _Seen:
     voters: Sequence[ReplicaKey] = ()
 
 
+@attrs.frozen
+class _Stuck:
+    """A leader with records that its disk does not have, as it was seen first: nothing of this may change for long."""
+
+    process: Process
+    epoch: Epoch
+    flushed_offset: Offset
+    since_us: int
+
+
 class Monitor:
     """Looks at the nodes of one world until it ends."""
 
@@ -45,6 +56,7 @@ class Monitor:
         self._world = world
         self.looking = False
         self._seen: dict[int, _Seen] = {}
+        self._stuck: dict[int, _Stuck] = {}
         config = next(iter(world.nodes.values())).config
         self._pause_us = max(config.election_timeout_ms * MILLISECOND // LOOKS_PER_ELECTION_TIMEOUT, 10 * MILLISECOND)
 
@@ -56,10 +68,23 @@ class Monitor:
     def _look(self) -> None:
         for node in self._world.nodes.values():
             self._look_at(node)
+        self._help_the_damaged()
         self._world.timeline.after(self._pause_us, self._look)
+
+    def _help_the_damaged(self) -> None:
+        """Once the trouble is over, let the leader write snapshots while a log is damaged, as it does by itself.
+
+        What is missing may stand in no log any more. Then a snapshot has to stand in for it; an old one cannot, for it
+        would take away what was committed since (`snapshotting.begin_download`).
+        """
+        leader = self._world.leader() if self._world.keeps_up else None
+        damaged = any(node.is_damaged for node in self._world.nodes.values())
+        if damaged and leader is not None and leader.process is not None:
+            leader.process.take_snapshot(0)
 
     def _look_at(self, node: SimulatedNode) -> None:
         process, now_us = node.process, self._world.timeline.now_us
+        self._check_disk(node)
         seen = self._seen.get(node.key.id)
         if process is None or not process.running or node.disk.is_stuck:
             self._seen.pop(node.key.id, None)
@@ -77,6 +102,25 @@ class Monitor:
             believed = [voter.key for voter in view.voters.latest]
             if believed or node.chain.tail is not None:
                 check(inv.i16_core_knows_its_voters, node, believed, self._world.checker.voters_of(node))
+
+    def _check_disk(self, node: SimulatedNode) -> None:
+        """See that a leader does not outlive its disk: a fetch timeout, on a clock that may be a fifth too slow."""
+        process, epoch, now_us = node.process, node.leads, self._world.timeline.now_us
+        all_flushed = node.chain.end_offset == node.flushed_offset
+        alone = len(self._world.checker.voters_of(node)) < 2
+        if process is None or not process.running or epoch is None or all_flushed or alone:
+            self._stuck.pop(node.key.id, None)
+            return
+        before = self._stuck.get(node.key.id)
+        same = before is not None and (before.process, before.epoch, before.flushed_offset) == (
+            process, epoch, node.flushed_offset
+        )  # fmt: skip
+        if before is None or not same:
+            self._stuck[node.key.id] = _Stuck(process, epoch, node.flushed_offset, now_us)
+            return
+        limit_ms = node.config.fetch_timeout_ms * 5 // 4 + LATE_MS
+        stuck_ms = (now_us - before.since_us) // MILLISECOND
+        self._world.checker.check(inv.s10_hung_disk_costs_the_leadership, node, stuck_ms, limit_ms)
 
     def _check_removal(self, node: SimulatedNode, seen: _Seen) -> None:
         """See that a leader does not outlive its own removal."""

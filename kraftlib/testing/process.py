@@ -165,6 +165,7 @@ class Process:
         self.running = True
         self._world.network.join(self.port)
         self.executor.start()
+        self.look_at_space()
 
     def die(self, *, silently: bool) -> None:
         """Stop at once. Nobody who waited here hears of it."""
@@ -200,6 +201,10 @@ class Process:
         elif self.paused:
             self._backlog.append((function, arguments))
 
+    def look_at_space(self) -> None:
+        """Do what a replica does every second: look whether its disk is full, or has space again."""
+        self.call_soon(self.executor.look_at_space)
+
     def take_snapshot(self, delay_us: int) -> bool:
         """Write a snapshot of the state machine as it stands, in so much time; return whether there is one to write."""
         high_watermark, log = self.executor.high_watermark or 0, self._log
@@ -209,6 +214,9 @@ class Process:
             plan = plan_snapshot(log, offset=offset, high_watermark=high_watermark, view=self.replica.state.log)
         except ConfigError:
             return False  # nothing new, or in the midst of a batch
+        except CorruptBatchError as error:
+            self._damage_found(offset - 1, error)
+            return False
         self._world.timeline.after(delay_us, self.deliver, self._write_snapshot, plan, values)
         return True
 

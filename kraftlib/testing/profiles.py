@@ -15,7 +15,7 @@ NETWORK: Final = (
     "duplication", "reordering", "delay", "reset-connections", "corruption", "strangers-message", "impossible-message",
 )  # fmt: skip
 CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
-DISKS: Final = ("slow-disk", "hung-disk", "failing-disk", "lose-vote", "damage-log")
+DISKS: Final = ("slow-disk", "hung-disk", "stuck-disk", "full-disk", "failing-disk", "lose-vote", "damage-log")
 MEMBERSHIP: Final = (
     "add-voter",
     "remove-voter",

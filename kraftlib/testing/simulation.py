@@ -3,8 +3,9 @@
     simulate(seed) -> Report         raises InvariantViolation
 
 Safety is checked all the time (`checker`). Here is the order of a run, and what must be true after the trouble: there
-is a leader soon (V1), everybody catches up (V3, V8), whatever could not go on goes on by itself (V7), an idle quorum is
-quiet (I20, V2), the log holds exactly what callers were told (I10), and in an order that fits (I21).
+is a leader soon (V1), everybody catches up (V3, V8), whatever could not go on goes on by itself (V7), whoever joins by
+himself votes (JOIN), whoever is wanted leads (PRIORITY), an idle quorum is quiet (I20, V2), the log holds exactly what
+callers were told (I10), and in an order that fits (I21).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import attrs
 
+from kraftlib.config import PRIORITY_MAX
 from kraftlib.testing import histories, liveness
 from kraftlib.testing.drills import DRILLS
 from kraftlib.testing.nemesis import Nemesis
@@ -25,6 +27,7 @@ from kraftlib.testing.profiles import Profile, profile_of
 from kraftlib.testing.subject import DEFAULT, Subject
 from kraftlib.testing.trace import Entry, Step
 from kraftlib.testing.world import ListenerFactory, World
+from kraftlib.types import ReplicaId
 
 NO_DRILL: Final = "none"
 
@@ -78,13 +81,14 @@ class Simulation:
         self.trouble_ms = drawn_ms if trouble_ms is None else trouble_ms
         if replay is None:
             replay = replay_command(seed, profile.name, trouble_ms, only=only)
-        voters = draw.choice(profile.voters)
+        voters, observers = draw.choice(profile.voters), draw.choice(profile.observers)
         self.world = World(
             draw.getrandbits(64),
             voters=voters,
-            observers=draw.choice(profile.observers),
+            observers=observers,
             kraft_version=draw.choice(profile.kraft_versions),
             config=draw_config(draw, self.pace, odd=profile.odd_configurations),
+            priorities=draw_priorities(draw, voters + observers) if profile.odd_configurations else {},
             subject=subject,
             listener=listener,
             replay=replay,
@@ -116,6 +120,8 @@ class Simulation:
         """A minority that is still down when the others must get well already."""
         self.drill = draw.choice(list(DRILLS)) if profile.faults else "E9"
         """What the quorum is tried with, once it is well."""
+        if self.drill == "V4" and any(node.config.election_priority for node in self.world.nodes.values()):
+            self.drill = NO_DRILL  # whoever is wanted and hears too few is tried now and then, ever more rarely
         if draw.random() < profile.mixed:
             # A cluster in the midst of an upgrade. Without pre-votes its elections are those of Raft, and no drill's.
             numbers = list(self.world.nodes)
@@ -158,8 +164,11 @@ class Simulation:
         world.workload.stop()
         liveness.last_burst(world)
         liveness.settle(world)
+        liveness.whoever_joins_has_joined(world)
+        liveness.whoever_is_wanted_leads(world)
         if self.drill != NO_DRILL:
             DRILLS[self.drill](world, chance.Random(self._draw.getrandbits(64)))
+        liveness.whoever_is_wanted_leads(world)
         liveness.settle(world)
         liveness.v6_changes_come_to_an_end(world)
         histories.i10_log_holds_what_callers_were_told(world)
@@ -186,7 +195,7 @@ class Simulation:
         world.keeps_up = True
         world.network.heal(world.network.links.values())
         for node in world.nodes.values():
-            node.disk.failing = False
+            node.disk.failing = node.disk.full = False
             if node.process is not None:
                 node.process.doom = None
                 node.process.resume()
@@ -201,11 +210,12 @@ class Simulation:
     def _minority(self) -> Sequence[SimulatedNode]:
         """Draw as many voters as can be missing: those whose disk is gone are missing already.
 
-        Nobody, while somebody has forgotten its votes or lost records: without it, all others may be needed.
+        Nobody, while somebody has forgotten its votes or lost records: without it, all others may be needed. Nor while
+        the voters are being changed: those that remain may need whoever was drawn.
         """
         world = self.world
         voters = world.current_voters()
-        if any(world.nodes[key.id].is_impaired for key in voters):
+        if any(world.nodes[key.id].is_impaired for key in voters) or world.admin.is_changing:
             return ()
         living = [world.nodes[key.id] for key in voters if key.matches(world.nodes[key.id].key)]
         spare = len(living) - (len(voters) // 2 + 1)
@@ -279,8 +289,10 @@ def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any
         "request_timeout_ms": paced(2_000),
         "retry_backoff_ms": paced(20, 2),
         "leader_loss_stagger_ms": paced(30, 2),
+        "priority_takeover_ms": paced(2_000),
     }
     if odd:
+        config["auto_join"] = draw.random() < 0.2
         if draw.random() < 0.3:
             config["fetch_max_bytes"] = draw.choice((1, 100, 1_000, 10_000))
         if draw.random() < 0.5:
@@ -297,6 +309,13 @@ def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any
             # Not below twice the wait, else an idle Fetch is given up right before its answer.
             config["request_timeout_ms"] = max(paced(draw.choice((1_000, 4_000))), 2 * config["fetch_max_wait_ms"])
     return config
+
+
+def draw_priorities(draw: chance.Random, count: int) -> dict[ReplicaId, int]:
+    """Draw which nodes are wanted as leaders: mostly nobody is."""
+    if draw.random() >= 0.15:
+        return {}
+    return {number: draw.choice((0, 0, 1, 50, PRIORITY_MAX)) for number in range(1, count + 1)}
 
 
 def draw_environment(draw: chance.Random, world: World) -> None:

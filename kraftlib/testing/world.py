@@ -52,7 +52,8 @@ class World:
 
     With `kraft_version` 1 the voters stand in the log, and `admin` can change them; with 0 once it has upgraded them.
 
-    `config` holds fields of `RaftConfig` that differ from their defaults. `subject` is the state machine on top, and
+    `config` holds fields of `RaftConfig` that differ from their defaults, and `priorities` the election priority of
+    nodes that are wanted as leaders. `subject` is the state machine on top, and
     `listener` makes one more listener for each life of each replica. `replay` is the command that a violation shows;
     `on_entry` is told every step.
     """
@@ -65,6 +66,7 @@ class World:
         observers: int = 0,
         kraft_version: int = 0,
         config: Mapping[str, Any] | None = None,
+        priorities: Mapping[ReplicaId, int] | None = None,
         listener: ListenerFactory | None = None,
         subject: Subject = DEFAULT,
         recode_one_in: int = RECODE_ONE_IN,
@@ -113,7 +115,8 @@ class World:
             self.timeline, chance.Random(self.random.getrandbits(64)), self.trace, self.checker, recoder
         )
         for key in keys:
-            self.nodes[key.id] = self._make_node(key, keys, dict(config or {}))
+            fields = {**(config or {}), "election_priority": (priorities or {}).get(key.id, 0)}
+            self.nodes[key.id] = self._make_node(key, keys, fields)
         self.admin = Admin(self)
         self.monitor = Monitor(self)
         self.workload = Workload(self, chance.Random(self.random.getrandbits(64)))

@@ -136,6 +136,17 @@ def test_what_is_there_already_is_granted_and_nothing_written() -> None:
     assert core.kraft_version == 0
 
 
+def test_what_is_there_and_not_committed_yet_is_not_granted() -> None:
+    """A second request while the first one waits: the record may still be cut off."""
+    core = static_leader(2, 3)
+    append_submitted(core, tell(core, upgrade(), request_id=77))
+    assert core.state.log.kraft_version.latest == 1
+    assert ask(core, upgrade(), request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    fetch(core, 2)
+    assert ask(core, upgrade(), request_id=79).error_code == ErrorCode.NONE
+
+
 def test_a_mere_question_changes_nothing() -> None:
     core = static_leader(2, 3)
 

@@ -476,6 +476,7 @@ LIVENESS: Final = (
         (
             Edit("consensus.transitions.become_leader", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
             Edit("consensus.contact.note_contact", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+            Edit("consensus.stalling.stall_deadline_ms", "2 * state.config", "3000 * state.config"),
         ),
     ),
     Mutant(

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlib.testing.faults import FAULTS
 from kraftlib.testing.trace import Step
+from kraftlib.testing.workload import Outcome
 from tests.testing.worlds import world
 
 
@@ -28,6 +29,54 @@ def test_a_fault_can_be_begun_and_ended_and_the_quorum_goes_on(name: str) -> Non
 
         assert made.workload.acknowledged > acknowledged
         assert made.trace.counts[Step.ROLE] > 0
+
+
+def test_a_full_disk_refuses_appends_and_takes_nothing_and_has_space_again() -> None:
+    """Reliability S6: the leader says so, and the follower stays one."""
+    with world(voters=3) as made:
+        leader = made.leader()
+        assert leader is not None
+        follower = next(node for node in made.nodes.values() if node is not leader)
+        follower.disk.full = leader.disk.full = True
+        for node in (follower, leader):
+            assert node.process is not None
+            node.process.look_at_space()
+        made.run_for(100)
+        refused = made.workload.append_to(leader)
+        assert refused is None
+        assert made.workload.appends[-1].outcome is Outcome.REFUSED
+
+        leader.disk.full = False
+        assert leader.process is not None
+        leader.process.look_at_space()
+        made.run_for(100)
+        end_offset = follower.chain.end_offset
+        taken = made.workload.append_to(leader)
+        made.run_for(1_000)
+        assert taken is not None
+        assert taken.outcome is Outcome.ACKNOWLEDGED
+        assert follower.chain.end_offset == end_offset
+        follower.disk.full = False
+        assert follower.process is not None
+        follower.process.look_at_space()
+        made.run_for(5_000)
+
+        assert follower.chain.end_offset == leader.chain.end_offset
+        assert made.checker.elections == 1
+
+
+def test_no_disk_is_replaced_while_the_voters_are_being_changed() -> None:
+    """Whoever is left of them may need it: the removal of one of three and the loss of another leave one of two."""
+    with world(voters=3, kraft_version=1) as made:
+        leader = made.leader()
+        assert leader is not None
+        assert made.admin.remove(leader.key)
+        assert made.admin.is_changing
+        assert FAULTS["replace-disk"].begin(made, random.Random(1)) is None
+        made.run_for(10_000)
+
+        assert not made.admin.is_changing
+        assert len(made.current_voters()) == 2
 
 
 def test_the_names_are_those_of_the_table() -> None:

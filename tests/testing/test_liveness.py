@@ -9,6 +9,7 @@ from kraftlib.testing import liveness
 from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.world import World
+from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
 
@@ -64,6 +65,39 @@ def test_elections_in_an_idle_quorum_are_a_violation() -> None:
         made.timeline.after(500_000, setattr, made.checker, "elections", 9)
         with pytest.raises(InvariantViolation, match=r"V2 .*8 elections"):
             liveness.i20_idle_quorum_is_quiet(made)
+
+
+def test_whoever_wants_to_join_and_does_not_is_a_violation() -> None:
+    with world(voters=1, observers=2, kraft_version=1, config={"auto_join": True}) as made:
+        liveness.whoever_joins_has_joined(made)
+        assert len(made.current_voters()) == 3
+    nobody = Edit("consensus.joining._may_join", "return joins", "return False")
+    with (
+        planted(Mutant("one", "nobody joins", (nobody,))),
+        world(voters=1, observers=2, kraft_version=1, config={"auto_join": True}) as made,
+        pytest.raises(InvariantViolation, match="JOIN"),
+    ):
+        liveness.whoever_joins_has_joined(made)
+
+
+def test_whoever_is_wanted_and_does_not_lead_is_a_violation() -> None:
+    with world(voters=3, priorities={2: 100}, config={"priority_takeover_ms": 500}) as made:
+        liveness.whoever_is_wanted_leads(made)
+        leader = made.leader()
+        assert leader is not None
+        assert leader.key.id == 2
+    never = Edit("consensus.priority.takeover", "if not role.rivals", "if True")
+    lost = 0
+    for seed in range(3):
+        with (
+            planted(Mutant("one", "nobody hands over", (never,))),
+            world(seed, voters=3, priorities={2: 100}, config={"priority_takeover_ms": 500}) as made,
+        ):
+            if made.run_until_leader() != 2:
+                lost += 1
+                with pytest.raises(InvariantViolation, match="PRIORITY"):
+                    liveness.whoever_is_wanted_leads(made)
+    assert lost
 
 
 def test_patience_grows_with_the_timeouts() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.consensus.events import TimeoutReached
+from kraftlib.testing.damage import DamagedLog, all_batches
 from kraftlib.testing.monitor import BURST
+from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
+from kraftlib.types import OffsetRange
+from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
 
@@ -38,6 +42,58 @@ def test_a_leader_that_is_cut_off_and_gives_up_is_fine() -> None:
         made.run_for(10_000)
 
         assert leader.leads is None
+
+
+def test_a_leader_that_outlives_its_disk_is_seen() -> None:
+    """A core that does not look at its disk, as one without the rule of S10 would be."""
+    never = Edit("consensus.obligations._watch_disk", "state.flush_waiting_since_ms = state.now_ms", "pass")
+    with planted(Mutant("one", "a leader keeps a hung disk", (never,))), world() as made:
+        leader = made.leader()
+        assert leader is not None
+        leader.disk.hung = True
+        made.workload.append_to(leader)
+        with pytest.raises(InvariantViolation, match=r"S10 .*nothing durable"):
+            made.run_for(20_000)
+
+
+def test_a_leader_whose_disk_hangs_and_comes_back_in_time_goes_on() -> None:
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        leader.disk.hung = True
+        made.workload.append_to(leader)
+        made.run_for(leader.config.fetch_timeout_ms // 2)
+        leader.disk.unhang()
+        made.run_for(5_000)
+
+        assert made.leader() is leader
+
+
+def test_what_only_a_snapshot_has_is_repaired_by_the_next_one() -> None:
+    """The leader names its old snapshot to whoever asks from offset 0, and that one lacks what came since."""
+    with world(kraft_version=0) as made:
+        leader = made.leader()
+        assert leader is not None
+        assert leader.process is not None
+        for node in (leader, leader):
+            made.workload.append_to(node)
+            made.run_for(1_000)
+        assert leader.process.take_snapshot(0)
+        made.run_for(100)
+        for _ in range(3):
+            made.workload.append_to(leader)
+            made.run_for(1_000)
+        victim = next(node for node in made.nodes.values() if node is not leader)
+        victim.end(Ending.POWER_LOST)
+        hole = OffsetRange(0, all_batches(victim.log)[0].end_offset)
+        victim.log = DamagedLog(victim.log, hole, latent=True)
+        victim.start()
+        made.run_for(10_000)
+        assert victim.is_damaged
+        made.keeps_up = True
+        made.run_for(10_000)
+
+        assert not victim.is_damaged
 
 
 def test_a_core_that_is_called_without_end_is_seen() -> None:
