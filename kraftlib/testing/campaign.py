@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
 
+from kraftlib.testing.profiles import profile_of
 from kraftlib.testing.simulation import Report, replay_command, simulate
 from kraftlib.testing.subject import DEFAULT, load_subject
 from kraftlib.testing.violation import InvariantViolation
@@ -116,14 +119,25 @@ class Summary:
 
 
 def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> Report | Finding:
-    """Run one seed; what it breaks comes back as a value. `subject` is `FILE.py:NAME`."""
+    """Run one seed; what it breaks comes back as a value. `subject` is `FILE.py:NAME`.
+
+    So does what breaks the run itself, as CRASH: one seed among thousands must not take the others with it.
+    Raises: ConfigError for a profile or a subject that does not exist.
+    """
+    profile_of(profile)
     simulated = DEFAULT if subject is None else load_subject(subject)
+    replay = replay_command(seed, profile, trouble_ms, subject)
     with quiet():
         try:
-            replay = replay_command(seed, profile, trouble_ms, subject)
             return simulate(seed, profile, trouble_ms=trouble_ms, subject=simulated, replay=replay)
         except InvariantViolation as violation:
             return Finding.of(violation, seed, profile)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its seed
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+            return Finding(
+                seed=seed, profile=profile, invariant="CRASH", what=what, time_ms=0, replay=replay, trace_hash=""
+            )
 
 
 def run_seeds(

@@ -203,6 +203,11 @@ class Checker:
         node.chain.begin_at(facts.committed.covering(snapshot_id.offset - 1))
         process.appended_end = snapshot_id.offset
 
+    def deleted(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
+        """A node has forgotten what a snapshot replaces."""
+        held = {hold.name: hold.offset for hold in process.retention.holds}
+        self.check(inv.hold_keeps_the_log, process.node, snapshot_id, held)
+
     def snapshot_created(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
         """A node has written a snapshot."""
         self._trace.add(self._timeline.now_us, Step.SNAPSHOT, process.node_id, snapshot_id.offset, snapshot_id.epoch)

@@ -146,6 +146,10 @@ class LogObserver(Protocol):
         """The log ends here now."""
         ...
 
+    def deleted(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The log begins at the end of this snapshot now."""
+        ...
+
     def installed(self, snapshot_id: OffsetAndEpoch) -> None:
         """The log begins anew behind this snapshot."""
         ...
@@ -172,7 +176,6 @@ class SimulatedLog:
         self.snapshots: Callable[[], Sequence[OffsetAndEpoch]] = log.snapshots
         self.create_snapshot: Callable[[OffsetAndEpoch], SnapshotSink] = log.create_snapshot
         self.open_snapshot: Callable[[OffsetAndEpoch], SnapshotSource] = log.open_snapshot
-        self.delete_before: Callable[[OffsetAndEpoch], None] = log.delete_before
         self.close: Callable[[], None] = log.close
 
     @property
@@ -257,6 +260,11 @@ class SimulatedLog:
         if full and log.end_offset > end_offset:
             self._observer.appended([batch for batch in all_batches(log) if batch.base_offset >= end_offset])
         return full
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """As `ReplicatedLog.delete_before`."""
+        self.inner.delete_before(snapshot_id)
+        self._observer.deleted(snapshot_id)
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """As `ReplicatedLog.install_snapshot`."""

@@ -146,12 +146,29 @@ def forget_log(world: World, random: chance.Random) -> Undo | None:
     """Let a node forget what its latest snapshot replaces: who is further behind has to fetch that snapshot."""
     node = leader_or_any(world, random)
     process = node.process if node is not None else None
-    if process is not None:
+    if process is not None and not process.retention.holds:
         process.take_snapshot(0)
         latest = process.replica.state.log.latest_snapshot
         if latest is not None and latest.offset <= process.applier.applied_offset:
             process.executor.submit(RetentionDue(latest))
     return None
+
+
+def hold_log(world: World, random: chance.Random) -> Undo | None:
+    """Have a reader hold the log of a node, for so many bytes or as long as it takes; its retention looks meanwhile."""
+    node = any_node(world, random)
+    if node is None or node.process is None:
+        return None
+    limit = random.choice((200, 2_000, 1 << 30))
+    hold = node.process.retention.hold(f"reader {random.randrange(3)}", None, limit)
+    if not hold.expired:
+        hold.advance(random.randint(hold.offset, max(hold.offset, node.process.applier.applied_offset)))
+
+    def undo() -> None:
+        for stored in () if node.process is None else node.process.retention.holds:
+            stored.release()
+
+    return undo
 
 
 def restart_all_in_turn(world: World, random: chance.Random) -> Undo | None:
@@ -404,6 +421,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("take-snapshot", take_snapshot, 0),
         Fault("snapshot-between-epochs", snapshot_between_epochs, 0),
         Fault("forget-log", forget_log, 0),
+        Fault("hold-log", hold_log, 8_000),
         Fault("restart-all-in-turn", restart_all_in_turn, 20_000),
         Fault("upgrade-kraft-version", upgrade_kraft_version, 0),
         Fault("wipe-observer", wipe_observer, 2_000),

@@ -414,6 +414,12 @@ def s10_hung_disk_costs_the_leadership(node: DiskImage, stuck_ms: int, limit_ms:
     return f"{node.key} still leads, and its disk has made nothing durable for {stuck_ms} ms, limit {limit_ms}"
 
 
+def hold_keeps_the_log(node: DiskImage, snapshot: OffsetAndEpoch, held: Mapping[str, Offset]) -> Complaint:
+    """HOLD: nothing is deleted that a reader holds; a hold that is too costly expires first."""
+    lost = {name: offset for name, offset in held.items() if offset < snapshot.offset}
+    return f"{node.key} deletes what is below {snapshot}, and readers hold {lost}" if lost else None
+
+
 def invariant_of(function: Callable[..., Any]) -> str:
     """Return the id of the invariant that a function of this module checks: `i12_…` is I12."""
     return function.__name__.partition("_")[0].upper()
@@ -421,6 +427,6 @@ def invariant_of(function: Callable[..., Any]) -> str:
 
 INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
     number: [value for name, value in list(globals().items()) if name.startswith(f"{number.lower()}_")]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "S6", "S10", "V6")
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "S6", "S10", "HOLD", "V6")
 }
 """Every check of this module by its id."""

@@ -189,9 +189,10 @@ def whoever_joins_has_joined(world: World) -> None:
 
 
 def whoever_is_wanted_leads(world: World) -> None:
-    """PRIORITY: a voter of the highest priority that lives leads in the end, however often it was tried in vain."""
-    if world.network.older:
-        return
+    """PRIORITY: a voter of the highest priority that lives leads in the end, however often it was tried in vain.
+
+    A leader of an older release knows of no priorities; then it is only waited for.
+    """
     voters = [node for node in world.nodes.values() if world.is_voter(node) and node.process is not None]
     wanted = max((node.config.election_priority for node in voters), default=0)
     if not wanted:
@@ -203,7 +204,7 @@ def whoever_is_wanted_leads(world: World) -> None:
 
     config = voters[0].config
     limit_ms = patience_ms(world) + 2 * (config.priority_takeover_ms << FADING_MAX)
-    if not world.run_until(leads, limit_ms):
+    if not world.run_until(leads, limit_ms) and not world.network.older:
         _violated(world, "PRIORITY", f"for {limit_ms} ms no voter of priority {wanted} has led: {_roles(world)}")
     settle(world)
 

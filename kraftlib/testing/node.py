@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.waiters import Promise
+from kraftlib.storage.holds_file import StoredHold
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import platter
 from kraftlib.testing.clock import NodeClock
@@ -47,6 +48,8 @@ class SimulatedNode:
         self.disk = SimulatedDisk(world.timeline, self.random)
         self.log = MemoryReplicatedLog()
         self.elections = MemoryQuorumStateStore()
+        self.holds: Sequence[StoredHold] = ()
+        """What readers of its log hold."""
 
     def __str__(self) -> str:
         return f"node {self.key.id}"
@@ -146,6 +149,11 @@ class SimulatedNode:
         self.lost_disks.append(LostDisk(self.key, self.chain, self.flushed_offset))
         self.key = ReplicaKey(self.key.id, uuid.UUID(int=self.random.getrandbits(128)))
         self.log, self.elections, self.chain = MemoryReplicatedLog(), MemoryQuorumStateStore(), Chain()
+        self.holds = ()
+
+    def save_holds(self, holds: Sequence[StoredHold]) -> None:
+        """Keep the holds for the next life."""
+        self.holds = holds
 
     def append(self, values: Sequence[bytes], *, level: int, promise: Promise, epoch: Epoch | None = None) -> None:
         """Append as an application on this node does. Raises as `Appends.append`; ConnectionError if it is down."""

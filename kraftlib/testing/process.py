@@ -32,6 +32,7 @@ from kraftlib.runtime.waiters import Waiters
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
+from kraftlib.testing.keeping import retention_of
 from kraftlib.testing.network import Port
 from kraftlib.testing.reads import checksum
 from kraftlib.testing.subject import WatchedMachine
@@ -150,6 +151,7 @@ class Process:
             on_failure=self._failed,
             on_shutdown_complete=self._handed_over,
         )
+        self.retention = retention_of(self, log, world.timeline.after)
         self.machine = WatchedMachine(world, self)
         feeding = StateMachineListener(
             self.machine, deliver=self._deliver_results, wants_results=lambda: self.waiters.wants_results
@@ -226,6 +228,7 @@ class Process:
             self._world.snapshots.append((self.node_id, plan.snapshot_id.offset, checksum(values)))
             self._world.checker.snapshot_created(self, plan.snapshot_id)
             self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
+            self.retention.look()
 
     def _deliver_results(self, end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
         self.waiters.applied(end_offset, base_offset=base_offset, results=results)
@@ -330,6 +333,10 @@ class Process:
     def truncated(self, end_offset: Offset) -> None:
         """The log ends here now."""
         self._world.checker.truncated(self, end_offset)
+
+    def deleted(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The log begins at the end of this snapshot now."""
+        self._world.checker.deleted(self, snapshot_id)
 
     def installed(self, snapshot_id: OffsetAndEpoch) -> None:
         """The log begins anew behind this snapshot."""

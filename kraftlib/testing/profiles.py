@@ -23,6 +23,7 @@ MEMBERSHIP: Final = (
     "wipe-observer",
     "take-snapshot",
     "forget-log",
+    "hold-log",
     "snapshot-between-epochs",
     "restart-all-in-turn",
     "transfer-leadership",

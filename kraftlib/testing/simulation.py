@@ -293,6 +293,8 @@ def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any
     }
     if odd:
         config["auto_join"] = draw.random() < 0.2
+        if draw.random() < 0.4:
+            config["retention_bytes"] = draw.choice((0, 500, 5_000, 50_000))
         if draw.random() < 0.3:
             config["fetch_max_bytes"] = draw.choice((1, 100, 1_000, 10_000))
         if draw.random() < 0.5:

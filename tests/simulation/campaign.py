@@ -1,7 +1,8 @@
 """What CI runs of the simulator: `python3 dev.py campaign`.
 
 Other seeds in each run, drawn from the time and printed; figures that must be reached; and some of the planted bugs,
-each of which must be found. Exit status 1 if a promise is broken, a figure is missed or a bug gets away.
+each of which must be found. Exit status 1 if a promise is broken, a figure is missed or a bug gets away. It ends in
+time, whatever hangs: then it says which figures it has not come to.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -32,6 +33,8 @@ SHARES: Final[Mapping[str, float]] = {
 LONG: Final = ("hours", "hours", "quiet")
 
 MUTANTS_A_RUN: Final = 4
+MUTANTS_SHARE: Final = 0.15
+"""How much of the time is theirs."""
 QUICK_MAX: Final = 150
 """A bug of the rotating part gets so many seeds; the long form, `dev.py mutants`, gives 2,000."""
 
@@ -60,6 +63,14 @@ Task = tuple[str, int]
 """A profile and a seed."""
 
 
+class Results(Protocol):
+    """What `Pool.imap_unordered` returns, as far as it is needed."""
+
+    def next(self, timeout: float) -> Any:
+        """Return the next result. Raises: StopIteration; multiprocessing.TimeoutError, if it takes longer."""
+        ...
+
+
 def tasks(wanted: Wanted, first: int) -> list[Task]:
     """Return the seeds of the ordinary profiles, mixed, so that whatever is cut short has some of each."""
     each = {profile: round(share * wanted.seeds) + 1 for profile, share in SHARES.items()}
@@ -84,10 +95,10 @@ def long_tasks(first: int) -> Iterator[Task]:
         number += 1
 
 
-def caught(mutant: Mutant, first: int) -> str | None:
-    """Look for a planted bug; return what found it."""
+def caught(mutant: Mutant, first: int) -> tuple[str, str | None]:
+    """Look for a planted bug; return its name and what found it."""
     found = hunt(mutant, seeds_max=QUICK_MAX, first=first)
-    return None if found is None else f"{found.invariant} after {found.seeds} seeds"
+    return mutant.name, None if found is None else f"{found.invariant} after {found.seeds} seeds"
 
 
 def rotating(first: int) -> list[Mutant]:
@@ -97,6 +108,15 @@ def rotating(first: int) -> list[Mutant]:
     return [biting[(place + number) % len(biting)] for number in range(MUTANTS_A_RUN)]
 
 
+def in_time(results: Results, until_s: float) -> Iterator[Any]:
+    """Yield results as they come, until there are no more, or until then. What still runs ends with its pool."""
+    while True:
+        try:
+            yield results.next(timeout=max(0.0, until_s - time.monotonic()))
+        except (StopIteration, multiprocessing.TimeoutError):
+            return
+
+
 def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[str, Summary]:
     """Run the seeds, then long ones until the hours are reached; tell of it on stderr."""
     sums: dict[str, Summary] = {}
@@ -104,9 +124,9 @@ def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[
     latest = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
 
-        def take(results: Iterator[tuple[Task, Report | Finding]]) -> None:
+        def take(results: Results) -> None:
             nonlocal latest
-            for (profile, _), result in results:
+            for (profile, _), result in in_time(results, until_s):
                 sums.setdefault(profile, Summary()).add(result)
                 total.add(result)
                 if isinstance(result, Finding):
@@ -114,8 +134,6 @@ def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[
                 if time.monotonic() - latest > 10:
                     latest = time.monotonic()
                     print(f"{total.seeds} seeds, {total.simulated_ms / 3_600_000:.1f} h", file=sys.stderr, flush=True)
-                if time.monotonic() > until_s:
-                    return
 
         take(pool.imap_unordered(run_task, tasks(wanted, first), chunksize=4))
         endless = long_tasks(first)
@@ -138,7 +156,7 @@ def summed(sums: Mapping[str, Summary]) -> Summary:
 def main(arguments: Sequence[str]) -> int:
     """Run a campaign and the rotating part of the mutants."""
     parser = argparse.ArgumentParser(prog="dev.py campaign", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=13.0, help="the simulations end by then (13)")
+    parser.add_argument("--minutes", type=float, default=15.0, help="all of it ends by then (15)")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--first", type=int, help="first seed of each profile (from the time)")
     parser.add_argument(
@@ -155,31 +173,36 @@ def main(arguments: Sequence[str]) -> int:
         f"campaign from seed {first} on, commit {commit}; the same again: dev.py campaign --first {first}", flush=True
     )
 
-    sums = simulate_all(wanted, first, began + 60 * options.minutes, options.jobs)
+    until_s = began + 60 * options.minutes
+    reserved_s = 0 if options.no_mutants else 60 * options.minutes * MUTANTS_SHARE
+    sums = simulate_all(wanted, first, until_s - reserved_s, options.jobs)
     total = summed(sums)
     total.seconds = time.monotonic() - began
     report(total)
     missed = wanted.missed(total)
     if not options.no_mutants:
-        missed += mutants_that_got_away(first, options.jobs)
+        missed += mutants_that_got_away(first, until_s, options.jobs)
     if options.ledger:
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
         rows: list[Row] = [
             row_of(part, date=date, commit=commit, profile=profile, first_seed=first) for profile, part in sums.items()
         ]
         add_to_page(rows)
-    print(f"MISSED: {'; '.join(missed)}" if missed else "every figure is reached", flush=True)
+    late = f" in {options.minutes:g} minutes" if time.monotonic() >= until_s - reserved_s else ""
+    print(f"MISSED{late}: {'; '.join(missed)}" if missed else "every figure is reached", flush=True)
     return 1 if missed else 0
 
 
-def mutants_that_got_away(first: int, jobs: int) -> list[str]:
-    """Plant the bugs of this run; return those that nothing found."""
+def mutants_that_got_away(first: int, until_s: float, jobs: int) -> list[str]:
+    """Plant the bugs of this run; return those that nothing found, and those for which there was no time."""
     chosen = rotating(first)
+    found: dict[str, str | None] = {}
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        found = pool.map(partial(caught, first=first), chosen, chunksize=1)
-    for mutant, what in zip(chosen, found, strict=True):
-        print(f"planted {mutant.name}: {what or 'GOT AWAY'}", flush=True)
-    return [f"{mutant.name} got away" for mutant, what in zip(chosen, found, strict=True) if what is None]
+        for name, what in in_time(pool.imap_unordered(partial(caught, first=first), chosen), until_s):
+            found[name] = what
+            print(f"planted {name}: {what or 'GOT AWAY'}", flush=True)
+    late = [f"no time to find {mutant.name}" for mutant in chosen if mutant.name not in found]
+    return [f"{name} got away" for name, what in found.items() if what is None] + late
 
 
 def report(total: Summary) -> None:

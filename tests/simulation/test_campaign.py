@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from kraftlib.testing.campaign import Finding, Summary
 from kraftlib.testing.profiles import PROFILES
 from tests.simulation import campaign
-from tests.simulation.campaign import SHARES, Wanted, main, rotating, run_task, summed, tasks
+from tests.simulation.campaign import SHARES, Wanted, in_time, main, rotating, run_task, summed, tasks
 from tests.simulation.ledger import PAGE, Row, rows_in, totals, with_rows
 from tests.simulation.mutants import MUTANTS
 
@@ -61,6 +63,24 @@ def test_a_small_campaign_reaches_its_figures_or_says_which_it_missed(
     monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": Summary(seeds=3_000)})
     assert main(["--first", "5", "--no-mutants"]) == 1
     assert "MISSED: 0.0 of 20.0 simulated hours" in capsys.readouterr().out
+
+
+def sleeps(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_what_hangs_does_not_hold_up_the_end() -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        results = pool.imap_unordered(sleeps, [0.0, 3_600.0])
+        assert list(in_time(results, time.monotonic() + 5)) == [0.0]
+        assert list(in_time(pool.imap_unordered(sleeps, [0.0, 0.0]), time.monotonic() + 60)) == [0.0, 0.0]
+
+
+def test_bugs_for_which_there_is_no_time_are_missed() -> None:
+    missed = campaign.mutants_that_got_away(77, time.monotonic() - 1, jobs=1)
+
+    assert missed == [f"no time to find {mutant.name}" for mutant in rotating(77)]
 
 
 def test_one_task_is_one_seed_of_one_profile() -> None:

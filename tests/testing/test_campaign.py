@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from kraftlib.errors import ConfigError
 from kraftlib.testing import campaign
 from kraftlib.testing.campaign import Finding, Summary, quiet, run_seed, run_seeds, summarize
 from kraftlib.testing.simulation import Report
@@ -42,6 +43,20 @@ def test_a_violation_is_a_finding_with_the_command_that_shows_it(monkeypatch: py
     assert (finding.seed, finding.invariant, finding.replay) == (8, "I4", "again")
     assert str(finding) == "seed 8: I4 is violated at 9 ms: what"
     assert summary.to_dict()["violations"] == 1
+
+
+def test_a_run_that_breaks_is_a_finding_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(seed: int, profile: str, **_: object) -> Report:
+        raise KeyError(seed)
+
+    monkeypatch.setattr(campaign, "simulate", broken)
+    finding = run_seed(8, profile="swarm")
+
+    assert isinstance(finding, Finding)
+    assert (finding.invariant, finding.replay) == ("CRASH", "kraftlib simulate --seed 8")
+    assert finding.what.startswith("KeyError: 8 (test_campaign.py, line ")
+    with pytest.raises(ConfigError, match="there is no profile"):
+        run_seed(8, profile="none")
 
 
 def test_replicas_log_nothing_while_it_is_quiet() -> None:

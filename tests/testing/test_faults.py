@@ -7,8 +7,12 @@ import random
 import pytest
 
 from kraftlib.testing.faults import FAULTS
+from kraftlib.testing.process import Ending
 from kraftlib.testing.trace import Step
+from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.workload import Outcome
+from kraftlib.testing.world import World
+from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
 
@@ -82,3 +86,47 @@ def test_no_disk_is_replaced_while_the_voters_are_being_changed() -> None:
 def test_the_names_are_those_of_the_table() -> None:
     assert {name: fault.name for name, fault in FAULTS.items()} == {name: name for name in FAULTS}
     assert len(FAULTS) >= 14
+
+
+def snapshots(made: World, count: int) -> None:
+    """Let node 1 append and write a snapshot, again and again."""
+    for _ in range(count):
+        made.workload.append_to(made.nodes[1])
+        made.run_for(200)
+        process = made.nodes[1].process
+        assert process is not None
+        assert process.take_snapshot(0)
+        made.run_for(200)
+
+
+def test_what_a_reader_holds_is_not_deleted_until_the_hold_expires() -> None:
+    """The real retention: it looks after each snapshot, and wants the log gone at once here."""
+    with world(voters=1, config={"retention_bytes": 0}) as made:
+        (node,) = made.nodes.values()
+        assert node.process is not None
+        hold = node.process.retention.hold("reader", None, 1 << 30)
+        snapshots(made, 4)
+        assert node.log.start_offset == 0
+        node.end(Ending.KILLED)
+        node.start()
+        made.run_until_leader()
+        assert node.process is not None
+        assert [kept.name for kept in node.process.retention.holds] == ["reader"]
+        node.process.retention.hold("reader", None, 1 << 30).release()
+        made.run_for(1_000)
+
+        assert hold.offset == 0
+        assert node.log.start_offset > 0
+
+
+def test_a_deletion_of_what_is_held_is_a_violation() -> None:
+    careless = Edit("runtime.retention.Retention._is_held", "held = True", "held = False")
+    with (
+        planted(Mutant("one", "holds are not looked at", (careless,))),
+        world(voters=1, config={"retention_bytes": 0}) as made,
+    ):
+        (node,) = made.nodes.values()
+        assert node.process is not None
+        node.process.retention.hold("reader", None, 1 << 30)
+        with pytest.raises(InvariantViolation, match="HOLD"):
+            snapshots(made, 4)
