@@ -3,9 +3,12 @@
     crash states        every state that a power cut may leave behind each protocol, opened and judged
     errors              every call that changes a file fails once, in every way
     single faults       every kind of byte of every kind of file, damaged in every way
+    quorum              the same in a running quorum of three: alone, with the wrong majority, with the right one
     power cuts          real ones, on ext4; they need root and loop devices
 
-The short form is for CI and takes some minutes on two cores; --long takes an hour. --only NAME runs one of them.
+The short form is for CI and takes some minutes on two cores; --long takes an hour. --only NAME runs one of them, and
+--count N has it make so many images: `--only quorum --count 10000` is the full size of that one, in five minutes or so.
+What is drawn at random is drawn anew each time; --seed N draws it again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import json
 import logging
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -27,15 +31,31 @@ from tests.storage.crash.faulty import sweep
 from tests.storage.crash.judge import Verdict
 from tests.storage.crash.planted import PLANTED
 from tests.storage.crash.proof import LONG, Effort, prove
-from tests.storage.images.proof import examine
+from tests.storage.images.proof import Examined, examine
+from tests.storage.images.quorum_proof import examine_in_quorum
 from tests.storage.images.verdict import Outcome
 from tests.storage.power.disk import why_impossible
 
 IN_MEMORY = Path("/dev/shm")
 SHORT = Effort(most=40, again=3, interruptions=3)
 IMAGES, IMAGES_LONG = 10_400, 100_000
+IN_QUORUM, IN_QUORUM_LONG = 1_500, 20_000
 CUTS, CUTS_LONG = (90, 25), (2_000, 500)
 """Of one replica, and of three."""
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """How much of it."""
+
+    long: bool
+    seed: int
+    count: int | None
+    """How many images, if somebody wants another number."""
+
+    def images(self, short: int, long: int) -> int:
+        """Return how many images to make."""
+        return self.count or (long if self.long else short)
 
 
 @attrs.define
@@ -48,9 +68,9 @@ class Part:
     seconds: float = 0.0
 
 
-def crash_states(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
+def crash_states(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Enumerate crash states."""
-    tallies = prove(top, LONG if long else SHORT, say=say)
+    tallies = prove(top, attrs.evolve(LONG if wanted.long else SHORT, seed=wanted.seed), say=say)
     states = sum(tally.states for tally in tallies)
     part = Part("crash states", bad=[f"{tally.name}: {bad}" for tally in tallies for bad in tally.bad])
     part.figures = {
@@ -65,7 +85,7 @@ def crash_states(top: Path, *, long: bool, say: Callable[[str], object]) -> Part
     return part
 
 
-def errors(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
+def errors(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Let every call fail."""
     found = sweep(top, say=say)
     part = Part("errors", bad=found.bad)
@@ -73,14 +93,28 @@ def errors(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
     return part
 
 
-def single_faults(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
+def single_faults(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Damage files."""
-    found = examine(top, IMAGES_LONG if long else IMAGES, say=say)
-    part = Part("single faults", bad=list(found.wrong))
+    return _judged("single faults", examine(top, wanted.images(IMAGES, IMAGES_LONG), seed=wanted.seed, say=say))
+
+
+def quorum(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
+    """Damage files of one replica of three that run."""
+    count = wanted.images(IN_QUORUM, IN_QUORUM_LONG)
+    return _judged("single faults in a quorum", examine_in_quorum(top, count, seed=wanted.seed, say=say))
+
+
+def _judged(name: str, found: Examined) -> Part:
+    part = Part(name, bad=list(found.wrong))
     well = found.well(found.repairable)
-    part.figures = {"images": found.images, "accepted or lost": len(found.wrong)}
+    part.figures = {
+        "images": found.images,
+        "kinds of file, fault and byte": len(found.combinations),
+        "accepted or lost": len(found.wrong),
+    }
     part.figures |= {outcome.value: found.count(outcome) for outcome in Outcome}
-    part.figures["well, of what others can stand in for"] = f"{well:.2%}"
+    part.figures["went on by themselves"] = f"{found.well(found.outcomes):.2%}"
+    part.figures["of what others can stand in for"] = f"{well:.2%}"
     for kind, counts in sorted(found.outcomes.items()):
         part.figures[f"  {kind}"] = ", ".join(
             f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
@@ -90,7 +124,7 @@ def single_faults(top: Path, *, long: bool, say: Callable[[str], object]) -> Par
     return part
 
 
-def power_cuts(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
+def power_cuts(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Cut the power."""
     part = Part("power cuts")
     why = why_impossible()
@@ -98,9 +132,9 @@ def power_cuts(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
         part.figures = {"SKIPPED": why}
         part.bad = [f"SKIPPED, and CI must not skip: {why}"] if os.environ.get("CI") == "true" else []
         return part
-    single, cluster = CUTS_LONG if long else CUTS
+    single, cluster = CUTS_LONG if wanted.long else CUTS
     command = [sys.executable, "-m", "tests.storage.power.cuts", "--output", "json"]
-    command += ["--single", str(single), "--cluster", str(cluster)]
+    command += ["--single", str(single), "--cluster", str(cluster), "--seed", str(wanted.seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     results = json.loads(done.stdout)["results"] if done.stdout else []
     for result in results:
@@ -115,7 +149,13 @@ def power_cuts(top: Path, *, long: bool, say: Callable[[str], object]) -> Part:
     return part
 
 
-PARTS = {"crash-states": crash_states, "errors": errors, "single-faults": single_faults, "power-cuts": power_cuts}
+PARTS = {
+    "crash-states": crash_states,
+    "errors": errors,
+    "single-faults": single_faults,
+    "quorum": quorum,
+    "power-cuts": power_cuts,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -125,16 +165,22 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--long", action="store_true", help="ten times as much of everything")
     parser.add_argument("--only", choices=tuple(PARTS), action="append", help="one of them; may be given several times")
+    parser.add_argument("--seed", type=int, default=None, help="of the random choices (random, and printed)")
+    parser.add_argument("--count", type=int, default=None, help="so many images, of files alone or in a quorum")
     options = parser.parse_args(arguments)
+    seed = random.randrange(10_000) if options.seed is None else options.seed
+    wanted = Wanted(long=options.long, seed=seed, count=options.count)
+    print(f"seed {seed}", flush=True)
     logging.disable(logging.CRITICAL)
     parts = []
     for name in options.only or PARTS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
-            part = PARTS[name](Path(top), long=options.long, say=lambda line: print(line, file=sys.stderr, flush=True))
+            part = PARTS[name](Path(top), wanted, lambda line: print(line, file=sys.stderr, flush=True))
         part.seconds = time.monotonic() - began
         parts.append(part)
     _print(parts)
+    print(f"\n{sum(part.seconds for part in parts):.0f} s, seed {seed}")
     return int(any(part.bad for part in parts))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import attrs
 
@@ -66,6 +66,11 @@ class Fault:
     """Which bytes, for people."""
     image: Image
 
+    @property
+    def byte_class(self) -> str:
+        """Which kind of bytes: the field of a batch, where there are batches."""
+        return self.where.partition(" of the batch")[0] if " of the batch" in self.where else "any"
+
 
 def kind_of(path: str) -> str:
     """Return what kind of file that is."""
@@ -74,10 +79,11 @@ def kind_of(path: str) -> str:
     return next(kind for pattern, kind in KINDS.items() if re.fullmatch(pattern, path))
 
 
-def faults(history: History, count: int, seed: int) -> Iterator[Fault]:
-    """Yield so many different single faults of a history's files."""
+def faults(history: History, count: int, seed: int, *, kinds: Collection[str] = ()) -> Iterator[Fault]:
+    """Yield so many different single faults of a history's files, or of those of some kinds."""
     chance = random.Random(seed)
     paths = [path for path in sorted(history.image.files) if kind_of(path) not in ("lock", "reserve")]
+    paths = [path for path in paths if not kinds or kind_of(path) in kinds]
     weights = [SHARE.get(kind_of(path), 1) for path in paths]
     seen: set[tuple[str, bytes | None]] = set()
     attempts = 0

@@ -80,6 +80,9 @@ def history(directory: Path, *, closed: bool, compacted: bool) -> History:
                 if compacted:
                     log.delete_before(snapshot_id)
                     log.flush()
+        # Somebody stood once more, and got its vote: in an epoch of which no record tells.
+        election = ElectionState(epoch=6, voted_key=ReplicaKey(2))
+        elections.write(election, kraft_version=0, voters=[1, 2, 3])
         start_offset = log.start_offset
         epochs = tuple(log.epoch_starts())
         if closed:

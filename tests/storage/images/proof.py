@@ -9,9 +9,9 @@ from pathlib import Path
 
 import attrs
 
-from tests.storage.images.damage import faults
+from tests.storage.images.damage import Fault, faults
 from tests.storage.images.history import History, history
-from tests.storage.images.verdict import Examiner, Outcome
+from tests.storage.images.verdict import Examiner, Found, Outcome
 
 HISTORIES = ((False, False), (True, False), (False, True), (True, True))
 """Killed or closed; with all of the log, or with its end behind a snapshot."""
@@ -28,6 +28,26 @@ class Examined:
     """By kind of file."""
     wrong: list[str] = attrs.Factory(list)
     halted: list[str] = attrs.Factory(list)
+    combinations: set[tuple[str, str, str]] = attrs.Factory(set)
+    """Kinds of files, of faults and of bytes that were met."""
+
+    def take(self, past: History, fault: Fault, found: Found) -> None:
+        """Count what came of one image."""
+        self.outcomes[fault.kind][found.outcome] += 1
+        self.combinations.add((fault.kind, fault.what, fault.byte_class))
+        line = f"{past.name}, {fault.path}, {fault.what}, {fault.where}: {found.why}"
+        if found.outcome is Outcome.WRONG:
+            self.wrong.append(line)
+        elif found.outcome is Outcome.HALTED:
+            self.halted.append(line)
+
+    def add(self, other: Examined) -> None:
+        """Count what somebody else has examined."""
+        for kind, counts in other.outcomes.items():
+            self.outcomes[kind] += counts
+        self.wrong += other.wrong
+        self.halted += other.halted
+        self.combinations |= other.combinations
 
     @property
     def images(self) -> int:
@@ -67,9 +87,4 @@ def _examine(past: History, top: Path, count: int, seed: int, result: Examined) 
             raise AssertionError(f"{past.name}: nothing was done to it, and it is {untouched}")
         for fault in faults(past, count, seed):
             found = examiner.examine(fault.image, past)
-            result.outcomes[fault.kind][found.outcome] += 1
-            line = f"{past.name}, {fault.path}, {fault.what}, {fault.where}: {found.why}"
-            if found.outcome is Outcome.WRONG:
-                result.wrong.append(line)
-            elif found.outcome is Outcome.HALTED:
-                result.halted.append(line)
+            result.take(past, fault, found)
