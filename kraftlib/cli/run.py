@@ -1,7 +1,8 @@
 """`kraftlib run -c CONFIG`: one replica, with a small key-value store inside, until Ctrl-C or SIGTERM.
 
 It is the smallest useful service on top of the library, and the process that `kraftlib demo` and `kraftlib bench` start
-three times. How clients talk to it stands in `kraftlib.cli.key_value`.
+three times. How clients talk to it stands in `kraftlib.cli.key_value`. With `--no-store` it carries the log and votes, and
+reads nothing of it: a voter among Kafka's controllers, whose records are theirs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.engine import loop_factory
+from kraftlib.runtime.listener import Listener
 from kraftlib.types import Endpoint, LeaderAndEpoch, parse_endpoint
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -55,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="where clients of the store connect; loopback only (default: a free port, which is printed)",
     )
+    parser.add_argument(
+        "--no-store",
+        action="store_true",
+        help="carry the log and vote, and apply nothing: beside Kafka's controllers. Clients may only ask for the status",
+    )
     parser.add_argument("--verbose", action="store_true", help="log every change of role on stderr")
 
 
@@ -63,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     config = read_config(options.config)
     clients = parse_clients(options.clients)
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
-    run_loop(config, _serve_until_told(config, clients))
+    run_loop(config, _serve_until_told(config, clients, bare_of if options.no_store else store_of))
     return 0
 
 
@@ -110,6 +117,22 @@ def store_of(
     return client, service
 
 
+def bare_of(
+    config: RaftConfig, *, leader_changed: Callable[[LeaderAndEpoch], None] = lambda leader: None
+) -> tuple[RaftClient[Any], Service]:
+    """Return a replica with nothing inside, and a service that knows its status."""
+    client: RaftClient[Any] = RaftClient(config, listener=_LeaderListener(leader_changed))
+    return client, Service(client)
+
+
+class _LeaderListener(Listener):
+    def __init__(self, leader_changed: Callable[[LeaderAndEpoch], None]) -> None:
+        self._leader_changed = leader_changed
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self._leader_changed(leader)
+
+
 def told_to_stop() -> asyncio.Event:
     """Return what is set by Ctrl-C and SIGTERM; a second Ctrl-C interrupts at once."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -133,7 +156,9 @@ async def until(stop: asyncio.Event, client: RaftClient[Any]) -> None:
         task.result()
 
 
-async def _serve_until_told(config: RaftConfig, clients: Endpoint) -> None:
+async def _serve_until_told(
+    config: RaftConfig, clients: Endpoint, make: Callable[..., tuple[RaftClient[Any], Service]]
+) -> None:
     stop = told_to_stop()
     lock = threading.Lock()
     early: list[str] | None = []  # a leader may be known before it was said where we listen
@@ -148,7 +173,7 @@ async def _serve_until_told(config: RaftConfig, clients: Endpoint) -> None:
             else:
                 early.append(line)
 
-    client, service = store_of(config, leader_changed=tell)
+    client, service = make(config, leader_changed=tell)
     async with serve(client, service, clients) as clients:
         print(
             f"replica {config.node_id}: replicas connect to {client.endpoint}, clients to {clients}; Ctrl-C stops it",

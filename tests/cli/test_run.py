@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kraftlib.blocking import RaftClient
 from kraftlib.cli.run import parse_clients
+from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
+from kraftlib.metadata import MetadataSerde, TopicRecord
+from kraftlib.types import new_uuid
 from tests.cli.conftest import Command
 from tests.cli.processes import TIMEOUT_S, ask, clients_of, free_port, running, single
 
@@ -59,6 +63,21 @@ def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
         process.line_with("(this one) leads")
         ask(clients, {"put": {"key": "last", "value": "1"}})
         assert len(ask(clients, {"all": True})["all"]["items"]) == 21
+
+
+def test_without_a_store_it_carries_a_log_that_is_not_the_stores(tmp_path: Path) -> None:
+    """Kafka's metadata records would stop the store at the first one."""
+    path = single(tmp_path)
+    with RaftClient(RaftConfig.from_toml(path), serde=MetadataSerde()) as client:
+        client.wait_for_leader(timeout_ms=TIMEOUT_S * 1_000)
+        appended = client.append([TopicRecord(name="events", topic_id=new_uuid())])
+
+    with running("run", "-c", path, "--no-store") as process:
+        clients = clients_of(process.line_with("replica 1: "))
+        process.line_with("replica 1 (this one) leads")
+        assert ask(clients, {"status": True})["status"]["high_watermark"] > appended.last_offset
+        assert "a request has one of status" in ask(clients, {"put": {"key": "a", "value": "1"}})["message"]
+        assert process.end(signal.SIGTERM) == (0, "")
 
 
 # Bad input ----------------------------------------------------------------------------------------
