@@ -32,6 +32,10 @@ class MissingToolsError(Exception):
     """Java or Maven are not there, and cannot be installed from here."""
 
 
+class FetchError(Exception):
+    """Maven did not get the jars."""
+
+
 def cache() -> Path:
     """Return where jars and compiled classes are kept."""
     home = os.environ.get("KRAFTLIB_CACHE")
@@ -48,7 +52,7 @@ def release_directory(version: str) -> Path:
 def libraries(version: str) -> Path:
     """Return the directory with the jars of a release; fetch them if they are not there.
 
-    Raises: MissingToolsError; subprocess.CalledProcessError, if Maven fails (its output has been shown).
+    Raises: MissingToolsError; FetchError, if Maven fails (its output has been shown).
     """
     home = release_directory(version)
     once(home / "libs", lambda place: _fetch(version, place))
@@ -77,9 +81,19 @@ def _fetch(version: str, place: Path) -> None:
     modern = ["-Plog4j2"] if int(version.split(".")[0]) >= 4 else []
     command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", *modern]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
-    subprocess.run([*command, *goal], check=True, timeout=FETCH_TIMEOUT_S, stdout=sys.stderr)
-    if not list(place.glob(f"kafka-raft-{version}.jar")):
-        raise RuntimeError(f"Maven fetched no kafka-raft-{version}.jar into {place}")
+    try:
+        status = subprocess.run([*command, *goal], check=False, timeout=FETCH_TIMEOUT_S, stdout=sys.stderr).returncode
+        trouble = f"exit status {status}, its own words are above" if status else ""
+    except subprocess.TimeoutExpired:
+        trouble = f"not done within {FETCH_TIMEOUT_S} s"
+    if not trouble and not (place / f"kafka-raft-{version}.jar").exists():
+        trouble = f"kafka-raft-{version}.jar did not come"
+    if trouble:
+        raise FetchError(
+            f"Maven could not fetch the jars of Kafka {version}: {trouble}. It needs a repository that has them: the "
+            "central one over the network, or a mirror named in ~/.m2/settings.xml. Jars of another machine's cache do "
+            f"as well, in {place.parent.parent / 'libs'}"
+        )
 
 
 def ensure_tools(*, fetching: bool = True) -> None:
@@ -98,10 +112,15 @@ def ensure_tools(*, fetching: bool = True) -> None:
     say(f"{lacking}: installing {' and '.join(PACKAGES)} with apt-get")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
-        subprocess.run(
+        done = subprocess.run(
             [*become_root, "apt-get", *command],
-            check=True, timeout=INSTALL_TIMEOUT_S, env=environment, stdout=sys.stderr,
+            check=False, timeout=INSTALL_TIMEOUT_S, env=environment, stdout=sys.stderr,
         )  # fmt: skip
+        if done.returncode:
+            raise MissingToolsError(
+                f"{lacking}: `apt-get {' '.join(command)}` ended with {done.returncode}, its own words are above; it "
+                "needs a package mirror"
+            )
     missing = missing_tools(fetching=fetching)
     if missing:
         raise MissingToolsError(f"apt-get installed {' '.join(PACKAGES)}, yet missing is {', '.join(missing)}")
@@ -134,7 +153,7 @@ def main(versions: Sequence[str]) -> int:
         ensure_tools(fetching=not all((release_directory(version) / "libs").is_dir() for version in versions))
         for version in versions:
             print(f"{version} {libraries(version)}")
-    except (MissingToolsError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+    except (MissingToolsError, FetchError, ValueError, OSError, subprocess.SubprocessError) as error:
         say(f"error: {error}")
         return 1
     return 0

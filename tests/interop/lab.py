@@ -228,6 +228,17 @@ class Quorum:
         assert found is not None
         return found
 
+    def leading_controller(self, *, not_id: int | None = None, min_epoch: int = 0) -> dict[str, Any]:
+        """Wait until a controller of Kafka leads: one of ours may do so for a moment, and hands over."""
+
+        def known() -> dict[str, Any] | None:
+            found = self.leader(not_id=not_id, min_epoch=min_epoch)
+            return found if isinstance(self.nodes[found["leader_id"]], KafkaNode) else None
+
+        found = wait_for("a controller to lead", known)
+        assert found is not None
+        return found
+
     def wait_for_growth(self, count: int = 5) -> None:
         """Wait until each of our replicas knows of so many more committed records."""
         wanted = {replica: (replica.replica_status()["high_watermark"] or 0) + count for replica in self.replicas}

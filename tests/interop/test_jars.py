@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import threading
 from pathlib import Path
 
@@ -34,6 +36,37 @@ def test_a_fetch_that_fails_leaves_nothing_that_counts_as_done(cache: Path) -> N
     assert not (cache / "libs").exists()
     jars.once(cache / "libs", lambda place: (place / "whole.jar").touch())
     assert [path.name for path in (cache / "libs").iterdir()] == ["whole.jar"]
+
+
+def done(status: int) -> subprocess.CompletedProcess[str]:
+    """Return how a program has ended."""
+    return subprocess.CompletedProcess([], status)
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (done(1), "exit status 1, its own words are above"),
+        (done(0), r"kafka-raft-4\.3\.1\.jar did not come"),
+        (subprocess.TimeoutExpired("mvn", 1), "not done within"),
+    ],
+)
+def test_where_maven_gets_nothing_it_is_said_what_it_needs(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ending: object, said: str
+) -> None:
+    def run(command: list[str], **how: object) -> object:
+        if isinstance(ending, BaseException):
+            raise ending
+        return ending
+
+    monkeypatch.setattr(jars, "ensure_tools", lambda **how: None)
+    monkeypatch.setattr(jars.subprocess, "run", run)
+
+    assert jars.main(["4.3.1"]) == 1
+    told = capsys.readouterr().err
+    assert re.search(f"Maven could not fetch the jars of Kafka 4.3.1: {said}", told)
+    assert f"Jars of another machine's cache do as well, in {cache / 'kafka-4.3.1' / 'libs'}" in told
+    assert not (cache / "kafka-4.3.1" / "libs").exists()
 
 
 def test_of_two_at_once_one_does_it(cache: Path) -> None:
@@ -81,7 +114,7 @@ def test_what_is_missing_is_installed_in_ci_or_where_it_is_allowed(
     monkeypatch.setattr(jars, "missing_tools", lambda *, fetching: missing.pop(0))
     monkeypatch.setattr(jars.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(jars.os, "geteuid", lambda: user)
-    monkeypatch.setattr(jars.subprocess, "run", lambda command, **how: ran.append(command))
+    monkeypatch.setattr(jars.subprocess, "run", lambda command, **how: ran.append(command) or done(0))
     for name in ("CI", "KRAFTLIB_INSTALL"):
         monkeypatch.delenv(name, raising=False)
     if setting:

@@ -70,7 +70,8 @@ def shown_by_kafka(release: Release, partition: Path, scratch: Path, picture: di
     (log,) = partition.glob("*.log")
     copy = scratch / log.name
     shutil.copy(log, copy)
-    found = release.shell(copy, "find", "/image").splitlines()
+    having = [f"/image/topics/byName/{name}" for name in picture["topics"]]
+    found = release.shell(copy, "find", "/image", having=having).splitlines()
     names = sorted({path.split("/")[4] for path in found if path.startswith("/image/topics/byName/")})
     partitions = {}
     for name in names:
@@ -95,7 +96,7 @@ def test_the_metadata_of_a_cluster_is_followed_through_kill_9_of_its_leader(lab:
     """A broker, topics, configs, a killed leader, a deleted topic: a feed without a gap, the picture of the shell."""
     quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
-    leader = quorum.leader()
+    quorum.leading_controller()
     observe = Observe(lab.home, [node.endpoint for node in quorum.nodes.values()], "--output", "json")
     lab.keep(observe)
     observe.start()
@@ -112,8 +113,9 @@ def test_the_metadata_of_a_cluster_is_followed_through_kill_9_of_its_leader(lab:
     topics(lab.release, node, "--create", "--topic", "first", "--partitions", 3, "--config", "retention.ms=12345")
     observe.wait_for_topic("first")
 
+    leader = quorum.leading_controller()
     quorum.nodes[leader["leader_id"]].kill()
-    after = quorum.leader(not_id=leader["leader_id"])
+    after = quorum.leading_controller(not_id=leader["leader_id"], min_epoch=leader["epoch"] + 1)
     topics(lab.release, node, "--create", "--topic", "second", "--partitions", 2)
     entity = ["--alter", "--entity-type", "topics", "--entity-name", "second"]
     lab.release.tool(

@@ -65,31 +65,37 @@ class Load:
             self._over.wait(0.02)
 
     def wait_for(self, count: int, *, leader: int | None = None) -> None:
-        """Wait until so many more records are acknowledged (by this leader)."""
+        """Wait until so many more records are acknowledged (by this leader, which leads again if it loses that)."""
 
         def total() -> int:
             return len(self.acknowledged) if leader is None else self.by_leader.get(leader, 0)
 
+        def enough() -> bool:
+            if total() < wanted and leader is not None:
+                lead(self.quorum, leader)
+            return total() >= wanted
+
         wanted = total() + count
-        wait_for(f"{count} acknowledged records", lambda: total() >= wanted)
+        wait_for(f"{count} acknowledged records", enough, every_s=0.1)
 
 
-def lead(quorum: Quorum, node_id: int) -> None:
-    """Have leadership move by resignations until this replica leads."""
+def lead(quorum: Quorum, node_id: int) -> int:
+    """Have leadership move by resignations until this replica leads; return its epoch."""
 
-    def leads() -> bool:
+    def leads() -> int:
         status = quorum.leader()
         if status["leader_id"] == node_id:
-            return True
+            epoch: int = status["epoch"]
+            return epoch
         leader = quorum.nodes[status["leader_id"]]
         try:
             leader.ask("resign", status["epoch"])  # type: ignore[union-attr]
         except Exception:  # noqa: BLE001 - it does not lead any more: all the better
-            return False
+            return 0
         quorum.leader(min_epoch=status["epoch"] + 1)
-        return False
+        return 0
 
-    wait_for(f"replica {node_id} to lead", leads)
+    return wait_for(f"replica {node_id} to lead", leads)
 
 
 def finish(quorum: Quorum, acknowledged: dict[str, int], *, start_offset: int = 0) -> int:

@@ -25,6 +25,9 @@ UNLIKE: Final = {
 """Where we differ, and why."""
 
 
+QUIET: Final = {"metadata.max.idle.interval.ms": 0, "controller.quorum.fetch.timeout.ms": 30_000}
+"""Nothing is written, and nobody stands, because the machine is busy."""
+
 ENOUGH: Final = 2
 """Records that a new quorum has at least: LeaderChange, KRaftVersion and Voters."""
 
@@ -87,7 +90,7 @@ def test_wrong_questions_have_kafkas_answers(lab: Lab, who: str) -> None:
     found: dict[str, dict[str, Any]] = {}
     bytes_found: dict[str, dict[str, Any]] = {}
     for name, words in {"Kafka": {"kafka": [1, 2]}, "kraftlib": {"ours": [1, 2]}}.items():
-        quorum = lab.dynamic(**words, properties={"metadata.max.idle.interval.ms": 0})
+        quorum = lab.dynamic(**words, properties=QUIET, settings={"fetch_timeout_ms": 30_000})
         quorum.start()
         asked = there(lab, quorum, who)
         node = quorum.nodes[asked.node_id]

@@ -108,7 +108,7 @@ def test_a_leader_that_nobody_reaches_is_replaced(lab: Lab, kind: str, whose: st
     with Load(quorum, batch=300) as load:
         lead(quorum, cut_off)
         load.wait_for(200, leader=cut_off)
-        epoch = quorum.leader()["epoch"]
+        epoch = lead(quorum, cut_off)
         wire.isolate(cut_off)
         after = quorum.leader(not_id=cut_off, min_epoch=epoch + 1)
         load.wait_for(200, leader=after["leader_id"])
@@ -129,7 +129,7 @@ def test_controllers_live_through_lost_connections(lab: Lab, whose: str) -> None
     quorum = lab.dynamic(kafka=KAFKAS, ours=OURS[:1], properties=BUSY)
     quorum.start()
     quorum.wait_for_growth()
-    before = wait_for("a controller to lead", lambda: leading_controller(quorum.leader()))
+    before = quorum.leading_controller()
     ours = quorum.nodes[OURS[0]]
     assert isinstance(ours, OurReplica)
     if whose == "ours":
@@ -137,15 +137,10 @@ def test_controllers_live_through_lost_connections(lab: Lab, whose: str) -> None
         wait_for("our voter to notice", lambda: ours.replica_status()["role"] == "prospective")
     else:
         wire.isolate(before["leader_id"])
-        quorum.leader(not_id=before["leader_id"], min_epoch=before["epoch"] + 1)
+        quorum.leading_controller(not_id=before["leader_id"], min_epoch=before["epoch"] + 1)
         quorum.wait_for_growth()
     wire.isolate()
     quorum.wait_for_growth(20)
-    wait_for("a controller to lead", lambda: leading_controller(quorum.leader()))
+    quorum.leading_controller()
     quorum.wait_for_growth(20)
     finish_controllers(quorum)
-
-
-def leading_controller(status: dict[str, object]) -> dict[str, int] | None:
-    """Return this status, if a controller leads in it."""
-    return status if status["leader_id"] in KAFKAS else None  # type: ignore[return-value]
