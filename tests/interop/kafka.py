@@ -130,9 +130,9 @@ class Release:
     def shell(self, path: Path, *words: object, having: Sequence[str] = ()) -> str:
         """Run a command of `kafka-metadata-shell` on a log or checkpoint, until its answer has all these texts.
 
-        It sometimes looks before it has read anything, or all: it shows nothing, the bare root, or a part. It hangs for
-        ever on a checkpoint that is not whole, on records that do not begin with a metadata.version, and in 3.9 also for
-        no reason that can be seen.
+        It sometimes looks before it has read anything, or all: it shows nothing, the bare root, or a part. It hangs on a
+        checkpoint that is not whole, on records that do not begin with a metadata.version, and in 3.9 also for no reason
+        that can be seen.
         """
 
         def shown() -> str:

@@ -157,10 +157,10 @@ class Quorum:
         )  # fmt: skip
         return self._keep(node)
 
-    def ours(self, node_id: int, **settings: object) -> OurReplica:
+    def ours(self, node_id: int, *, kind: type[OurReplica] = OurReplica, **settings: object) -> OurReplica:
         """Make a replica of ours; it is neither formatted nor started."""
         place = self.places.setdefault(node_id, self.lab.endpoint())
-        node = OurReplica(
+        node = kind(
             node_id, home=self.lab.home, endpoint=place, quorum=self.our_words, listen=self.lab.behind(node_id, place),
             **{**self.settings, **settings},
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from tests.interop.processes import PATIENCE_S, Process
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 READY: Final = "orders "
+CLIENTS: Final = "clients to "
 
 
 class OurReplica(Process):
@@ -66,12 +68,15 @@ class OurReplica(Process):
         """Wait until it takes orders."""
         self.wait_for_line(READY)
 
+    def orders_port(self) -> int:
+        """Return where it takes orders."""
+        line = next(line for line in self.log_text().splitlines() if line.startswith(READY))
+        return int(json.loads(line.removeprefix(READY))["port"])
+
     def ask(self, name: str, argument: object = True, *, timeout_s: float = PATIENCE_S) -> Any:
         """Give an order and return the answer. Raises: RefusedError with what the replica said."""
-        line = next(line for line in self.log_text().splitlines() if line.startswith(READY))
-        port = json.loads(line.removeprefix(READY))["port"]
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+            with socket.create_connection(("127.0.0.1", self.orders_port()), timeout=timeout_s) as connection:
                 connection.sendall(json.dumps({"id": 1, name: argument}).encode() + b"\n")
                 answer = json.loads(connection.makefile("rb").readline())
         except TimeoutError:
@@ -85,6 +90,29 @@ class OurReplica(Process):
         """Return what it says of itself and its quorum."""
         status: dict[str, Any] = self.ask("status")
         return status
+
+
+class Carrier(OurReplica):
+    """`kraftlib run --no-store`: a voter as an operator starts it beside Kafka's controllers."""
+
+    def __init__(self, node_id: int, **how: Any) -> None:
+        super().__init__(node_id, **how)
+        self.command = [sys.executable, "-m", "kraftlib.cli", "run", "--no-store", "-c", str(self.config_file)]
+
+    def wait_started(self) -> None:
+        """Wait until it says where it is asked."""
+        self.wait_for_line(CLIENTS)
+
+    def orders_port(self) -> int:
+        """Return where it is asked for its status."""
+        return int(self.log_text().partition(CLIENTS)[2].partition(";")[0].rpartition(":")[2])
+
+    def ask(self, name: str, argument: object = True, *, timeout_s: float = PATIENCE_S) -> Any:
+        """As above; what it has heard of leaders, in all of its lives, stands in what it has printed."""
+        if name == "leaders":
+            found = re.findall(r"^epoch (\d+): replica (\d+)", self.log.read_text(), re.MULTILINE)
+            return [(int(epoch), int(leader)) for epoch, leader in found]
+        return super().ask(name, argument, timeout_s=timeout_s)
 
 
 class RefusedError(Exception):

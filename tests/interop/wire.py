@@ -38,9 +38,20 @@ class Pair:
         return int.from_bytes(self.request[:2], "big")
 
     @property
+    def client_id(self) -> str:
+        """What the asker calls itself."""
+        return client_id(self.request)
+
+    @property
     def version(self) -> int:
         """In which version."""
         return int.from_bytes(self.request[2:4], "big")
+
+
+def client_id(request: bytes) -> str:
+    """Return what the header of a request names as its sender."""
+    size = int.from_bytes(request[8:10], "big", signed=True)
+    return request[10 : 10 + max(0, size)].decode("utf-8", "replace")
 
 
 class Wire:
@@ -48,6 +59,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
+        self.keeps_pairs = True
         self.isolated: set[int] = set()
         """Who reaches nobody and is reached by nobody."""
         self._proxies: dict[int, _Proxy] = {}
@@ -138,8 +150,7 @@ class _Connection:
 
     def _asked(self, frame: bytes) -> None:
         if self.asker == -1:
-            size = int.from_bytes(frame[8:10], "big", signed=True)
-            found = re.fullmatch(rb"(?:raft-client-)?([0-9]+)", frame[10 : 10 + max(0, size)])
+            found = re.fullmatch(r"(?:raft-client-)?([0-9]+)", client_id(frame))
             self.asker = int(found[1]) if found else -1
         if self.asker in self.proxy.wire.isolated:
             raise ConnectionAbortedError(f"replica {self.asker} is cut off")
@@ -147,7 +158,10 @@ class _Connection:
 
     def _answered(self, frame: bytes) -> None:
         request = self._waiting.pop(0)
-        self.proxy.wire.pairs.append(Pair(asker=self.asker, asked=self.proxy.node_id, request=request, response=frame))
+        if self.proxy.wire.keeps_pairs:
+            self.proxy.wire.pairs.append(
+                Pair(asker=self.asker, asked=self.proxy.node_id, request=request, response=frame)
+            )
 
     def _pump(self, source: socket.socket, target: socket.socket, take: object) -> None:
         try:
