@@ -47,12 +47,12 @@ def run(options: argparse.Namespace) -> int:
     servers = servers_of(options)
     cluster_id = None  # the leader knows its own, and a tool that names none is served
     if options.question == "upgrade":
-        change = upgrade(options.kraft_version)
+        change = upgrade(options.kraft_version, timeout_ms=options.timeout_ms)
     else:
         key = ReplicaKey(options.id, parse_uuid(options.directory_id))
         if options.question == "add-voter":
             places = {options.listener: parse_endpoint(options.endpoint)}
-            change = addition(key, places, cluster_id=cluster_id)
+            change = addition(key, places, cluster_id=cluster_id, timeout_ms=options.timeout_ms)
         else:
             change = removal(key, cluster_id=cluster_id)
     asyncio.run(_see_through(change, servers, options.timeout_ms))

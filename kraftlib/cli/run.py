@@ -1,8 +1,8 @@
 """`kraftlib run -c CONFIG`: one replica, with a small key-value store inside, until Ctrl-C or SIGTERM.
 
 It is the smallest useful service on top of the library, and the process that `kraftlib demo` and `kraftlib bench` start
-three times. How clients talk to it stands in `kraftlib.cli.key_value`. With `--no-store` it carries the log and votes, and
-reads nothing of it: a voter among Kafka's controllers, whose records are theirs.
+three times. How clients talk to it stands in `kraftlib.cli.key_value`. With `--no-store` it carries the log and
+votes, and reads nothing of it: a voter among Kafka's controllers, whose records are theirs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-store",
         action="store_true",
-        help="carry the log and vote, and apply nothing: beside Kafka's controllers. Clients may only ask for the status",
+        help="carry the log and vote, and apply nothing: beside Kafka's controllers; clients may ask for the status",
     )
     parser.add_argument("--verbose", action="store_true", help="log every change of role on stderr")
 

@@ -313,7 +313,9 @@ class RaftClient(Generic[T]):
         (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if nobody said so.
         """
         places = endpoint if isinstance(endpoint, Mapping) else {self._config.listener_name: endpoint}
-        await self._change_voters(lambda cluster_id: addition(key, places, cluster_id=cluster_id), timeout_ms)
+        await self._change_voters(
+            lambda cluster_id: addition(key, places, cluster_id=cluster_id, timeout_ms=timeout_ms), timeout_ms
+        )
 
     async def remove_voter(self, key: ReplicaKey, *, timeout_ms: int = 30_000) -> None:
         """Make the voter `key` an observer; return when that is committed (KIP-853). It may be this very replica.
@@ -327,7 +329,7 @@ class RaftClient(Generic[T]):
 
         Raises: UnsupportedError, if a voter does not know the version or has not said so yet; else as `add_voter`.
         """
-        await self._change_voters(lambda cluster_id: upgrade(version), timeout_ms)
+        await self._change_voters(lambda cluster_id: upgrade(version, timeout_ms=timeout_ms), timeout_ms)
 
     async def _change_voters(self, change: Callable[[str | None], VoterChangeRequest], timeout_ms: int) -> None:
         if timeout_ms < 1:

@@ -41,6 +41,9 @@ LATER: Final = frozenset(
 )
 """Answers after which it is worth asking again."""
 
+TIMEOUT_MS: Final = 30_000
+"""What a leader is told of how long the asker waits. Kafka's tools say 30 s, too, and no leader heeds it so far."""
+
 
 @attrs.frozen(kw_only=True)
 class VoterChangeRequest:
@@ -51,14 +54,16 @@ class VoterChangeRequest:
     done: ErrorCode | None = None
 
 
-def addition(key: ReplicaKey, endpoints: Mapping[str, Endpoint], *, cluster_id: str | None) -> VoterChangeRequest:
+def addition(
+    key: ReplicaKey, endpoints: Mapping[str, Endpoint], *, cluster_id: str | None, timeout_ms: int = TIMEOUT_MS
+) -> VoterChangeRequest:
     """Make the observer `key` a voter, which is reached at `endpoints`. Raises: ConfigError."""
     _check_key(key)
     if not endpoints:
         raise ConfigError(f"voter {key} needs an endpoint")
     message = AddRaftVoterRequest(
         cluster_id=cluster_id,
-        timeout_ms=0,
+        timeout_ms=timeout_ms,
         voter_id=key.id,
         voter_directory_id=key.directory_id or ZERO_UUID,
         listeners=tuple(
@@ -78,10 +83,10 @@ def removal(key: ReplicaKey, *, cluster_id: str | None) -> VoterChangeRequest:
     return VoterChangeRequest(what=f"removing voter {key}", message=message, done=ErrorCode.VOTER_NOT_FOUND)
 
 
-def upgrade(version: int) -> VoterChangeRequest:
+def upgrade(version: int, *, timeout_ms: int = TIMEOUT_MS) -> VoterChangeRequest:
     """Raise kraft.version."""
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=version)
-    message = UpdateFeaturesRequest(feature_updates=(update,))
+    message = UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=(update,))
     return VoterChangeRequest(what=f"raising {KRAFT_VERSION} to {version}", message=message)
 
 

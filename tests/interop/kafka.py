@@ -128,11 +128,10 @@ class Release:
         return self.tool(DUMP, how, "--files", path)
 
     def shell(self, path: Path, *words: object, having: Sequence[str] = ()) -> str:
-        """Run a command of `kafka-metadata-shell` on a log or checkpoint, until its answer has all these texts.
+        """Run a command of `kafka-metadata-shell` on a log or checkpoint, until all these are in its answer.
 
-        It sometimes looks before it has read anything, or all: it shows nothing, the bare root, or a part. It hangs on a
-        checkpoint that is not whole, on records that do not begin with a metadata.version, and in 3.9 also for no reason
-        that can be seen.
+        It sometimes looks before it has read anything, or all: it shows nothing, the bare root, or a part. It hangs
+        where a checkpoint is cut, or no metadata.version comes first, and in 3.9 also for no reason that can be seen.
         """
 
         def shown() -> str:
