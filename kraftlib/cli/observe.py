@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,12 +112,15 @@ def observer_config(servers: Sequence[Endpoint], found: Description, directory: 
 class Observer(Listener):
     """Replays what is committed, and tells it record by record where that is wanted."""
 
-    def __init__(self, *, feed: bool) -> None:
+    def __init__(self, *, feed: bool, stop: asyncio.Event) -> None:
+        self.unheard: OSError | None = None
+        """Why nothing is told any more: whoever read us is gone, or a disk is full."""
         self.image = ClusterImage()
         self.leader = LeaderAndEpoch(None, 0)
         self.last_offset = -1
         self.changed = asyncio.Event()
         self._feed = feed
+        self._stop = stop
 
     def handle_commit(self, reader: BatchReader) -> None:
         """Replay committed batches."""
@@ -165,13 +169,23 @@ class Observer(Listener):
 
     def _tell(self, line: Mapping[str, Any]) -> None:
         if self._feed:
-            print(json.dumps(line), flush=True)
+            self.say(json.dumps(line))
+
+    def say(self, text: str) -> None:
+        """Print, and stop everything if that cannot be done."""
+        if self.unheard is not None:
+            return
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            self.unheard = error
+            self._stop.set()
 
 
 async def observe(config: RaftConfig, options: argparse.Namespace, found: Description) -> None:
     """Follow the cluster, and show it."""
     stop = told_to_stop()
-    observer = Observer(feed=options.output == "json" and not options.once)
+    observer = Observer(feed=options.output == "json" and not options.once, stop=stop)
     client: RaftClient[bytes] = RaftClient(config, listener=observer)
     async with client:
         try:
@@ -190,14 +204,18 @@ async def observe(config: RaftConfig, options: argparse.Namespace, found: Descri
         finally:
             if painting is not None:
                 painting.cancel()
+        if observer.unheard is not None:
+            raise observer.unheard
 
 
 async def _paint(client: RaftClient[bytes], observer: Observer) -> None:
     """Show the cluster whenever it changes, but not more often than can be read."""
     while True:
         observer.changed.clear()
-        before = CLEAR if sys.stdout.isatty() else "---\n"
-        print(f"{before}{table(picture_of(client, observer))}", flush=True)
+        shown = table(picture_of(client, observer))
+        if sys.stdout.isatty():
+            shown = f"{CLEAR}{fitted(shown, shutil.get_terminal_size().lines)}"
+        observer.say(shown if sys.stdout.isatty() else f"---\n{shown}")
         await observer.changed.wait()
         await asyncio.sleep(REPAINT_S)
 
@@ -249,6 +267,15 @@ def table(picture: Mapping[str, Any]) -> str:
     lines += _columns(["topic", "partitions", "replicas", "in sync", "offline"], topics)
     lines += _columns(["config of", "name", "value"], settings)
     return "\n".join([*lines, *(f"not understood: {fault}" for fault in picture["faults"][-5:])])
+
+
+def fitted(text: str, height: int) -> str:
+    """Cut what does not fit into a window of so many lines, and say how much that is."""
+    lines = text.splitlines()
+    room = max(1, height - 2)  # a line for what is said, one for the cursor
+    if len(lines) <= room + 1:
+        return text
+    return "\n".join([*lines[:room], f"... and {len(lines) - room:,} lines more: a larger window or --once shows them"])
 
 
 def _places(endpoints: Mapping[str, str]) -> str:

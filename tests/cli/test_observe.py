@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from kraftlib.blocking import RaftClient
-from kraftlib.cli.observe import table
+from kraftlib.cli import BROKEN_PIPE
+from kraftlib.cli.observe import fitted, table
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.metadata import (
     ConfigRecord,
@@ -116,6 +118,32 @@ def test_the_feed_has_a_line_for_each_record_and_follows_what_comes(quorum: Raft
     assert [line["type"] for line in records[:2]] == ["FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD"]
     assert {line["event"] for line in lines} == {"leader", "control", "record"}
     assert next(line for line in lines if line["event"] == "leader")["leader_id"] in (None, 1)
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_it_ends_when_nobody_reads_it_any_more(quorum: RaftClient[Any], form: str) -> None:
+    """As with `| head`: the next thing that it has to tell finds nobody."""
+    command = [sys.executable, "-m", "kraftlib.cli", "observe", "--output", form, "--bootstrap", str(quorum.endpoint)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            quorum.append([TopicRecord(name="late", topic_id=TOPIC_ID)])
+        assert process.wait(timeout=30) == BROKEN_PIPE
+        assert process.stderr.read() == ""
+
+
+def test_a_live_table_fits_into_the_window() -> None:
+    text = "\n".join(f"line {number}" for number in range(30))
+
+    assert fitted(text, 40) == text
+    assert fitted(text, 10).splitlines() == [
+        *(f"line {number}" for number in range(8)),
+        "... and 22 lines more: a larger window or --once shows them",
+    ]
 
 
 def test_nobody_there_is_said(kraftlib: Command) -> None:
