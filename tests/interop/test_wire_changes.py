@@ -48,9 +48,9 @@ OWN: Final = (
 )
 """Endings of fields in which everybody has something else to say."""
 
-CALM = {"controller.quorum.fetch.timeout.ms": 60_000}
-OUR_CALM = {"fetch_timeout_ms": 60_000, "yield_to": []}
-"""Nobody stands because the machine is busy."""
+CALM = {"controller.quorum.fetch.timeout.ms": 12_000}
+OUR_CALM = {"fetch_timeout_ms": 12_000, "yield_to": []}
+"""Nobody stands because the machine is busy; for so long Kafka waits before it sends UpdateRaftVoter."""
 
 
 def under_kafkas_leader(lab: Lab) -> Quorum:
