@@ -151,6 +151,24 @@ class InstallSnapshot:
 
 
 @attrs.frozen
+class AdoptSnapshot:
+    """Let the downloaded snapshot stand in for all before its end, if it verifies, and keep the log behind it.
+
+    SnapshotAdopted comes back, or SnapshotRefused.
+    """
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.frozen
+class SetSnapshotAside:
+    """Forget a stored snapshot that is damaged. SnapshotLost comes back."""
+
+    snapshot_id: OffsetAndEpoch
+    reason: str
+
+
+@attrs.frozen
 class DeleteBefore:
     """Forget the batches and snapshots that this stored snapshot replaces."""
 
@@ -235,6 +253,8 @@ Action = (
     | SendSnapshotHash
     | DropSnapshotDownload
     | InstallSnapshot
+    | AdoptSnapshot
+    | SetSnapshotAside
     | DeleteBefore
     | AdvanceHighWatermark
     | AcceptAppends

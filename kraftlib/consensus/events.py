@@ -138,6 +138,34 @@ class SnapshotCreated:
 
 
 @attrs.frozen
+class SnapshotDamaged:
+    """This stored snapshot is not whole."""
+
+    snapshot_id: OffsetAndEpoch
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SnapshotLost:
+    """SetSnapshotAside was performed; the rest is of the log, which begins earlier if nothing stands in for it."""
+
+    snapshot_id: OffsetAndEpoch
+    start_offset: Offset
+    epoch_starts: tuple[EpochStart, ...]
+    holes: tuple[OffsetRange, ...]
+
+
+@attrs.frozen(kw_only=True)
+class SnapshotAdopted:
+    """AdoptSnapshot was performed: the log begins at its end; `controls` are the control records of its header."""
+
+    snapshot_id: OffsetAndEpoch
+    controls: tuple[Any, ...]
+    holes: tuple[OffsetRange, ...]
+    control_batches: tuple[Batch, ...]
+
+
+@attrs.frozen
 class RetentionDue:
     """Everything that this stored and verified snapshot replaces may go."""
 
@@ -223,6 +251,9 @@ Event = (
     | Repaired
     | TimeoutReached
     | SnapshotCreated
+    | SnapshotDamaged
+    | SnapshotLost
+    | SnapshotAdopted
     | RetentionDue
     | SnapshotChunkWritten
     | DownloadHashed

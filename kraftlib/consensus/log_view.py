@@ -236,12 +236,45 @@ class LogView:
         if snapshot_id not in self.snapshots:
             bisect.insort(self.snapshots, snapshot_id)
 
+    def lose_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Forget a stored snapshot. Voters and kraft.version are what they were."""
+        if snapshot_id in self.snapshots:
+            self.snapshots.remove(snapshot_id)
+
+    def is_whole_before(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether this log, as it was when it was whole, has the records that a snapshot of this id replaces.
+
+        Not where the snapshot ends amid what is missing: nobody knows of which epoch that was.
+        """
+        amid = any(hole.start_offset < snapshot_id.offset < hole.end_offset for hole in self.holes)
+        reaches = self.start_offset < snapshot_id.offset <= self.end_offset
+        return reaches and not amid and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
+
+    def adopt(
+        self,
+        snapshot_id: OffsetAndEpoch,
+        controls: Iterable[object],
+        holes: Sequence[OffsetRange],
+        control_batches: Sequence[Batch],
+    ) -> None:
+        """Begin at the end of a snapshot, which replaces what is before it, and keep the rest; `holes` are left."""
+        self.add_snapshot(snapshot_id)
+        self.delete_before(snapshot_id)
+        self.holes = list(holes)
+        self.voters.clear()
+        self.kraft_version.clear()
+        self.observe_snapshot(snapshot_id, controls)
+        for batch in control_batches:
+            if batch.base_offset >= snapshot_id.offset:
+                self.observe(batch)
+
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Take note that the log begins at the end of this stored snapshot; older snapshots are gone.
 
         Voters and kraft.version stay known for what was deleted, too: the newest of them are still in force.
         """
         self.start_offset = max(self.start_offset, snapshot_id.offset)
+        self.holes = [hole for hole in self.holes if hole.end_offset > self.start_offset]
         self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
         starts = self.epoch_starts
         while len(starts) > 1 and starts[1].start_offset <= self.start_offset:

@@ -355,7 +355,8 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         outcome = _truncate(state, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
     elif snapshot.epoch >= 0 or snapshot.end_offset >= 0:
         outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
-        if outcome is not None and state.log.holes and snapshot.end_offset < state.log.end_offset:
+        replaces = role.download is not None and not role.download.fills
+        if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:
             # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
             state.amnesia = state.amnesia or Amnesia()
             outcome = [*outcome, *persist(state)]

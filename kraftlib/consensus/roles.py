@@ -226,6 +226,8 @@ class Download:
     """How often in a row the leader had nothing to say but that something is wrong."""
     not_before_ms: int = 0
     """When the next bytes may be asked for, where there is a limit to their rate."""
+    fills: bool = False
+    """It is to stand in for what is missing in our log, which goes on behind it."""
 
 
 @attrs.define(kw_only=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import (
     Action,
+    AdoptSnapshot,
     AdvanceHighWatermark,
     DeleteBefore,
     DropSnapshotDownload,
@@ -22,6 +23,7 @@ from kraftlib.consensus.actions import (
     SendResponse,
     SendSnapshotChunk,
     SendSnapshotHash,
+    SetSnapshotAside,
     WriteSnapshotChunk,
 )
 from kraftlib.consensus.checks import (
@@ -41,11 +43,16 @@ from kraftlib.consensus.events import (
     DownloadHashed,
     RequestReceived,
     RetentionDue,
+    SnapshotAdopted,
     SnapshotChunkWritten,
     SnapshotCreated,
+    SnapshotDamaged,
     SnapshotInstalled,
+    SnapshotLost,
     SnapshotRefused,
+    StorageFailed,
 )
+from kraftlib.consensus.repairing import handle_storage_failed
 from kraftlib.consensus.roles import Download, Follower, Leader
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.errors import ensure
@@ -118,9 +125,34 @@ def handle_snapshot_hash(state: ReplicaState, event: RequestReceived) -> list[Ac
 
 
 def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list[Action]:
-    """The application froze a snapshot: from now on it may be sent to others."""
-    state.log.add_snapshot(event.snapshot_id)
-    return []
+    """The application froze a snapshot: from now on it may be sent to others.
+
+    Where the beginning of the log is missing, it stands in for it.
+    """
+    log, snapshot_id = state.log, event.snapshot_id
+    log.add_snapshot(snapshot_id)
+    lacks_beginning = bool(log.holes) and log.holes[0].start_offset == log.start_offset
+    if not lacks_beginning or not log.is_whole_before(snapshot_id) or snapshot_id.offset > state.committed_offset:
+        return []
+    return _begin_log_at(state, snapshot_id)
+
+
+def handle_snapshot_damaged(state: ReplicaState, event: SnapshotDamaged) -> list[Action]:
+    """It is sent to nobody any more, nor loaded, and nothing goes on its word."""
+    if event.snapshot_id not in state.log.snapshots:
+        return []
+    state.log.lose_snapshot(event.snapshot_id)
+    return [SetSnapshotAside(event.snapshot_id, event.reason)]
+
+
+def handle_snapshot_lost(state: ReplicaState, event: SnapshotLost) -> list[Action]:
+    """Another snapshot stands in, or the log does from its very beginning; else something is missing there."""
+    state.log.lose_snapshot(event.snapshot_id)
+    state.log.start_offset = event.start_offset
+    state.log.epoch_starts = list(event.epoch_starts)
+    if event.holes == tuple(state.log.holes):
+        return []
+    return handle_storage_failed(state, StorageFailed(event.holes))
 
 
 def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Action]:
@@ -128,8 +160,19 @@ def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Actio
     stored = event.snapshot_id in state.log.snapshots and event.snapshot_id.offset <= state.committed_offset
     if not stored or event.snapshot_id == state.log.snapshots[0]:
         return []
-    state.log.delete_before(event.snapshot_id)
-    return [DeleteBefore(event.snapshot_id), FlushLog(state.log.log_version)]
+    if state.log.holes and not state.log.is_whole_before(event.snapshot_id):
+        return []
+    return _begin_log_at(state, event.snapshot_id)
+
+
+def _begin_log_at(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
+    """Let what the snapshot replaces go, with what is missing of it."""
+    holes = list(state.log.holes)
+    state.log.delete_before(snapshot_id)
+    if state.log.holes != holes:
+        state.filling = None
+        log.warning("%s: snapshot %s stands in for what was missing", state.id_text, snapshot_id)
+    return [DeleteBefore(snapshot_id), FlushLog(state.log.log_version)]
 
 
 # --- the follower's side ---------------------------------------------------------------------------------------------
@@ -141,14 +184,16 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
         state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
         return None
     snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
-    if end_offset < state.committed_offset:
+    fills = state.filling is not None and state.log.is_whole_before(snapshot_id)
+    if end_offset < state.committed_offset and not fills:
         state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
         return None
     kept = state.kept
     if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
         log.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
-        role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id)
+        role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id, fills=fills)
         return []
+    kept.fills = fills
     log.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
     role.download = kept
     kept.unproven, kept.digest = kept.source_id != role.leader_id, None
@@ -161,8 +206,7 @@ def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list
     if role.writing_chunk or place is None or state.now_ms < download.not_before_ms:
         return []
     if not download.unproven and download.position == download.size:
-        role.writing_chunk = True
-        return [InstallSnapshot(download.snapshot_id)]
+        return _use(state, role, download)
     if not state.connections.is_ready(role.leader_id, state.now_ms):
         return []
     if download.unproven:
@@ -340,7 +384,8 @@ def _begin_anew(state: ReplicaState, role: Follower) -> None:
     ensure(role.download is not None, "there is no download to begin anew")
     snapshot_id = role.download.snapshot_id  # type: ignore[union-attr]  # just ensured
     log.info("%s: snapshot %s begins anew: other bytes at replica %d", state.id_text, snapshot_id, role.leader_id)
-    role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id)
+    fills = role.download.fills  # type: ignore[union-attr]  # as above
+    role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id, fills=fills)
 
 
 # --- what the disk says ----------------------------------------------------------------------------------------------
@@ -354,10 +399,32 @@ def handle_chunk_written(state: ReplicaState, event: SnapshotChunkWritten) -> li
     if not isinstance(role, Follower) or role.download is None or role.download.snapshot_id != event.snapshot_id:
         return []
     role.writing_chunk = False
-    if event.size != role.download.size:
-        return []
+    return _use(state, role, role.download) if event.size == role.download.size else []
+
+
+def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
+    """Let it take the place of the log, or of what is missing in the log; begin again where that is not so any more."""
+    if download.fills != (state.filling is not None and state.log.is_whole_before(download.snapshot_id)):
+        return drop_download(state, role)
     role.writing_chunk = True
-    return [InstallSnapshot(event.snapshot_id)]
+    return [AdoptSnapshot(download.snapshot_id) if download.fills else InstallSnapshot(download.snapshot_id)]
+
+
+def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list[Action]:
+    """What was missing is replaced, and the log behind it is what it was."""
+    state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
+    log.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
+    state.filling = state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    if state.high_watermark is not None and state.high_watermark >= event.snapshot_id.offset:
+        return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
+    state.committed_offset = max(state.committed_offset, event.snapshot_id.offset)
+    state.high_watermark = state.committed_offset
+    return [AdvanceHighWatermark(state.committed_offset)]
 
 
 def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> list[Action]:

@@ -46,6 +46,10 @@ class Overlay(Protocol):
         """The state machine has taken this."""
         ...
 
+    def give_up(self, snapshot: LoadedSnapshot) -> bool:
+        """It cannot be read to its end. Remove its increments, if it has any, and return whether it had."""
+        ...
+
     def loaded(
         self, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader, on_close: Callable[[], None]
     ) -> LoadedSnapshot | None:
@@ -64,6 +68,28 @@ class Feed:
     """News of the leader that it has not been told yet."""
     reader: BatchReader | LoadedSnapshot | None = None
     """What it still holds."""
+    has_failed_to_load: bool = False
+    """It could not read a snapshot to its end; once more, and the fault is its own."""
+
+
+class Checks(Protocol):
+    """What is known of the stored snapshots: `kraftlib.runtime.soundness`."""
+
+    def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether it was read to its end and is whole."""
+        ...
+
+    def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether it is known not to be whole."""
+        ...
+
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+        """Call `then` once it is known whether this snapshot is whole."""
+        ...
+
+    def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Somebody could not read it: have it checked once more."""
+        ...
 
 
 class Applier:
@@ -84,11 +110,13 @@ class Applier:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         on_applied: Callable[[Sequence[CommittedBatch]], None] = lambda batches: None,
         increments: Callable[[], Overlay | None] = lambda: None,
+        checks: Callable[[], Checks | None] = lambda: None,
     ) -> None:
         """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read.
 
         After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
-        `increments` lead on from a checkpoint, for the state machine.
+        `increments` lead on from a checkpoint, for the state machine. `checks` know which snapshots are whole; without
+        them each is believed.
         """
         self._node_id = node_id
         self._log = log
@@ -103,6 +131,7 @@ class Applier:
         self._clock_ns = clock_ns
         self._on_applied = on_applied
         self._increments = increments
+        self._checks = checks
         self._feeds: list[Feed] = []
         self._state_machine: Feed | None = None
         self._high_watermark: Offset | None = None
@@ -269,6 +298,11 @@ class Applier:
                 return False  # the high watermark lies before the log: more is coming
             feed.next_offset = 0
             return True
+        checks = self._checks()
+        if checks is not None and not checks.is_sound(ids[-1]):
+            if not checks.is_damaged(ids[-1]):  # else it is about to go, and `advance` comes then
+                checks.when_checked(ids[-1], self._schedule)
+            return False
         load = (
             feed.listener.handle_load_bootstrap if ids[-1] == BOOTSTRAP_SNAPSHOT else feed.listener.handle_load_snapshot
         )
@@ -289,13 +323,23 @@ class Applier:
 
     def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
         """Count `snapshot` as given, now that the listener is done with it."""
-        if snapshot.error is not None:
+        if isinstance(snapshot.error, CorruptBatchError) and not feed.has_failed_to_load:
+            self._load_another(feed, snapshot)
+        elif snapshot.error is not None:
             self._stop(feed, snapshot.error)
         else:
+            feed.has_failed_to_load = False
             feed.next_offset = snapshot.snapshot_id.offset
             overlay = self._increments() if feed is self._state_machine else None
             if overlay is not None:
                 overlay.was_loaded(snapshot)
+
+    def _load_another(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
+        """The snapshot, or an increment on it, was damaged since it was checked: try again with what is left."""
+        feed.has_failed_to_load = True
+        overlay, checks = self._increments(), self._checks()
+        if (overlay is None or not overlay.give_up(snapshot)) and checks is not None:
+            checks.doubt(snapshot.snapshot_id)
 
     def _committed(self, start: Offset, high_watermark: Offset) -> Sequence[CommittedBatch]:
         """Return a slice of committed batches from `start` on; the same for every listener that stands there."""

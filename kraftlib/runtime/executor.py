@@ -3,9 +3,9 @@
 The core is told an event and returns a list of actions; they are performed in order, each relying on the ones before
 it. Three rules make the order hold:
 
-* **What blocks, suspends.** PersistElection, TruncateLog, WriteSnapshotChunk, InstallSnapshot and DropSnapshotDownload
-  go to the disk; what follows in the list, and every later event, waits until it is done. Nothing that depends on a
-  vote can leave before the vote is durable.
+* **What blocks, suspends.** PersistElection, TruncateLog and whatever writes a snapshot or takes one away go to the
+  disk; what follows in the list, and every later event, waits until it is done. Nothing that depends on a vote can
+  leave before the vote is durable.
 * **What flushes, overlaps.** One flush is in flight at most; what is appended meanwhile shares the next. Its end comes
   back as an event with the log version of when it began.
 * **Records come last.** The accumulator is drained right before its batches are handed to the core, never queued:
@@ -38,7 +38,7 @@ from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTr
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Promise, Waiters
 from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog, RoomyLog
-from kraftlib.types import LeaderAndEpoch, Offset
+from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
 
 logger = logging.getLogger("kraftlib.runtime.executor")
 
@@ -74,6 +74,7 @@ class Executor:
         on_failure: Callable[[ReplicaFailedError], None],
         on_leader: Callable[[LeaderAndEpoch], None] = _nothing,
         on_shutdown_complete: Callable[[], None] = _nothing,
+        on_snapshot_lost: Callable[[OffsetAndEpoch], None] = _nothing,
     ) -> None:
         self.core = core
         self.appends = Appends(
@@ -100,6 +101,7 @@ class Executor:
         self._on_failure = on_failure
         self._on_leader = on_leader
         self._on_shutdown_complete = on_shutdown_complete
+        self._on_snapshot_lost = on_snapshot_lost
 
         self._events: deque[ev.Event] = deque()
         self._actions: Iterator[act.Action] = iter(())
@@ -133,6 +135,8 @@ class Executor:
             act.SendSnapshotHash: self._send_snapshot_hash,
             act.DropSnapshotDownload: self._drop_snapshot_download,
             act.InstallSnapshot: self._install_snapshot,
+            act.AdoptSnapshot: self._adopt_snapshot,
+            act.SetSnapshotAside: self._set_snapshot_aside,
             act.DeleteBefore: self._delete_before,
             act.AdvanceHighWatermark: self._advance_high_watermark,
             act.AcceptAppends: self._accept_appends,
@@ -399,6 +403,18 @@ class Executor:
     def _install_snapshot(self, action: act.InstallSnapshot) -> None:
         self._suspend_for(lambda: self._snapshots.install(action.snapshot_id), self._put_first)
 
+    def _adopt_snapshot(self, action: act.AdoptSnapshot) -> None:
+        self._suspend_for(lambda: self._snapshots.adopt(action.snapshot_id), self._put_first)
+
+    def _set_snapshot_aside(self, action: act.SetSnapshotAside) -> None:
+        def lost(event: ev.SnapshotLost) -> None:
+            self._put_first(event)
+            self._on_snapshot_lost(event.snapshot_id)
+            if self.high_watermark is not None:
+                self._listeners.advance(self.high_watermark)  # who was to load it loads another one
+
+        self._suspend_for(lambda: self._snapshots.set_aside(action), lost)
+
     def _flush_log(self, action: act.FlushLog) -> None:
         if self._flushing:
             self._next_flush_version = action.log_version
@@ -467,7 +483,9 @@ class Executor:
         self._network.respond_records(action.request_id, action.response, batches)
 
     def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:
-        self._network.respond(action.request_id, self._snapshots.chunk(action))
+        self._snapshots.when_checked(
+            action.snapshot_id, lambda: self._network.respond(action.request_id, self._snapshots.chunk(action))
+        )
 
     # --- leadership --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from kraftlib.runtime.scrubber import Scrubber
 from kraftlib.runtime.snapshot_transfer import LogSnapshots
 from kraftlib.runtime.snapshots import OpenSnapshot, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.snapshotter import Done, Snapshotter
+from kraftlib.runtime.soundness import Soundness
 from kraftlib.storage.interface import RoomyLog
 from kraftlib.types import Offset, OffsetAndEpoch
 
@@ -40,10 +41,14 @@ class Background:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str) -> None:
         self.pacer = Pacer()
         self.disk: Disk = ThreadDisk(loop, name=name)
+        self.snapshots: LogSnapshots
 
     def transfer(self, opened: Opened) -> LogSnapshots:
         """Return what sends and receives snapshots, with its hashing done here."""
-        return LogSnapshots(opened.log, downloads=opened.downloads, background=self.disk, step=self.pacer.step)
+        self.snapshots = LogSnapshots(
+            opened.log, downloads=opened.downloads, background=self.disk, step=self.pacer.step
+        )
+        return self.snapshots
 
     def cancel(self) -> None:
         """Let what is being done end at its next step."""
@@ -84,6 +89,10 @@ class Housekeeping:
         self._space_timer: asyncio.TimerHandle | None = None
         self._stopped = False
         self._background = background.disk
+        self.soundness = Soundness(
+            opened.log, background=background.disk, on_damage=self._damaged, step=background.pacer.step
+        )
+        background.snapshots.soundness = self.soundness
         self.scrubber = Scrubber(
             opened.log,
             interval_ms=config.scrub_interval_ms,
@@ -92,6 +101,7 @@ class Housekeeping:
             clock=clock,
             call_later=loop.call_later,
             on_damage=executor.damage_found,
+            on_snapshot_damage=self.soundness.note_damaged,
             step=background.pacer.step,
         )
         self.snapshotter = Snapshotter(
@@ -117,6 +127,7 @@ class Housekeeping:
             holds=opened.holds.read(),
             save=opened.holds.write,
             step=background.pacer.step,
+            on_damage=self.soundness.note_damaged,
         )
 
     def _make_increments(
@@ -145,7 +156,26 @@ class Housekeeping:
     def _space_known(self, result: None, error: BaseException | None) -> None:
         if not self._stopped:
             self._executor.look_at_space()
+            if isinstance(self._log, RoomyLog) and self._log.is_full:
+                self.retention.make_room()
             self._space_timer = self._loop.call_later(SPACE_PERIOD_S, self.watch_space)
+
+    def check_newest(self) -> None:
+        """Read the newest snapshot before anybody wants it, who would have to wait for that."""
+        newest = next(iter(reversed(self._log.snapshots())), None)
+        if newest is not None:
+            self.soundness.when_checked(newest, lambda: None)
+
+    def _damaged(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        self._executor.submit(ev.SnapshotDamaged(snapshot_id, reason))
+
+    def snapshot_lost(self, snapshot_id: OffsetAndEpoch) -> None:
+        """A damaged snapshot was set aside."""
+        self.soundness.forget(snapshot_id)
+        self.retention.forget(snapshot_id)
+        if self.increments is not None:
+            self.increments.base = None
+        self._loop.call_soon(self.snapshotter.renew)
 
     def start(self) -> None:
         """Look now and then whether a snapshot is due, and whether something may go."""
@@ -185,6 +215,7 @@ class Housekeeping:
 
     def _created(self, snapshot_id: OffsetAndEpoch) -> None:
         self.retention.verified(snapshot_id)
+        self.soundness.note_sound(snapshot_id)
         self._announce(snapshot_id)
 
     def _announce(self, snapshot_id: OffsetAndEpoch) -> None:

@@ -186,6 +186,15 @@ class Increments:
             return None
         return MergedSnapshot(chain[-1], reader, self._serde, readers, self.key_of, on_close=on_close)
 
+    def give_up(self, snapshot: LoadedSnapshot) -> bool:
+        """It cannot be read to its end. Remove its increments, if it has any, and return whether it had."""
+        if not isinstance(snapshot, MergedSnapshot):
+            return False
+        logger.error("the increments up to %s cannot be read, the log is applied instead", snapshot.snapshot_id)
+        self._files.drop_up_to(snapshot.snapshot_id)
+        self.base = None
+        return True
+
     def was_loaded(self, snapshot: LoadedSnapshot) -> None:
         """The state machine has taken this: its changes are changes of it, if it may be a base."""
         self.base = snapshot.snapshot_id if isinstance(snapshot, MergedSnapshot) else None

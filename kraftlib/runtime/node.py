@@ -108,6 +108,7 @@ class Node:
             self.executor.start()
             if self.executor.failure is not None:
                 raise again(self.executor.failure)
+            self.housekeeping.check_newest()
             self.housekeeping.start()
             self.housekeeping.watch_space()
             undo.pop_all()
@@ -128,6 +129,7 @@ class Node:
             post=self._post,
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
             increments=lambda: self.housekeeping.increments,
+            checks=lambda: self.housekeeping.soundness,
         )
         inbox = _Inbox()
         self._controllers = Controllers(config, submit=lambda event: self.executor.submit(event))
@@ -180,6 +182,7 @@ class Node:
             on_failure=self._failed,
             on_leader=self._leader_known,
             on_shutdown_complete=self._handed_over.set,
+            on_snapshot_lost=lambda snapshot_id: self.housekeeping.snapshot_lost(snapshot_id),
         )
         self.appends = self.executor.appends
         self.housekeeping = Housekeeping(

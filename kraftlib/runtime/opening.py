@@ -23,7 +23,13 @@ from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.increment_files import IncrementFiles
-from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog
+from kraftlib.storage.interface import (
+    QuorumStateStore,
+    RemembersControls,
+    RepairableLog,
+    ReplicatedLog,
+    SnapshotCheckingLog,
+)
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaKey, new_uuid
@@ -176,6 +182,12 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
         with SnapshotReader(log.open_snapshot(newest), epoch=newest.epoch) as reader:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
+    elif isinstance(log, SnapshotCheckingLog) and (lost := log.lost_controls()) is not None:
+        # Its records are lost, its header is not: who votes is known all the same.
+        newest, known = lost
+        if newest.offset <= log.end_offset:
+            view.observe_snapshot(newest, known)
+            snapshots = [newest]
     offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
     if isinstance(log, RepairableLog):
         view.holes = list(log.holes())

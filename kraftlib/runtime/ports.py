@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from kraftlib.consensus.actions import Action, HashDownload, SendSnapshotChunk, SendSnapshotHash, WriteSnapshotChunk
-from kraftlib.consensus.events import Event, SnapshotChunkWritten, SnapshotInstalled, SnapshotRefused
+from kraftlib.consensus.actions import (
+    Action,
+    HashDownload,
+    SendSnapshotChunk,
+    SendSnapshotHash,
+    SetSnapshotAside,
+    WriteSnapshotChunk,
+)
+from kraftlib.consensus.events import (
+    Event,
+    SnapshotAdopted,
+    SnapshotChunkWritten,
+    SnapshotInstalled,
+    SnapshotLost,
+    SnapshotRefused,
+)
 from kraftlib.consensus.roles import Role
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.waiters import Promise
@@ -84,7 +98,14 @@ class Listeners(Protocol):
 
 
 class SnapshotTransfer(Protocol):
-    """Snapshots between replicas: `kraftlib.runtime.snapshots`. `write`, `drop` and `install` run on the disk."""
+    """Snapshots between replicas: `kraftlib.runtime.snapshot_transfer`.
+
+    `write`, `drop`, `install`, `adopt` and `set_aside` run on the disk.
+    """
+
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+        """Call `then` once a stored snapshot was read to its end, whatever came of that."""
+        ...
 
     def chunk(self, action: SendSnapshotChunk) -> Message:
         """Return the response with size and bytes filled in, or with the error that says why there are none."""
@@ -108,4 +129,12 @@ class SnapshotTransfer(Protocol):
 
     def install(self, snapshot_id: OffsetAndEpoch) -> SnapshotInstalled | SnapshotRefused:
         """Verify the download, freeze it and let it replace the log; or refuse it, and change nothing."""
+        ...
+
+    def adopt(self, snapshot_id: OffsetAndEpoch) -> SnapshotAdopted | SnapshotRefused:
+        """Verify the download, freeze it and let it replace the log up to its end; or refuse it."""
+        ...
+
+    def set_aside(self, action: SetSnapshotAside) -> SnapshotLost:
+        """Forget a stored snapshot that is damaged."""
         ...

@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError, HoldExpiredError, KraftError
+from kraftlib.errors import ClosedError, ConfigError, CorruptBatchError, HoldExpiredError, KraftError
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.pace import unhurried
@@ -28,6 +28,10 @@ from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger("kraftlib.runtime.retention")
+
+
+KEPT_ON_FULL_DISK: Final = 2
+"""How many snapshots a full disk may not take: one that is found damaged leaves another one."""
 
 
 class RetentionHold:
@@ -107,7 +111,9 @@ class Retention:
         holds: Iterable[StoredHold] = (),
         save: Callable[[Sequence[StoredHold]], None] = lambda holds: None,
         step: Callable[[], None] = unhurried,
+        on_damage: Callable[[OffsetAndEpoch, str], None] = lambda snapshot_id, reason: None,
     ) -> None:
+        """`on_damage` hears of snapshots that are not whole."""
         self._config = config
         self._log = log
         self._background = background
@@ -116,6 +122,7 @@ class Retention:
         self._call_soon = call_soon
         self._save = save
         self._step = step
+        self._on_damage = on_damage
         self._facts: dict[OffsetAndEpoch, _Facts] = {}
         self._verified: set[OffsetAndEpoch] = set()
         self._damaged: set[OffsetAndEpoch] = set()
@@ -189,6 +196,33 @@ class Retention:
     def verified(self, snapshot_id: OffsetAndEpoch) -> None:
         """This snapshot was read to its end and is whole."""
         self._verified.add(snapshot_id)
+        self._damaged.discard(snapshot_id)
+
+    def forget(self, snapshot_id: OffsetAndEpoch) -> None:
+        """This snapshot is gone; another one may have its id."""
+        self._verified.discard(snapshot_id)
+        self._damaged.discard(snapshot_id)
+        self._facts.pop(snapshot_id, None)
+
+    def make_room(self) -> None:
+        """The disk is full: let all but the two newest snapshots go, and the log below them, but nothing that is held.
+
+        What no snapshot has is never deleted to make room.
+        """
+        ids = [snapshot for snapshot in self._log.snapshots() if snapshot not in self._damaged]
+        if self._busy or len(ids) <= KEPT_ON_FULL_DISK:
+            return
+        oldest = ids[-KEPT_ON_FULL_DISK]
+        if any(hold.offset < oldest.offset for hold in self.holds):
+            return
+        if oldest in self._verified:
+            logger.warning(
+                "replica %d: the disk is full: the snapshots before %s go, and the log below it",
+                *(self._config.node_id, oldest),
+            )
+            self._delete(oldest)
+        else:
+            self._in_background(lambda: self._verify(oldest), self._learned)
 
     def _is_due(self, ids: Sequence[OffsetAndEpoch]) -> bool:
         total = self._log.size_bytes + sum(self._facts[snapshot].size for snapshot in ids)
@@ -216,7 +250,7 @@ class Retention:
         )
         self._save_holds()
 
-    def _read_facts(self, snapshot_id: OffsetAndEpoch) -> _Facts | None:
+    def _read_facts(self, snapshot_id: OffsetAndEpoch) -> _Facts | KraftError:
         try:
             with SnapshotReader(self._log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
                 return _Facts(reader.size, reader.header.last_contained_log_timestamp)
@@ -224,16 +258,16 @@ class Retention:
             raise
         except KraftError as error:
             self._report_damage(snapshot_id, error)
-            return None
+            return error
 
-    def _verify(self, snapshot_id: OffsetAndEpoch) -> dict[OffsetAndEpoch, _Facts | None]:
+    def _verify(self, snapshot_id: OffsetAndEpoch) -> dict[OffsetAndEpoch, _Facts | KraftError]:
         try:
             verify_snapshot(self._log, snapshot_id, step=self._step)
         except ClosedError:
             raise
         except KraftError as error:
             self._report_damage(snapshot_id, error)
-            return {snapshot_id: None}
+            return {snapshot_id: error}
         self._verified.add(snapshot_id)
         return {}
 
@@ -242,10 +276,12 @@ class Retention:
             logger.error("replica %d: snapshot %s is damaged, nothing is deleted on its word: %s",
                          self._config.node_id, snapshot_id, error)  # fmt: skip
 
-    def _learned(self, facts: dict[OffsetAndEpoch, _Facts | None]) -> None:
+    def _learned(self, facts: dict[OffsetAndEpoch, _Facts | KraftError]) -> None:
         for snapshot_id, known in facts.items():
-            if known is None:
+            if isinstance(known, KraftError):
                 self._damaged.add(snapshot_id)
+                if isinstance(known, CorruptBatchError):
+                    self._on_damage(snapshot_id, str(known))
             else:
                 self._facts[snapshot_id] = known
         self.look()

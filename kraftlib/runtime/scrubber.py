@@ -2,7 +2,7 @@
 
 It works in slices on the background thread, each followed by a pause that keeps it to its rate, so that neither the
 disk nor the other work there notices. Damage to the log goes to the executor, as if a read had met it; a damaged
-snapshot is said, and counted.
+snapshot counts no more from then on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import attrs
 from kraftlib.errors import CorruptBatchError
 from kraftlib.runtime.disk import Disk
 from kraftlib.storage.scrub import ScrubFinding
-from kraftlib.types import Offset
+from kraftlib.types import Offset, OffsetAndEpoch
 
 logger = logging.getLogger("kraftlib.runtime.scrubber")
 
@@ -56,6 +56,7 @@ class Scrubber:
         clock: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
         on_damage: Callable[[Offset, CorruptBatchError], None],
+        on_snapshot_damage: Callable[[OffsetAndEpoch, str], None] = lambda snapshot_id, reason: None,
         step: Callable[[], None],
     ) -> None:
         self.counts = ScrubCounts()
@@ -66,6 +67,7 @@ class Scrubber:
         self._clock = clock
         self._call_later = call_later
         self._on_damage = on_damage
+        self._on_snapshot_damage = on_snapshot_damage
         self._step = step
         self._due_ms = clock() + min(interval_ms, FIRST_AFTER_MS)
         self._work: Iterator[int | ScrubFinding] | None = None
@@ -119,3 +121,5 @@ class Scrubber:
         logger.error("the scrub found damage: %s: %s", finding.path, finding.reason)
         if finding.offset is not None:
             self._on_damage(finding.offset, CorruptBatchError(finding.reason, path=finding.path))
+        if finding.snapshot_id is not None:
+            self._on_snapshot_damage(finding.snapshot_id, finding.reason)

@@ -24,8 +24,15 @@ from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot_scan import SnapshotScan
 from kraftlib.runtime.disk import Disk, InlineDisk
 from kraftlib.runtime.pace import unhurried
+from kraftlib.runtime.soundness import Soundness, Unchecked
 from kraftlib.storage.download_files import DownloadFiles, DownloadNote
-from kraftlib.storage.interface import ReplicatedLog, SnapshotSink
+from kraftlib.storage.interface import (
+    RemembersControls,
+    RepairableLog,
+    ReplicatedLog,
+    SnapshotCheckingLog,
+    SnapshotSink,
+)
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
@@ -59,12 +66,18 @@ class LogSnapshots:
         self._background = background or InlineDisk()
         self._step = step
         self._incoming: _Incoming | None = None
+        self.soundness: Soundness | Unchecked = Unchecked()
+        """What is known of the stored ones."""
 
     # --- to others ---------------------------------------------------------------------------------------------------
 
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+        """Call `then` once a stored snapshot was read to its end: Kafka's followers load what they get unread."""
+        self.soundness.when_checked(snapshot_id, then)
+
     def chunk(self, action: act.SendSnapshotChunk) -> FetchSnapshotResponse:
         """Return the response with size and bytes put into its one partition, or with the error that it has none."""
-        if action.snapshot_id not in self._log.snapshots():
+        if action.snapshot_id not in self._log.snapshots() or self.soundness.is_damaged(action.snapshot_id):
             return _with_partition(action.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
         source = self._log.open_snapshot(action.snapshot_id)
         try:
@@ -172,6 +185,29 @@ class LogSnapshots:
 
     def install(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotInstalled | ev.SnapshotRefused:
         """Freeze the download and let it replace the log; or refuse it, where it is not whole, and change nothing."""
+        frozen = self._freeze(snapshot_id)
+        if isinstance(frozen, ev.SnapshotRefused):
+            return frozen
+        self._log.install_snapshot(snapshot_id)
+        return ev.SnapshotInstalled(snapshot_id, frozen)
+
+    def adopt(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotAdopted | ev.SnapshotRefused:
+        """Freeze the download and let it stand in for what is missing below its end; the log behind it stays."""
+        frozen = self._freeze(snapshot_id)
+        if isinstance(frozen, ev.SnapshotRefused):
+            return frozen
+        log = self._log
+        log.delete_before(snapshot_id)
+        log.flush()
+        return ev.SnapshotAdopted(
+            snapshot_id=snapshot_id,
+            controls=frozen,
+            holes=tuple(log.holes()) if isinstance(log, RepairableLog) else (),
+            control_batches=tuple(log.control_batches()) if isinstance(log, RemembersControls) else (),
+        )
+
+    def _freeze(self, snapshot_id: OffsetAndEpoch) -> tuple[object, ...] | ev.SnapshotRefused:
+        """Let the download be a snapshot, and return the control records of its header; or refuse it."""
         incoming = self._of(snapshot_id)
         scan = incoming.scan
         try:
@@ -181,15 +217,29 @@ class LogSnapshots:
             return ev.SnapshotRefused(snapshot_id, str(error))
         self._incoming = None
         incoming.sink.freeze()
+        self.soundness.note_sound(snapshot_id)
         if self._downloads is not None:
             self._downloads.drop()
-        self._log.install_snapshot(snapshot_id)
         controls: list[object] = []
         if scan.kraft_version:
             controls.append(KRaftVersionRecord(kraft_version=scan.kraft_version))
         if scan.voters is not None:
             controls.append(scan.voters)
-        return ev.SnapshotInstalled(snapshot_id, tuple(controls))
+        return tuple(controls)
+
+    # --- damaged ones ------------------------------------------------------------------------------------------------
+
+    def set_aside(self, action: act.SetSnapshotAside) -> ev.SnapshotLost:
+        """Forget a stored snapshot that is damaged, and say what the log is then."""
+        log = self._log
+        if isinstance(log, SnapshotCheckingLog):
+            log.set_snapshot_aside(action.snapshot_id, action.reason)
+        return ev.SnapshotLost(
+            snapshot_id=action.snapshot_id,
+            start_offset=self._log.start_offset,
+            epoch_starts=tuple(self._log.epoch_starts()),
+            holes=tuple(log.holes()) if isinstance(log, RepairableLog) else (),
+        )
 
     def _of(self, snapshot_id: OffsetAndEpoch) -> _Incoming:
         incoming = self._incoming

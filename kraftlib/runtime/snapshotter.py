@@ -108,6 +108,14 @@ class Snapshotter:
         except Exception as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
             self._log_outcome(None, error)
 
+    def renew(self) -> None:
+        """A snapshot was lost: take one of what is applied, so that nobody has to be asked for it."""
+        if self._automatic and not self._writing and self._applied_offset() > 0:
+            try:
+                self.create(self._log_outcome, None, None)
+            except Exception as error:  # noqa: BLE001 - as in `look`
+                self._log_outcome(None, error)
+
     def _is_due(self) -> bool:
         config, applied = self._config, self._applied
         return (

@@ -35,6 +35,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
@@ -86,6 +88,7 @@ class FileQuorumStateStore:
         self._file_mode: Final = file_mode
         self._reserve: Final = reserve if reserve is not None else Reserve(directory, size=0)
         self._generation = 0
+        self._data_version = 0
         self._is_marked = False
         self._is_closed = False
 
@@ -123,7 +126,14 @@ class FileQuorumStateStore:
                 " it was written by a newer release, which must be used to go on",
                 path=self._path,
             )
+        self._data_version = fields["data_version"]
         return election_of(fields)
+
+    def doubt(self) -> None:
+        """Note, durably, that the vote may not be cast before it is safe: what this replica acknowledged is lost."""
+        election = self.read() or ElectionState()
+        if not election.amnesiac:
+            self.write(attrs.evolve(election, amnesiac=True), kraft_version=self._data_version)
 
     def _from_mirror(self, damage: DamagedError) -> Mapping[str, Any] | ElectionState:
         """Return the state of the mirror, if it mirrors the very file that is damaged, and repair that."""
@@ -184,6 +194,11 @@ class FileQuorumStateStore:
     def close(self) -> None:
         """No more writes. Calling it twice is allowed."""
         self._is_closed = True
+
+
+def doubt_vote(directory: Path, *, file_mode: int) -> None:
+    """Let the replica of this directory be amnesiac at its next start, whatever `quorum-state` says now."""
+    FileQuorumStateStore(directory, file_mode=file_mode).doubt()
 
 
 def has_run(directory: Path) -> bool:

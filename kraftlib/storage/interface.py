@@ -10,7 +10,7 @@ then the loop waits and calls nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from kraftlib.records.batch import Batch
@@ -160,6 +160,32 @@ class RepairableLog(Protocol):
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
         """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""
+        ...
+
+
+@runtime_checkable
+class SnapshotCheckingLog(Protocol):
+    """A log that finds damaged snapshots, and goes on without them.
+
+    Of any other log every snapshot is believed that it has.
+    """
+
+    def check_snapshot(self, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None]) -> None:
+        """Read a snapshot to its end; `step` is called after every piece. Called on a thread in the background.
+
+        Raises: CorruptBatchError, if it is not whole; StorageError, if there is none.
+        """
+        ...
+
+    def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        """Forget a snapshot that is damaged, durably. Called on the disk thread; the loop waits.
+
+        If no other one stands in for what was before the log, that becomes a hole, and the log begins there.
+        """
+        ...
+
+    def lost_controls(self) -> tuple[OffsetAndEpoch, Sequence[object]] | None:
+        """Return the id and the control records of the newest lost snapshot of which the header is whole."""
         ...
 
 

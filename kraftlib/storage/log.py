@@ -20,8 +20,10 @@ from kraftlib.errors import ConfigError, CorruptBatchError, StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.batches import ensure_continues, ensure_readable
+from kraftlib.storage.damaged_snapshots import controls_of, read_snapshot, set_aside
 from kraftlib.storage.epoch_file import EpochTable, encode_epochs
 from kraftlib.storage.lock import DirectoryLock
+from kraftlib.storage.missing import make_empty_segment, missing_before
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters, write_prefix
 from kraftlib.storage.recovery import drop_snapshots_before, recover
 from kraftlib.storage.repair import HoleRepair, remove_repairs
@@ -61,6 +63,7 @@ class FileReplicatedLog:
         self._epochs = log.epochs
         self._epochs_changed = True
         self._snapshots = log.snapshots
+        self._lost_snapshots: Final = log.lost_snapshots
         self._start_offset = log.start_offset
         self._end_offset = self._flushed_offset = log.end_offset
         self._failure: StorageError | None = None
@@ -306,7 +309,9 @@ class FileReplicatedLog:
     def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
         """Read the segment that has this record, all of it, and say what is missing in the log."""
         self._ensure_usable()
-        self._holes = [*self._holes, *self._segments.holes_in_segment_of(offset, self._epochs, self._holes)]
+        found = self._segments.holes_in_segment_of(offset, self._epochs, self._holes)
+        # What lies below the start is in a snapshot, though the file may still have it.
+        self._holes = [*self._holes, *(hole for hole in found if hole.end_offset > self._start_offset)]
         self._holes.sort(key=lambda hole: hole.start_offset)
         return self.holes()
 
@@ -381,6 +386,48 @@ class FileReplicatedLog:
         if snapshot_id not in self._snapshots:
             insort(self._snapshots, snapshot_id)
 
+    def check_snapshot(self, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None]) -> None:
+        """Read a snapshot to its end. Raises: CorruptBatchError, if it is not whole. For a thread in the background."""
+        read_snapshot(self._directory, snapshot_id, step=step)
+
+    def lost_controls(self) -> tuple[OffsetAndEpoch, Sequence[object]] | None:
+        """Return the id and the control records of the newest snapshot that is lost but for its header."""
+        return controls_of(self._lost_snapshots)
+
+    def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        """Forget a snapshot that is damaged, durably. What nothing else has is a hole from now on."""
+        self._ensure_usable()
+        if snapshot_id in self._snapshots:
+            self._or_fail(lambda: self._set_snapshot_aside(snapshot_id, reason))
+
+    def _set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        lost = set_aside(self._directory, snapshot_id, reason, file_mode=self._file_mode)
+        self._snapshots.remove(snapshot_id)
+        self._lost_snapshots.append(lost)
+        if self._start_offset == 0 or any(kept.offset >= self._start_offset for kept in self._snapshots):
+            return
+        self._reach_back()
+        self._forget_prefix()
+        base_offset = self._segments.base_offset
+        if base_offset > 0:
+            hole = missing_before(self._directory, 0, base_offset)
+            self._segments.begin_at(make_empty_segment(self._directory, 0, file_mode=self._file_mode))
+            self._holes.insert(0, hole)
+        self._start_offset = 0
+        self._write_epochs()
+
+    def _reach_back(self) -> None:
+        """Learn again what the first segment has below the start of the log."""
+        epochs, controls = EpochTable(), []
+        for batch in self._segments.batches_below(self._start_offset):
+            epochs.assign(batch.epoch, batch.base_offset)
+            if batch.is_control and tells_of_voters(batch):
+                controls.append(batch)
+        for start in self._epochs.starts():
+            epochs.assign(start.epoch, start.start_offset)
+        known = [batch for batch in self._controls if batch.base_offset >= self._start_offset]
+        self._epochs, self._controls = epochs, [*controls, *known]
+
     def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSource:
         """Open a stored snapshot for reading. Raises: StorageError, if there is none of this id."""
         self._ensure_usable()
@@ -419,9 +466,19 @@ class FileReplicatedLog:
             self._segments.condemn(self._directory / names.checkpoint_name(older))
         if snapshot_id.offset > self._start_offset:
             self._start_offset = snapshot_id.offset
+            self._drop_holes_below(snapshot_id.offset)
             if self._epochs.start_at(snapshot_id.offset):
                 self._epochs_changed = True
             self._controls = [batch for batch in self._controls if batch.last_offset >= snapshot_id.offset]
+
+    def _drop_holes_below(self, offset: Offset) -> None:
+        """Nothing is missing there any more: a snapshot has it."""
+        left = [hole for hole in self._holes if hole.end_offset > offset]
+        if len(left) < len(self._holes):
+            self._drop_repair()
+            self._holes = left
+            if not left:
+                self._or_fail(lambda: self._sync_point.replace(self._segments.mark))
 
     def close(self) -> None:
         """Flush, leave what Kafka leaves at a clean end, release files and lock. Calling it twice is allowed."""

@@ -39,6 +39,7 @@ SYNC_POINT: Final = "kraftlib-sync.json"
 PREFIX: Final = "kraftlib-prefix.json"
 RESERVE: Final = "kraftlib-reserve.bin"
 REPAIR_DIRECTORY: Final = "kraftlib-repair"
+DAMAGED_DIRECTORY: Final = "kraftlib-damaged"
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**31 - 1

@@ -30,9 +30,11 @@ import attrs
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
+from kraftlib.storage.damaged_snapshots import fault_at_start, read_snapshot, set_aside
 from kraftlib.storage.election_file import kafka_wrote_last, we_wrote_last
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
+from kraftlib.storage.missing import begin_before, begin_without_segments, had_segments
 from kraftlib.storage.prefix import is_believed, read_prefix
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.segment import Segment
@@ -52,6 +54,8 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
     """
     remove_left_overs(directory)
     log = RecoveredLog(directory, list_snapshots(directory))
+    if keep_damage:
+        _set_damaged_snapshots_aside(log, file_mode=file_mode)
     bases = sorted(base for base in map(names.parse_segment_name, files.list_names(directory)) if base is not None)
     note = read_sync_point(directory)
     log.sync_point = None if note is None or _is_void(directory, note, bases) else note
@@ -59,10 +63,19 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         logger.warning("%s: somebody else has written since %s was noted: all is read", directory, note.mark)
         void_sync_point(directory, file_mode=file_mode)
     _read(log, bases)
-    _judge(log, doubtful=note is None and _should_have_sync_point(directory), keep_damage=keep_damage)
-    if not log.holes:
-        _begin_after_snapshot(log, file_mode=file_mode)
-    _check_start(log)
+    if not bases and had_segments(log, note):
+        begin_without_segments(log, file_mode=file_mode, keep_damage=keep_damage)
+    else:
+        _judge(log, doubtful=note is None and _should_have_sync_point(directory), keep_damage=keep_damage)
+        if not log.holes:
+            _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
+    if not _is_covered(log) and keep_damage:
+        if log.known_start > log.segments[0].base_offset and files.remove(directory / names.PREFIX):
+            # What the first segment has below is wanted again, and what it holds is not in the notes.
+            return _again(log, file_mode=file_mode)
+        begin_before(log, file_mode=file_mode)
+    else:
+        _check_start(log)
     for segment in log.segments[:-1]:
         if segment.lacks_index_files:
             segment.write_index_files(mode=file_mode)
@@ -169,13 +182,6 @@ def _note_missing_end(log: RecoveredLog) -> None:
     if log.epochs.latest_epoch > note.mark.end_epoch and not log.holes:
         log.sync_point = None
         return
-    if not log.segments:
-        raise CorruptBatchError(
-            f"{log.directory} has no segment left, and its log was durable up to {note.mark.end_offset}. This is"
-            " damage: give this replica a new, empty directory, and it fetches the log from the others",
-            path=log.directory / names.segment_name(note.mark.segment),
-            position=0,
-        )
     end, segment = note.mark.end_offset, log.segments[-1]
     reason = f"{segment.path}, position {segment.size}: the log ends at {log.end_offset} and was durable up to {end}"
     position, start_offset = segment.size, log.end_offset
@@ -255,9 +261,32 @@ def cut(path: Path, size: int) -> None:
             os.close(descriptor)
 
 
-def _begin_after_snapshot(log: RecoveredLog, *, file_mode: int) -> None:
-    """Begin the log anew at the end of the newest snapshot, if that is beyond it, or at all, if there is no log."""
+def _set_damaged_snapshots_aside(log: RecoveredLog, *, file_mode: int) -> None:
+    """Count no snapshot of which a glance shows that it is not whole."""
+    for snapshot_id in list(log.snapshots):
+        reason = fault_at_start(log.directory, snapshot_id)
+        if reason is not None:
+            _set_aside(log, snapshot_id, reason, file_mode=file_mode)
+
+
+def _set_aside(log: RecoveredLog, snapshot_id: OffsetAndEpoch, reason: str, *, file_mode: int) -> None:
+    log.lost_snapshots.append(set_aside(log.directory, snapshot_id, reason, file_mode=file_mode))
+    log.snapshots.remove(snapshot_id)
+
+
+def _begin_after_snapshot(log: RecoveredLog, *, file_mode: int, keep_damage: bool) -> None:
+    """Begin the log anew at the end of the newest snapshot, if that is beyond it, or at all, if there is no log.
+
+    Whatever the log has goes on the word of that snapshot, so it is read to its end first.
+    """
     newest = log.snapshots[-1] if log.snapshots else None
+    if newest is not None and keep_damage and (not log.segments or _is_beyond(log, newest)):
+        try:
+            read_snapshot(log.directory, newest)
+        except CorruptBatchError as error:
+            _set_aside(log, newest, str(error), file_mode=file_mode)
+            _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
+            return
     if not log.segments:
         _restart(log, newest.offset if newest else 0, file_mode=file_mode)
     elif newest is not None and _is_beyond(log, newest):
@@ -310,10 +339,22 @@ def drop_snapshots_before(
     return [kept for kept in snapshots if kept >= snapshot_id]
 
 
+def _is_covered(log: RecoveredLog) -> bool:
+    """Whether a snapshot has what was deleted before the start of the log."""
+    return log.start_offset == 0 or (bool(log.snapshots) and log.snapshots[-1].offset >= log.start_offset)
+
+
+def _again(log: RecoveredLog, *, file_mode: int) -> RecoveredLog:
+    """Recover once more, without the notes, and remember the snapshots that were lost."""
+    found = recover(log.directory, file_mode=file_mode, keep_damage=True)
+    found.lost_snapshots += log.lost_snapshots
+    return found
+
+
 def _check_start(log: RecoveredLog) -> None:
     """Check that a snapshot covers what was deleted before the start of the log, and drop those below."""
     start_offset = log.start_offset
-    if start_offset > 0 and (not log.snapshots or log.snapshots[-1].offset < start_offset):
+    if not _is_covered(log):
         raise StorageError(
             f"{log.directory} has a log that begins at {start_offset} and no snapshot of what stood before: give this"
             " replica a new, empty directory, and it fetches everything from the others",

@@ -16,6 +16,7 @@ from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files
+from kraftlib.storage.damaged_snapshots import LostSnapshot
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
 from kraftlib.storage.prefix import KnownPrefix, controls_up_to, tells_of_voters
@@ -49,6 +50,8 @@ class RecoveredLog:
 
     directory: Path
     snapshots: list[OffsetAndEpoch]
+    lost_snapshots: list[LostSnapshot] = attrs.Factory(list)
+    """Those that are not whole, and were set aside."""
     sync_point: SyncPoint | None = None
     """What was durable once, where that is known and not void."""
     segments: list[Segment] = attrs.Factory(list)

@@ -35,6 +35,8 @@ class ScrubFinding:
     offset: Offset | None
     """A record of the log that cannot be read, or is not what it was; None for a snapshot."""
     reason: str
+    snapshot_id: OffsetAndEpoch | None = None
+    """The snapshot that is not whole; None for the log, or if it cannot be told."""
 
 
 def scrub_segment(segment: Segment, *, is_full: bool, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
@@ -100,4 +102,5 @@ def scrub_snapshots(
                     step()
         except StorageError as error:
             if path.exists():
-                yield ScrubFinding(path=path, offset=None, reason=str(error))
+                damaged = snapshot_id if isinstance(error, CorruptBatchError) else None
+                yield ScrubFinding(path=path, offset=None, reason=str(error), snapshot_id=damaged)

@@ -362,6 +362,23 @@ class SegmentChain:
             )
         ]
 
+    def batches_below(self, offset: Offset) -> Iterator[Batch]:
+        """Yield the batches of the first segment that lie before `offset`."""
+        for batch in self._segments[0].batches():
+            if batch.base_offset >= offset:
+                return
+            yield batch
+
+    @property
+    def base_offset(self) -> Offset:
+        """Where the first segment begins."""
+        return self._base_offsets[0]
+
+    def begin_at(self, segment: Segment) -> None:
+        """Let an empty segment be the first one: what it should have is missing."""
+        self._segments.insert(0, segment)
+        self._base_offsets.insert(0, segment.base_offset)
+
     def swap(self, repair: HoleRepair) -> Sequence[Batch]:
         """Let the repaired segment take the place of the damaged one; return the batches that were missing."""
         segment = self._segment_of_base(repair.hole.segment)

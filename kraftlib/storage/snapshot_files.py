@@ -9,13 +9,14 @@ Whether what it holds makes sense is for its reader to say.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kraftlib.errors import StorageError, ensure
+from kraftlib.errors import CorruptBatchError, StorageError, ensure
 from kraftlib.storage import files, names
 from kraftlib.types import OffsetAndEpoch
 
@@ -125,8 +126,13 @@ class FileSnapshotSource:
         ensure(position >= 0 and size >= 0, f"cannot read {size} bytes at {position}")
         if self._descriptor is None:
             raise StorageError(f"{self._path} is closed", path=self._path)
-        with files.storage_errors("read", self._path):
+        try:
             return files.read_at(self._descriptor, size, position)
+        except OSError as error:
+            if error.errno == errno.EIO:  # the disk has lost it: others may have it
+                reason = f"{self._path} cannot be read at {position}: {error.strerror}"
+                raise CorruptBatchError(reason, path=self._path, position=position) from error
+            raise files.as_storage_error("read", self._path, error) from error
 
     def close(self) -> None:
         """Release the file. Calling it twice is allowed."""

@@ -94,6 +94,12 @@ class DamagedLog(MemoryReplicatedLog):
         super().install_snapshot(snapshot_id)
         self._holes, self._fetched = [], []
 
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        """As `ReplicatedLog.delete_before`: nothing is missing any more where a snapshot stands in."""
+        super().delete_before(snapshot_id)
+        self._holes = [hole for hole in self._holes if hole.end_offset > snapshot_id.offset]
+        self._fetched = []
+
     def crash(self, random: chance.Random, *, torn_tail: bool = False) -> MemoryReplicatedLog:
         """As `MemoryReplicatedLog.crash`; what is missing stays missing."""
         return self._still_damaged(super().crash(random, torn_tail=torn_tail))

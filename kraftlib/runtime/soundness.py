@@ -1,0 +1,108 @@
+"""Which stored snapshots are known to be whole, and who hears of one that is not.
+
+A snapshot is read to its end before it is loaded or sent for the first time in the life of a process, in the background
+and without a look at what its records say, which costs a small part of loading it. What was just written or downloaded
+was verified on that way. Two who ask at once share one reading. A log that cannot do without a damaged snapshot has
+all of its snapshots believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kraftlib.errors import ClosedError, CorruptBatchError
+from kraftlib.runtime.disk import Disk
+from kraftlib.runtime.pace import unhurried
+from kraftlib.storage.interface import ReplicatedLog, SnapshotCheckingLog
+from kraftlib.types import OffsetAndEpoch
+
+
+class Soundness:
+    """What is known of the snapshots of one log. On the loop; `on_damage` hears of each damaged one."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        *,
+        background: Disk,
+        on_damage: Callable[[OffsetAndEpoch, str], None],
+        step: Callable[[], None] = unhurried,
+    ) -> None:
+        self._log = log if isinstance(log, SnapshotCheckingLog) else None
+        self._background = background
+        self._on_damage = on_damage
+        self._step = step
+        self._sound: set[OffsetAndEpoch] = set()
+        self._damaged: set[OffsetAndEpoch] = set()
+        self._waiting: dict[OffsetAndEpoch, list[Callable[[], None]]] = {}
+
+    def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether it was read to its end and is whole."""
+        return self._log is None or snapshot_id in self._sound
+
+    def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether it is known not to be whole."""
+        return snapshot_id in self._damaged
+
+    def note_sound(self, snapshot_id: OffsetAndEpoch) -> None:
+        """It was read to its end, and is whole."""
+        self._sound.add(snapshot_id)
+        self._damaged.discard(snapshot_id)
+
+    def note_damaged(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        """Somebody has found that it is not whole."""
+        if self._log is not None and snapshot_id not in self._damaged:
+            self._sound.discard(snapshot_id)
+            self._damaged.add(snapshot_id)
+            self._on_damage(snapshot_id, reason)
+
+    def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Somebody could not read it: have it checked once more."""
+        self._sound.discard(snapshot_id)
+
+    def forget(self, snapshot_id: OffsetAndEpoch) -> None:
+        """It is gone; another one may have its id."""
+        self._sound.discard(snapshot_id)
+        self._damaged.discard(snapshot_id)
+
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+        """Call `then` once it is known whether this snapshot is whole; at once, if it is known already."""
+        log = self._log
+        if log is None or snapshot_id in self._sound or snapshot_id in self._damaged:
+            then()
+        elif snapshot_id in self._waiting:
+            self._waiting[snapshot_id].append(then)
+        else:
+            self._waiting[snapshot_id] = [then]
+            self._background.run(
+                lambda: log.check_snapshot(snapshot_id, step=self._step),
+                lambda _, error: self._checked(snapshot_id, error),
+            )
+
+    def _checked(self, snapshot_id: OffsetAndEpoch, error: BaseException | None) -> None:
+        waiting = self._waiting.pop(snapshot_id)
+        if isinstance(error, ClosedError):
+            return
+        if isinstance(error, CorruptBatchError):
+            self.note_damaged(snapshot_id, str(error))
+        else:
+            # Any other error is for whoever opens it: it has gone meanwhile, or may not be read.
+            self._sound.add(snapshot_id)
+        for then in waiting:
+            then()
+
+
+class Unchecked:
+    """Believes every snapshot: for logs without a replica around them."""
+
+    def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Nobody has looked."""
+        return False
+
+    def note_sound(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Not needed."""
+
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], Any]) -> None:
+        """Call `then` at once."""
+        then()
