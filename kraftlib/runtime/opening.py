@@ -160,9 +160,9 @@ def check_alone(key: ReplicaKey, election: ElectionState | None, view: LogView) 
         )
     if election is not None and election.amnesiac and key in voters and len(voters) == 1:
         raise ElectionStateLostError(
-            f"replica {key.id} is the only voter and has lost its election state, quorum-state: what it voted for and"
-            " led is forgotten, and nobody else can tell. Restore that file from a backup, or let `kraftlib recover`"
-            " make a new quorum of this directory"
+            f"replica {key.id} is the only voter and has lost its election state, quorum-state, or cannot tell how long"
+            " its log was: what it voted for, led or acknowledged is forgotten, and nobody else can tell. Restore the"
+            " directory from a backup, or let `kraftlib recover` make a new quorum of it"
         )
 
 

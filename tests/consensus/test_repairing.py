@@ -7,19 +7,34 @@ from typing import Any
 import pytest
 
 from kraftlib.consensus.actions import (
+    AdoptSnapshot,
     AdvanceHighWatermark,
     AppendToLog,
+    DeleteBefore,
     PersistElection,
     SendRequest,
+    SetSnapshotAside,
     TruncateLog,
     WriteRepair,
 )
-from kraftlib.consensus.events import Repaired, RepairWritten, StorageFailed, TimeoutReached
+from kraftlib.consensus.events import (
+    Repaired,
+    RepairWritten,
+    RetentionDue,
+    SnapshotAdopted,
+    SnapshotChunkWritten,
+    SnapshotCreated,
+    SnapshotDamaged,
+    SnapshotLost,
+    StorageFailed,
+    TimeoutReached,
+)
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
+from kraftlib.consensus.roles import Follower, Role
 from kraftlib.records.batch import encode_batch
-from kraftlib.types import ElectionState, EpochStart, OffsetRange, ReplicaKey
+from kraftlib.types import METADATA_TOPIC, ElectionState, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from tests.consensus.build import (
     ask,
     fetch_response,
@@ -281,3 +296,139 @@ def test_a_snapshot_beyond_our_log_costs_nothing() -> None:
     lead_on(core, snapshot=(7, 3))
 
     assert not core.state.election.amnesiac
+
+
+# A snapshot in place of what is missing -------------------------------------------------------------------------------
+
+
+def chunk_of(snapshot: tuple[int, int], data: bytes) -> FetchSnapshotResponse:
+    response = FetchSnapshotResponse
+    partition = response.PartitionSnapshot(
+        snapshot_id=response.SnapshotId(end_offset=snapshot[0], epoch=snapshot[1]),
+        current_leader=response.LeaderIdAndEpoch(leader_id=2, leader_epoch=3),
+        size=len(data),
+        unaligned_records=data,
+    )
+    return response(topics=(response.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),))
+
+
+def downloaded(core: Replica, snapshot: tuple[int, int]) -> list[Any]:
+    """Let the leader, whose log begins behind the hole, name a snapshot and send it; return what is done with it."""
+    lead_on(core)
+    core.handle(TimeoutReached(), core.state.now_ms + 100)
+    reply(core, 2, fetch_response(epoch=3, leader_id=2, snapshot=snapshot))
+    snapshot_id = OffsetAndEpoch(offset=snapshot[0], epoch=snapshot[1])
+    reply(core, 2, chunk_of(snapshot, b"12345"))
+    return core.handle(SnapshotChunkWritten(snapshot_id, 5), core.state.now_ms)
+
+
+def adopted(core: Replica, snapshot: tuple[int, int], *holes: OffsetRange) -> list[Any]:
+    snapshot_id = OffsetAndEpoch(offset=snapshot[0], epoch=snapshot[1])
+    event = SnapshotAdopted(snapshot_id=snapshot_id, controls=(), holes=holes, control_batches=())
+    return core.handle(event, core.state.now_ms)
+
+
+def test_where_the_leaders_log_begins_later_its_snapshot_stands_in_and_the_rest_of_the_log_stays() -> None:
+    """Nothing that was acknowledged is given up for it, so it may vote as before."""
+    core = damaged()
+    actions = downloaded(core, (5, 2))
+    assert AdoptSnapshot(OffsetAndEpoch(offset=5, epoch=2)) in actions
+    assert core.state.amnesia is None
+
+    assert AdvanceHighWatermark(5) in adopted(core, (5, 2))
+    assert (core.state.log.start_offset, core.state.log.end_offset, core.state.log.holes) == (5, 6, [])
+    assert core.state.may_stand
+    assert position(core) == (1, 6, 2)
+
+
+def test_it_stands_in_also_below_what_is_known_to_be_committed() -> None:
+    core = damaged()
+    core.state.committed_offset = 6
+    assert AdoptSnapshot(OffsetAndEpoch(offset=4, epoch=2)) in downloaded(core, (4, 2))
+
+
+def test_a_hole_behind_the_snapshot_is_left() -> None:
+    behind = OffsetRange(5, 6)
+    core = damaged(OffsetRange(0, 1), behind)
+    assert AdoptSnapshot(OffsetAndEpoch(offset=4, epoch=2)) in downloaded(core, (4, 2))
+    adopted(core, (4, 2), behind)
+    assert core.state.log.holes == [behind]
+    assert not core.state.may_stand
+
+
+@pytest.mark.parametrize("snapshot", [(3, 1), (5, 3)])
+def test_a_snapshot_that_ends_amid_what_is_missing_or_in_another_epoch_replaces_the_log(
+    snapshot: tuple[int, int],
+) -> None:
+    """And with it what was acknowledged behind: until that is here again it votes for nobody."""
+    core = damaged()
+    lead_on(core)
+    core.handle(TimeoutReached(), core.state.now_ms + 100)
+    reply(core, 2, fetch_response(epoch=3, leader_id=2, snapshot=snapshot))
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.download is not None
+    assert not role.download.fills
+    assert core.state.amnesia is not None
+
+
+# Snapshots that are not whole -----------------------------------------------------------------------------------------
+
+
+def with_snapshot(core: Replica, offset: int, epoch: int) -> OffsetAndEpoch:
+    snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
+    core.state.log.add_snapshot(snapshot_id)
+    core.state.log.delete_before(snapshot_id)
+    return snapshot_id
+
+
+def test_a_damaged_snapshot_is_named_to_nobody_and_set_aside() -> None:
+    core = leader(1, 1, 1, 1)
+    snapshot_id = OffsetAndEpoch(offset=2, epoch=1)
+    core.state.log.add_snapshot(snapshot_id)
+    actions = core.handle(SnapshotDamaged(snapshot_id, "torn"), core.state.now_ms)
+
+    assert SetSnapshotAside(snapshot_id, "torn") in actions
+    assert core.state.log.latest_snapshot is None
+    assert not core.handle(SnapshotDamaged(snapshot_id, "torn"), core.state.now_ms)
+    core.handle(lost(core, snapshot_id), core.state.now_ms)
+    assert core.role is Role.LEADER, "the log has everything"
+
+
+def lost(core: Replica, snapshot_id: OffsetAndEpoch, *holes: OffsetRange) -> SnapshotLost:
+    starts = tuple(core.state.log.epoch_starts)
+    start_offset = 0 if holes else core.state.log.start_offset
+    return SnapshotLost(snapshot_id=snapshot_id, start_offset=start_offset, epoch_starts=starts, holes=holes)
+
+
+def test_a_leader_whose_only_snapshot_is_lost_leads_no_more_until_another_stands_in() -> None:
+    core = leader(1, 1, 1, 1)
+    snapshot_id = with_snapshot(core, 2, 1)
+    core.handle(SnapshotDamaged(snapshot_id, "torn"), core.state.now_ms)
+    core.handle(lost(core, snapshot_id, OffsetRange(0, 2)), core.state.now_ms)
+    assert core.role is Role.RESIGNED
+    assert not core.state.may_stand
+
+    core.state.committed_offset = 4
+    newer = OffsetAndEpoch(offset=4, epoch=1)
+    actions = core.handle(SnapshotCreated(newer), core.state.now_ms)
+    assert DeleteBefore(newer) in actions
+    assert (core.state.log.holes, core.state.log.start_offset) == ([], 4)
+    assert core.state.may_stand
+
+
+def test_what_is_not_committed_stands_in_for_nothing() -> None:
+    core = damaged(OffsetRange(0, 2))
+    core.handle(SnapshotCreated(OffsetAndEpoch(offset=5, epoch=2)), core.state.now_ms)
+    assert core.state.log.holes == [OffsetRange(0, 2)]
+
+
+def test_nothing_is_deleted_amid_what_is_missing() -> None:
+    core = damaged()
+    core.state.committed_offset = 6
+    core.state.log.add_snapshot(OffsetAndEpoch(offset=1, epoch=1))
+    core.state.log.add_snapshot(OffsetAndEpoch(offset=3, epoch=1))
+    assert not core.handle(RetentionDue(OffsetAndEpoch(offset=3, epoch=1)), core.state.now_ms)
+    core.state.log.add_snapshot(OffsetAndEpoch(offset=5, epoch=2))
+    assert core.handle(RetentionDue(OffsetAndEpoch(offset=5, epoch=2)), core.state.now_ms)
+    assert core.state.log.holes == []

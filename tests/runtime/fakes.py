@@ -118,6 +118,17 @@ class TracingSnapshots:
         self._trace = trace
         self.verdict: ev.SnapshotInstalled | ev.SnapshotRefused | None = None
 
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+        then()
+
+    def adopt(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotAdopted | ev.SnapshotRefused:
+        self._trace.append(f"adopt {snapshot_id}")
+        return ev.SnapshotAdopted(snapshot_id=snapshot_id, controls=(), holes=(), control_batches=())
+
+    def set_aside(self, action: act.SetSnapshotAside) -> ev.SnapshotLost:
+        self._trace.append(f"set {action.snapshot_id} aside")
+        return ev.SnapshotLost(snapshot_id=action.snapshot_id, start_offset=0, epoch_starts=(), holes=())
+
     def chunk(self, action: act.SendSnapshotChunk) -> Any:
         return f"chunk of {action.snapshot_id}"
 

@@ -15,7 +15,7 @@ import pytest
 
 from kraftlib.cli.key_value import KeyValueStore
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import KraftError, NotLeaderError, OutcomeUnknownError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import RaftClient
 from kraftlib.storage import names
@@ -53,9 +53,7 @@ class Together:
 
     async def start(self, *node_ids: int) -> None:
         for node_id in node_ids or [voter.id for voter in self.voters]:
-            config = RaftConfig(
-                node_id=node_id, voters=self.voters, directory=self.path / str(node_id), **self.config
-            )
+            config = RaftConfig(node_id=node_id, voters=self.voters, directory=self.path / str(node_id), **self.config)
             # Smaller than anybody may ask for, so that a log of a few records has no segment from before its start.
             object.__setattr__(config, "segment_bytes", self.segment_bytes)
             store = KeyValueStore()
@@ -280,3 +278,53 @@ async def test_a_leader_sends_nothing_of_a_snapshot_that_is_damaged(
         await quorum.alike()
         await until(lambda: all(client.status().abstains is None for client in quorum.clients.values()))
         assert "damaged snapshot" not in quorum.clients[late].status().refused
+
+
+@pytest.mark.parametrize("gone", ["all", "first", "snapshot"])
+async def test_a_replica_that_has_lost_files_gets_what_was_in_them(
+    gone: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with together(tmp_path, **COMPACTING) as quorum:
+        for _ in range(2):
+            await quorum.put(15)
+            await quorum.snapshot()
+        await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+        await quorum.put(20)
+        await quorum.alike()
+        leader = await quorum.leader()
+        hurt = next(voter.id for voter in quorum.voters if voter.id != leader.node_id)
+        await quorum.stop(hurt)
+        segments = sorted(quorum.partition(hurt).glob("*.log"))
+        assert len(segments) > 3
+        lost = {"all": segments, "first": segments[:2], "snapshot": quorum.checkpoints(hurt)}[gone]
+        for path in lost:
+            path.unlink()
+
+        await quorum.start(hurt)
+        assert quorum.clients[hurt].status().abstains is not None
+        await quorum.alike()
+        await until(lambda: quorum.clients[hurt].status().abstains is None)
+        assert "the log is repaired" in caplog.text or "stands in for what was missing" in caplog.text
+        await quorum.put(3)
+        await quorum.alike()
+        await quorum.stop(*list(quorum.clients))
+        caplog.clear()
+        await quorum.start()
+        await quorum.put(1)
+        await quorum.alike()
+        assert "missing" not in caplog.text
+
+
+async def test_a_sole_voter_that_has_lost_its_segments_does_not_start(tmp_path: Path) -> None:
+    async with together(tmp_path, voters=1) as alone:
+        await alone.put(15)
+        await alone.stop(1)
+        for path in alone.partition(1).glob("*.log"):
+            path.unlink()
+        with pytest.raises(KraftError, match="only voter and its log is damaged"):
+            await alone.start(1)
+        for path in alone.partition(1).glob("*.log"):
+            path.unlink()
+        (alone.partition(1) / names.SYNC_POINT).unlink()
+        with pytest.raises(KraftError, match="only voter and has lost"):
+            await alone.start(1)

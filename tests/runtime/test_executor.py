@@ -324,6 +324,22 @@ def test_snapshots_are_written_and_installed_on_the_disk(rig: Rig) -> None:
     ]
 
 
+def test_a_damaged_snapshot_is_set_aside_and_another_one_adopted_on_the_disk(rig: Rig) -> None:
+    """Whoever waits to load it is told to look again, also that it is gone."""
+    snapshot = OffsetAndEpoch(epoch=2, offset=10)
+    rig.core.on(ev.SnapshotDamaged, act.AdvanceHighWatermark(7), act.SetSnapshotAside(snapshot, "torn"))
+    rig.core.on(ev.SnapshotLost, act.AdoptSnapshot(snapshot))
+    rig.executor.submit(ev.SnapshotDamaged(snapshot, "torn"))
+    for _ in range(2):
+        rig.disk.finish()
+
+    kinds = [type(event) for event in rig.core.events]
+    assert kinds == [ev.SnapshotDamaged, ev.SnapshotLost, ev.SnapshotAdopted]
+    steps = [line for line in rig.trace if line != "disk done"]
+    assert [line for line in steps if "10@2" in line] == ["set 10@2 aside", "adopt 10@2"]
+    assert len([line for line in steps if "7" in line]) == 2, steps
+
+
 def test_news_of_leaders_and_of_the_end_are_passed_on(rig: Rig) -> None:
     rig.core.on(ev.ResponseReceived, act.AnnounceLeader(LeaderAndEpoch(1, 4), 17), act.ShutdownComplete())
     rig.executor.submit(ev.ResponseReceived(1, "granted"))

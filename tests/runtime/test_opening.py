@@ -190,7 +190,7 @@ def test_the_only_voter_that_has_forgotten_its_votes_is_refused_and_told_what_to
     alone, three = RaftConfig(node_id=1, voters=VOTERS[:1]), RaftConfig(node_id=1, voters=VOTERS)
 
     with pytest.raises(
-        ElectionStateLostError, match=r"only voter.*Restore that file from a backup, or let `kraftlib rec"
+        ElectionStateLostError, match=r"only voter.*Restore the directory from a backup, or let `kraftlib rec"
     ):
         open_replica(alone, log=MemoryReplicatedLog(), elections=elections)
     opened = open_replica(three, log=MemoryReplicatedLog(), elections=elections)
