@@ -158,9 +158,10 @@ class Story:
         world.keeps_up = True
         self.heal()
         for node in world.nodes.values():
-            node.disk.failing = False
+            node.disk.failing = node.disk.full = False
             node.disk.unhang()
             if node.process is not None:
+                node.process.look_at_space()
                 node.process.doom = None
                 node.process.resume()
         world.start()
@@ -366,6 +367,14 @@ class Story:
         """Start nodes that are down."""
         for node in nodes:
             node.start()
+
+    def fill(self, *nodes: SimulatedNode, full: bool = True) -> None:
+        """Let disks have no more space than what is on its way needs, or space again; let a moment pass."""
+        for node in nodes:
+            node.disk.full = full
+            if node.process is not None:
+                node.process.look_at_space()
+        self.pass_ms(1)
 
     def crash_before(
         self, node: SimulatedNode, when: Callable[[Action], bool], ending: Ending = Ending.POWER_LOST

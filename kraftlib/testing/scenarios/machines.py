@@ -1,4 +1,4 @@
-"""Disks, processes, time and the network: S2, S5, S10 to S12, P1, P2, P4, P12, P13."""
+"""Disks, processes, time and the network: S2, S5, S6, S10 to S12, P1, P2, P4, P12, P13."""
 
 from __future__ import annotations
 
@@ -40,6 +40,53 @@ def fsync_fails(story: Story) -> None:
     story.pass_ms(4 * story.config.fetch_timeout_ms)
     story.happened("fsync of an election failed", voter.ended is Ending.FAILED)
     story.start(leader, voter)
+
+
+@scenario(
+    "S6",
+    "the disk is full: at an append, a new segment, a snapshot, a vote",
+    expected="appends are refused and nothing else: it leads on, votes are cast, and there are appends with the space",
+)
+def full_disk(story: Story) -> None:
+    leader = story.leader()
+    follower, other = story.followers(leader)
+    story.everybody_has_everything()
+    elections, before = story.elections, story.committed
+    story.fill(leader)
+    asked = len(story.world.workload.appends)
+    story.append(3, to=leader, wait=False)
+    refused = [call.outcome is Outcome.REFUSED for call in story.world.workload.appends[asked:]]
+    story.happened("appends refused", sum(refused))
+    story.pass_ms(5 * story.config.fetch_timeout_ms)
+    story.expect(story.elections == elections, "a leader was deposed because of a full disk")
+    story.expect(story.committed == before, "something was committed that was refused")
+    story.fill(leader, full=False)
+    story.append(2, to=leader)
+
+    # One full follower holds nobody up; with both, what was taken waits, and nobody gives up for less than an age.
+    story.fill(follower)
+    story.append(2, to=leader)
+    end_offset = follower.chain.end_offset
+    story.expect(end_offset < story.committed, f"{follower} has taken records though its disk is full")
+    story.expect(story.elections == elections, f"{follower} has left its leader because its disk is full")
+    story.fill(other)
+    calls = story.append(2, to=leader, wait=False)
+    story.pass_ms(story.config.fetch_timeout_ms)
+    story.expect(not is_settled(calls), "acknowledged by disks that have no space")
+    story.happened("records that wait for space", len(calls))
+    story.fill(follower, other, full=False)
+    story.until(lambda: is_settled(calls), story.patience_ms, "what waited for space is not settled")
+    story.everybody_has_everything()
+
+    # Votes are cast all the same: the old leader dies while the others have no space but what votes need. It is a
+    # leader without a record that the other one takes, until there is space.
+    story.fill(follower, other)
+    story.crash(leader)
+    story.happened("leader elected by full disks", story.just_elected() in (follower, other))
+    story.pass_ms(story.random.randint(0, 5 * story.config.fetch_timeout_ms))
+    story.fill(follower, other, full=False)
+    story.leader()
+    story.start(leader)
 
 
 @scenario(
