@@ -65,6 +65,9 @@ MAX_BYTES_LIMIT = 8 * 1024 * 1024
 FAILURES_TO_DOUBT = 2
 """After so many failures in a row a follower asks others who leads."""
 
+WENT_BACK = "a voter went back"
+"""Under which `ReplicaState.refused` counts voters that fetch from before what they had acknowledged."""
+
 FETCH_SERVED_FROM = 13
 """Below, the topic comes by name and Kafka's leader finds no topic id (rpcs.md section 7)."""
 
@@ -191,7 +194,9 @@ def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: 
         if progress is None:
             raise InvariantError(f"voter {key} has no progress")
         if offset < progress.end_offset:
-            log.warning("%s: voter %s fetches from %d after %d", state.id_text, key, offset, progress.end_offset)
+            # Nobody forgets within an epoch what its leader has seen it hold, unless records are missing on its disk,
+            # an older copy of the disk is in its place (reliability S14), or two run with one identity (M13).
+            state.refuse(WENT_BACK, f"voter {key} fetches from {offset} after {progress.end_offset}")
         moved = offset != progress.end_offset
         progress.fetched(offset, state.log.end_offset, state.now_ms)
         note_contact(state, role, key)

@@ -10,11 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.roles import Leader, Role
 from kraftlib.records.batch import Batch
+from kraftlib.runtime.opening import view_of
+from kraftlib.testing import election_invariants as elections
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.facts import Facts
 from kraftlib.testing.trace import Step, Trace
+from kraftlib.testing.violation import Complaint
 from kraftlib.types import ZERO_UUID, ElectionState, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -32,6 +36,9 @@ Message = Any
 
 STANDING = frozenset({Role.PROSPECTIVE, Role.CANDIDATE, Role.LEADER})
 ROLE_NUMBERS = {role: number for number, role in enumerate(Role)}
+
+REBUILT = frozenset({ev.LogTruncated, ev.SnapshotInstalled, ev.Repaired})
+"""Events after which the core has made its picture of the log anew, and nothing is on its way to the log."""
 
 ALARMS = (
     "two leaders",
@@ -69,7 +76,7 @@ class Checker:
         """The voters while no log names others: of the configuration, or of the bootstrap checkpoint."""
         self._complain = complain
 
-    def check(self, invariant: Callable[..., inv.Complaint], *arguments: Any, **named: Any) -> None:
+    def check(self, invariant: Callable[..., Complaint], *arguments: Any, **named: Any) -> None:
         """Ask one invariant."""
         complaint = invariant(*arguments, **named)
         if complaint is not None:
@@ -94,6 +101,8 @@ class Checker:
             leader = role_state if isinstance(role_state, Leader) else before
             self._high_watermark_moved(process, high_watermark, leader if isinstance(leader, Leader) else None)
         process.seen_high_watermark = high_watermark
+        if type(process.last_event) in REBUILT:
+            self.look_at_picture(process)
         if state.log.flushed_offset > node.flushed_offset:
             self.check(inv.i12_core_knows_what_is_durable, node, state.log.flushed_offset)
         if state.refused and not self.alarms_expected:
@@ -105,24 +114,32 @@ class Checker:
                 if reason in state.refused:
                     self._complain("I11", f"{node.key} has refused what a peer sent: {reason}")
 
+    def look_at_picture(self, process: Process) -> None:
+        """Compare what the core knows of its log with the log, at a moment when nothing is on its way to it."""
+        believed, found = process.replica.state.log, view_of(process.log, process.node.config)
+        self.check(inv.l16_core_knows_its_log, process.node, _picture(believed), _picture(found))
+
     def _role_changed(self, process: Process) -> None:
         state, node, facts = process.replica.state, process.node, self.facts
-        self.check(inv.i2_epoch_never_falls, node, process.seen_epoch, state.epoch)
+        self.check(elections.i2_epoch_never_falls, node, process.seen_epoch, state.epoch)
         process.seen_role_state, process.seen_epoch = state.role_state, state.epoch
         role, epoch = state.role, state.epoch
         self._trace.add(self._timeline.now_us, Step.ROLE, node.key.id, ROLE_NUMBERS[role], epoch, str(role))
         if role in STANDING and not (role is Role.LEADER and facts.leaders.get(epoch) == node.key):
-            self.check(inv.i16_only_voters_stand, node, self.voters_of(node), str(role))
+            self.check(elections.i16_only_voters_stand, node, self.voters_of(node), str(role))
         if role is Role.LEADER:
             process.leads_since_us = self._timeline.now_us
+            if isinstance(state.role_state, Leader):
+                start = state.role_state.epoch_start_offset
+                self.check(inv.i8_new_leader_committed_nothing, node, state.high_watermark, start)
         # Within one event a replica may become leader and resign again; it led all the same.
         led = role is Role.LEADER or (role is Role.RESIGNED and epoch not in facts.leaders)
         if led and facts.leaders.get(epoch) != node.key:
             self.elections += 1
-            self.check(inv.i1_one_leader_per_epoch, facts, epoch, node.key)
-            self.check(inv.i5_leader_has_everything_committed, facts, epoch, node)
+            self.check(elections.i1_one_leader_per_epoch, facts, epoch, node.key)
+            self.check(elections.i5_leader_has_everything_committed, facts, epoch, node)
         elif state.leader_id is not None:
-            self.check(inv.i1_known_leader, facts, epoch, state.leader_id, node)
+            self.check(elections.i1_known_leader, facts, epoch, state.leader_id, node)
 
     def _high_watermark_moved(self, process: Process, high_watermark: Offset, leader: Leader | None) -> None:
         state, node, facts = process.replica.state, process.node, self.facts
@@ -165,6 +182,8 @@ class Checker:
             self.check(inv.i13_only_the_leader_writes, facts, node, entry, is_new=is_new, leads=leads)
             if is_new and leads is not None:
                 self.check(inv.i13_epoch_opens_with_its_leader, node, entry, self.voters_of(node))
+            if is_new and entry.voters is not None and (parent is None or parent.voters is None):
+                self.check(inv.i16_first_set_names_the_voters, entry, self.first_voters)
             if not is_new:
                 self.check(inv.i4_same_place_same_record, entry, batch, parent)
             elif entry.voters is not None and parent is not None and entry.voters != parent.voters:
@@ -218,8 +237,8 @@ class Checker:
         node = process.node
         leader = -1 if after.leader_id is None else after.leader_id
         self._trace.add(self._timeline.now_us, Step.PERSISTED, node.key.id, after.epoch, leader)
-        self.check(inv.i2_epoch_never_falls, node, 0 if before is None else before.epoch, after.epoch)
-        self.check(inv.i3_vote_is_not_forgotten, node, before, after)
+        self.check(elections.i2_epoch_never_falls, node, 0 if before is None else before.epoch, after.epoch)
+        self.check(elections.i3_vote_is_not_forgotten, node, before, after)
 
     def crashed(self, node: SimulatedNode) -> None:
         """A node has lost whatever was not durable."""
@@ -246,23 +265,35 @@ class Checker:
                 if node.process is not None:
                     known = node.process.replica.state.log.flushed_offset
                     self.check(inv.i12_core_vouches_for_what_it_knows, node, known, partition.fetch_offset)
+                    state = node.process.replica.state
+                    if state.log.holes and request.replica_state.replica_id >= 0:
+                        # What fills a hole is on the disk, beside the log, before more of it is fetched.
+                        missing = (
+                            state.log.holes[0].start_offset if state.filling is None else state.filling.next_offset
+                        )
+                        self.check(inv.i12_damage_vouches_for_nothing, node, missing, partition.fetch_offset)
             case VoteRequest():
                 partition = request.topics[0].partitions[0]
                 epoch = partition.replica_epoch
-                self.check(inv.i16_only_voters_stand, node, self.voters_of(node), "asking for votes")
+                self.check(elections.i16_only_voters_stand, node, self.voters_of(node), "asking for votes")
+                if node.process is not None:
+                    claimed = OffsetAndEpoch(epoch=partition.last_offset_epoch, offset=partition.last_offset)
+                    tail, end_offset = node.chain.tail, node.process.appended_end
+                    last_epoch = tail.epoch if tail is not None and tail.end_offset == end_offset else None
+                    self.check(elections.i5_candidate_is_honest, node, end_offset, last_epoch, claimed)
                 if not partition.pre_vote:
                     self._trace.add(self._timeline.now_us, Step.VOTED, node.key.id, node.key.id, epoch)
-                    self.check(inv.i3_one_vote_per_epoch, self.facts, node.key, epoch, node.key)
-                    self.check(inv.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, node.key)
+                    self.check(elections.i3_one_vote_per_epoch, self.facts, node.key, epoch, node.key)
+                    self.check(elections.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, node.key)
             case BeginQuorumEpochRequest() | EndQuorumEpochRequest():
                 partition = request.topics[0].partitions[0]
                 epoch = partition.leader_epoch
-                self.check(inv.i1_known_leader, self.facts, epoch, partition.leader_id, node)
+                self.check(elections.i1_known_leader, self.facts, epoch, partition.leader_id, node)
             case FetchSnapshotRequest():
                 epoch = request.topics[0].partitions[0].current_leader_epoch
             case _:
                 return
-        self.check(inv.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
+        self.check(elections.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
 
     def response_sent(self, port: Port, request: Message, response: Message) -> None:
         """The answer to `request` is about to leave."""
@@ -276,7 +307,7 @@ class Checker:
                 partition = response.responses[0].partitions[0]
                 epoch = partition.current_leader.leader_epoch
                 if partition.records:
-                    self.check(inv.i1_known_leader, self.facts, epoch, node.key.id, node)
+                    self.check(elections.i1_known_leader, self.facts, epoch, node.key.id, node)
             case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 if not response.topics:
                     return
@@ -286,19 +317,37 @@ class Checker:
                     self._vote_granted(node, request, epoch, durable)
             case _:
                 return
-        self.check(inv.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
+        self.check(elections.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
 
     def _vote_granted(
         self, node: SimulatedNode, request: VoteRequest, epoch: int, durable: ElectionState | None
     ) -> None:
         asked = request.topics[0].partitions[0]
-        if asked.pre_vote:
-            return
         directory_id = asked.replica_directory_id
         candidate = ReplicaKey(asked.replica_id, None if directory_id == ZERO_UUID else directory_id)
+        tail = node.chain.tail
+        if tail is not None and node.process is not None and tail.end_offset == node.process.appended_end:
+            claimed = OffsetAndEpoch(epoch=asked.last_offset_epoch, offset=asked.last_offset)
+            own = OffsetAndEpoch(epoch=tail.epoch, offset=tail.end_offset)
+            self.check(elections.i5_no_vote_for_a_shorter_log, node, candidate, claimed, own)
+        if asked.pre_vote:
+            return
         self._trace.add(self._timeline.now_us, Step.VOTED, node.key.id, candidate.id, epoch)
-        self.check(inv.i3_one_vote_per_epoch, self.facts, node.key, epoch, candidate)
-        self.check(inv.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, candidate)
+        self.check(elections.i3_one_vote_per_epoch, self.facts, node.key, epoch, candidate)
+        self.check(elections.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, candidate)
+
+
+def _picture(view: LogView) -> Mapping[str, object]:
+    return {
+        "start": view.start_offset,
+        "end": view.end_offset,
+        "last epoch": view.last_epoch,
+        "epochs": tuple(view.epoch_starts),
+        "snapshots": tuple(view.snapshots),
+        "voters": view.voters.latest,
+        "kraft.version": view.kraft_version.latest,
+        "holes": tuple(view.holes),
+    }
 
 
 def _no_divergence(event: ev.Event | None) -> str | None:

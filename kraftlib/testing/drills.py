@@ -5,6 +5,7 @@
     E9        a voter that was cut off comes back: nobody is deposed
     FAILOVER  the leader's process is killed: the others notice at once, and do not wait for the fetch timeout
     TRANSFER  leadership is handed to a voter: it leads, and nobody else stands
+    L17       everybody is asked what nobody could mean, and by strangers: it is refused and changes nothing
     NEWS      what is committed in a quiet quorum is known everywhere at once (KIP-1166)
 
 Times are bounded by what the links and disks of the world need, and not by the timeouts that would hide a mistake.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.events import ShutdownRequested, TransferRequested
 from kraftlib.runtime.alarm import ASK_EVERY_MS
+from kraftlib.testing import impossible
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.liveness import (
     e9_returning_voter_disturbs_nobody,
@@ -28,6 +30,7 @@ from kraftlib.testing.liveness import (
     v3_everybody_catches_up,
 )
 from kraftlib.testing.process import Ending
+from kraftlib.testing.strangers import ask_the_impossible, call
 from kraftlib.testing.workload import Outcome
 
 if TYPE_CHECKING:
@@ -186,6 +189,20 @@ def news(world: World, random: chance.Random) -> None:
     recoder.one_in = one_in
 
 
+def ask_everybody(world: World, random: chance.Random) -> None:
+    """L17, I17: each replica is asked each impossible thing, and by another cluster what would be possible here."""
+    for node in world.nodes.values():
+        for name in (*impossible.KINDS, None):
+            if node.process is None:
+                break
+            if name is None:
+                call(world, node.process, random)
+            else:
+                ask_the_impossible(world, node.process, random, name)
+            world.raise_violation()
+            world.run_for(1)
+
+
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
@@ -246,5 +263,6 @@ DRILLS: Final[Mapping[str, Drill]] = {
     "FAILOVER": failover,
     "TRANSFER": transfer,
     "NEWS": news,
+    "L17": ask_everybody,
 }
 """By the id under which they report."""

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from kraftlib.consensus.roles import Leader
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Impossible:
     """None: the newest."""
     granted: bool | None = None
     """Of a Vote: what the answer must say."""
+    parts: bool = False
+    """Of a Fetch: whether the answer must say where the logs part, or name a snapshot, and hold no records."""
 
 
 Make = Callable[["World", "Process", chance.Random], Impossible | None]
@@ -135,7 +139,14 @@ def _vote_in_another_partition(world: World, process: Process, random: chance.Ra
     request = vote(world, process, random, partition_index=1)
     topic = request.topics[0]
     topics = random.choice(((), (topic, topic), request.topics, (attrs.evolve(topic, topic_name="another"),)))
+    topics = random.choice((topics, *_other_counts(topic, partition_index=0)))
     return Impossible(attrs.evolve(request, topics=topics), ErrorCode.INVALID_REQUEST)
+
+
+def _other_counts(topic: Any, **right: int) -> tuple[tuple[Any, ...], ...]:
+    """Return the right topic with no partition, and with the right one twice."""
+    partition = attrs.evolve(topic.partitions[0], **right)
+    return (attrs.evolve(topic, partitions=()),), (attrs.evolve(topic, partitions=(partition, partition)),)
 
 
 def _leader_of_an_old_epoch(world: World, process: Process, random: chance.Random) -> Impossible | None:
@@ -174,6 +185,7 @@ def _fetch_in_another_partition(world: World, process: Process, random: chance.R
     request = fetch(world, process, random, partition=1)
     topic = request.topics[0]
     topics = random.choice(((), (topic, topic), request.topics, (attrs.evolve(topic, topic_id=uuid.UUID(int=5)),)))
+    topics = random.choice((topics, *_other_counts(topic, partition=0)))
     return Impossible(attrs.evolve(request, topics=topics), ErrorCode.INVALID_REQUEST)
 
 
@@ -185,22 +197,101 @@ def _fetch_of_ourselves(world: World, process: Process, random: chance.Random) -
     return Impossible(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+def _fetch_with_another_history(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    """Of a log that is no prefix of the leader's, longer than it, or of other epochs."""
+    if process.node.leads is None or process.replica.state.shutting_down or len(world.nodes) < 2:
+        return None
+    epoch, chain = process.replica.epoch, process.node.chain
+    offset = random.randint(1, chain.end_offset + 5)
+    claimed = random.randint(1, max(epoch, 1))
+    end_offset = max((entry.end_offset for entry in chain.entries if entry.epoch == claimed), default=None)
+    if claimed > epoch or (end_offset is not None and offset <= end_offset):
+        return None  # for all that a leader can tell from these two numbers, a prefix of its log
+    asker = random.choice([node.key for node in world.nodes.values() if node.process is not process])
+    request = fetch(world, process, random, fetch_offset=offset, last_fetched_epoch=claimed)
+    replica_state = FetchRequest.ReplicaState(replica_id=asker.id)
+    return Impossible(attrs.evolve(request, replica_state=replica_state), ErrorCode.NONE, parts=True)
+
+
 def _snapshot_that_is_not_there(world: World, process: Process, random: chance.Random) -> Impossible | None:
     if process.node.leads is None or process.replica.state.shutting_down:
         return None
     snapshot_id = FetchSnapshotRequest.SnapshotId(end_offset=random.choice((0, 10**9)), epoch=process.replica.epoch)
-    partition = FetchSnapshotRequest.PartitionSnapshot(
-        current_leader_epoch=process.replica.epoch, snapshot_id=snapshot_id, position=0
-    )
+    return Impossible(snapshot(world, process, snapshot_id), ErrorCode.SNAPSHOT_NOT_FOUND)
+
+
+def _snapshot_of_another_epoch(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    epoch = process.replica.epoch
+    snapshot_id = FetchSnapshotRequest.SnapshotId(end_offset=random.choice((1, 10**9)), epoch=1)
+    if epoch > 0 and random.random() < 0.5:
+        request = snapshot(world, process, snapshot_id, current_leader_epoch=epoch - 1)
+        return Impossible(request, ErrorCode.FENCED_LEADER_EPOCH)
+    request = snapshot(world, process, snapshot_id, current_leader_epoch=epoch + random.choice((1, 1_000)))
+    return Impossible(request, ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _snapshot_from_before_its_beginning(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    latest = process.replica.state.log.latest_snapshot
+    if process.node.leads is None or process.replica.state.shutting_down or latest is None:
+        return None
+    snapshot_id = FetchSnapshotRequest.SnapshotId(end_offset=latest.offset, epoch=latest.epoch)
+    return Impossible(snapshot(world, process, snapshot_id, position=-1), ErrorCode.POSITION_OUT_OF_RANGE)
+
+
+def snapshot(
+    world: World, process: Process, snapshot_id: FetchSnapshotRequest.SnapshotId, **more: Any
+) -> FetchSnapshotRequest:
+    """A FetchSnapshot of somebody who does not say who he is, in the epoch of the asked one, with `more` changed."""
+    fields = {"current_leader_epoch": process.replica.epoch, "position": 0, **more}
+    partition = FetchSnapshotRequest.PartitionSnapshot(snapshot_id=snapshot_id, **fields)
     topic = FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
-    request = FetchSnapshotRequest(cluster_id=world.cluster_id, replica_id=-1, max_bytes=100, topics=(topic,))
-    return Impossible(request, ErrorCode.SNAPSHOT_NOT_FOUND)
+    return FetchSnapshotRequest(cluster_id=world.cluster_id, replica_id=-1, max_bytes=100, topics=(topic,))
+
+
+def _voter_change_that_cannot_be(world: World, process: Process, random: chance.Random) -> Impossible | None:
+    """To add who is there, or nobody; to remove who is not."""
+    state = process.replica.state
+    if process.node.leads is None or state.shutting_down:
+        return None
+    asks = random.choice((AddRaftVoterRequest, RemoveRaftVoterRequest))
+    of_nobody = random.random() < 0.3
+    voter_id = -1 if of_nobody else random.choice([key.id for key in world.current_voters()])
+    fields: dict[str, Any] = {
+        "cluster_id": world.cluster_id,
+        "voter_id": voter_id,
+        "voter_directory_id": uuid.UUID(int=random.getrandbits(99) + 9),
+    }
+    if asks is AddRaftVoterRequest:
+        listener = AddRaftVoterRequest.Listener(name=process.node.config.listener_name, host="nowhere", port=1)
+        fields |= {"timeout_ms": 1, "listeners": (listener,)}
+    request = asks(**fields)
+    role, offset = state.role_state, state.log.voters.latest_offset
+    if of_nobody:
+        return Impossible(request, ErrorCode.INVALID_REQUEST)
+    if not isinstance(role, Leader) or role.change is not None or state.high_watermark is None:
+        return Impossible(request, ErrorCode.REQUEST_TIMED_OUT)
+    if state.log.kraft_version.latest < 1:
+        return Impossible(request, ErrorCode.UNSUPPORTED_VERSION)
+    if offset is None or offset >= state.high_watermark:
+        return Impossible(request, ErrorCode.REQUEST_TIMED_OUT)
+    return Impossible(request, ErrorCode.DUPLICATE_VOTER if asks is AddRaftVoterRequest else ErrorCode.VOTER_NOT_FOUND)
+
+
+def _voter_change_at_another_than_the_leader(
+    world: World, process: Process, random: chance.Random
+) -> Impossible | None:
+    if process.node.leads is not None:
+        return None
+    request = RemoveRaftVoterRequest(
+        cluster_id=world.cluster_id, voter_id=process.node_id, voter_directory_id=uuid.UUID(int=9)
+    )
+    return Impossible(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 KINDS: Final[Mapping[str, Make]] = {
     name.strip("_").replace("_", " "): value
     for name, value in list(globals().items())
-    if name.startswith(("_vote", "_old_vote", "_leader", "_fetch", "_snapshot"))
+    if name.startswith(("_vote", "_old_vote", "_voter", "_leader", "_fetch", "_snapshot"))
 }
 """Every kind by what it is."""
 

@@ -13,56 +13,11 @@ from typing import Any, Final
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
+from kraftlib.testing import election_invariants
 from kraftlib.testing.facts import Facts, LogEntry
-from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority, is_same
-from kraftlib.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
-
-Complaint = str | None
-
-
-def i1_one_leader_per_epoch(facts: Facts, epoch: Epoch, leader: ReplicaKey) -> Complaint:
-    """I1, election safety: an epoch has one leader, ever."""
-    known = facts.leaders.setdefault(epoch, leader)
-    return None if known == leader else f"epoch {epoch} is led by {leader}, and was by {known}"
-
-
-def i1_known_leader(facts: Facts, epoch: Epoch, leader_id: ReplicaId, node: DiskImage) -> Complaint:
-    """I1, seen from a follower: nobody is taken for the leader of an epoch that he did not win."""
-    known = facts.leaders.get(epoch)
-    if known is None:
-        return f"{node.key} takes {leader_id} for the leader of epoch {epoch}, which nobody has won"
-    return (
-        None if known.id == leader_id else f"{node.key} takes {leader_id} for leader of epoch {epoch}, it was {known}"
-    )
-
-
-def i2_epoch_never_falls(node: DiskImage, before: Epoch, after: Epoch) -> Complaint:
-    """I2: the epoch of a node never decreases, in memory or on disk."""
-    return None if after >= before else f"{node.key} goes from epoch {before} back to {after}"
-
-
-def i2_epoch_is_durable_before_it_is_spoken(
-    facts: Facts, node: DiskImage, durable: ElectionState | None, epoch: Epoch
-) -> Complaint:
-    """I2: whatever epoch a node speaks of stands on its disk, so that no restart takes it back."""
-    facts.spoken_epochs[node.key] = max(epoch, facts.spoken_epochs.get(node.key, 0))
-    kept = 0 if durable is None else durable.epoch
-    return None if epoch <= kept else f"{node.key} speaks of epoch {epoch}, on its disk is {kept}"
-
-
-def i3_one_vote_per_epoch(facts: Facts, voter: ReplicaKey, epoch: Epoch, candidate: ReplicaKey) -> Complaint:
-    """I3: a voter votes for one candidate in an epoch, in its whole history."""
-    known = facts.votes.setdefault((voter, epoch), candidate)
-    return None if known == candidate else f"{voter} votes for {candidate} in epoch {epoch}, and did for {known}"
-
-
-def i3_vote_is_not_forgotten(node: DiskImage, before: ElectionState | None, after: ElectionState) -> Complaint:
-    """I3, on disk: within an epoch a recorded vote stays, unless it was the winner's own."""
-    if before is None or before.epoch != after.epoch or before.voted_key is None:
-        return None
-    if after.voted_key == before.voted_key or (before.voted_key.id == node.key.id == after.leader_id):
-        return None
-    return f"{node.key} replaces the vote of {before} by {after}"
+from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority
+from kraftlib.testing.violation import Complaint
+from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 
 def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | None) -> Complaint:
@@ -72,17 +27,6 @@ def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | 
     if entry.parent is not parent:
         return f"batch {entry} follows {parent}, where node {entry.first_writer} wrote it behind {entry.parent}"
     return None
-
-
-def i5_leader_has_everything_committed(facts: Facts, epoch: Epoch, node: DiskImage) -> Complaint:
-    """I5, leader completeness: who is elected has every record that was committed in an earlier epoch.
-
-    Not in a later one: the votes of a candidate that stood still may win it an epoch that is over, and harm nobody.
-    """
-    tail = facts.committed_before(epoch)
-    if tail is None or node.chain.covering(tail.base_offset) is tail:
-        return None
-    return f"{node.key} is elected with a log up to {node.chain.tail}, committed is {tail}"
 
 
 def i6_no_divergence_below_the_high_watermark(facts: Facts, node: DiskImage, high_watermark: Offset) -> Complaint:
@@ -133,6 +77,13 @@ def i8_majority_before_commit(
     if is_majority(holding, voters):
         return None
     return f"leader {node.key} commits {entry}, durable at {ids(holding)} of {ids(voters)}: no majority"
+
+
+def i8_new_leader_committed_nothing(node: DiskImage, known: Offset | None, epoch_start: Offset) -> Complaint:
+    """I8: what a leader knew as a follower is no high watermark of its epoch, in which it has committed nothing."""
+    if known is None or known > epoch_start:
+        return None
+    return f"leader {node.key} goes by the high watermark {known} before its epoch starts at {epoch_start}"
 
 
 def i9_committed_is_durable(facts: Facts, nodes: Mapping[ReplicaId, DiskImage]) -> Complaint:
@@ -195,14 +146,11 @@ def i12_fetch_only_beyond_what_is_durable(node: DiskImage, fetch_offset: Offset)
     return f"{node.key} fetches from {fetch_offset}, durable is {node.flushed_offset}"
 
 
-def i12_vote_is_durable_before_it_is_spoken(
-    node: DiskImage, durable: ElectionState | None, epoch: Epoch, candidate: ReplicaKey
-) -> Complaint:
-    """I12: a vote, for another or for oneself, is on disk before anybody hears of it."""
-    voted = durable.voted_key if durable is not None and durable.epoch == epoch else None
-    if voted is not None and is_same(voted, candidate):
+def i12_damage_vouches_for_nothing(node: DiskImage, missing: Offset, fetch_offset: Offset) -> Complaint:
+    """I12: whoever has lost records does not fetch beyond them under its own name, as if it had them."""
+    if fetch_offset <= missing:
         return None
-    return f"{node.key} gives {candidate} its vote in epoch {epoch}, on its disk is {durable}"
+    return f"{node.key} fetches from {fetch_offset} under its own name, and lacks what follows {missing}"
 
 
 def i12_core_knows_what_is_durable(node: DiskImage, believed: Offset) -> Complaint:
@@ -292,13 +240,6 @@ def i15_leader_has_caught_up(
     return f"a listener of {node.key} hears that it leads at {applied}, the epoch starts at {epoch_start}"
 
 
-def i16_only_voters_stand(node: DiskImage, voters: Sequence[ReplicaKey], doing: str) -> Complaint:
-    """I16: only a voter of its own latest voter set becomes prospective, candidate or leader."""
-    if any(is_same(voter, node.key) for voter in voters):
-        return None
-    return f"{node.key} is {doing}, and not one of the voters {ids(voters)}"
-
-
 def i16_core_knows_its_voters(
     node: DiskImage, believed: Sequence[ReplicaKey], voters: Sequence[ReplicaKey]
 ) -> Complaint:
@@ -306,6 +247,14 @@ def i16_core_knows_its_voters(
     if sorted(believed, key=str) == sorted(voters, key=str):
         return None
     return f"{node.key} goes by voters {ids(believed)}, its log names {ids(voters)}"
+
+
+def i16_first_set_names_the_voters(entry: LogEntry, first_voters: Sequence[ReplicaKey]) -> Complaint:
+    """I16: the first voter set in a log names those who voted before it, be they of the configuration (KIP-853)."""
+    before = entry.parent.voters if entry.parent is not None else None
+    if entry.voters is None or before is not None or sorted(ids(entry.voters)) == sorted(ids(first_voters)):
+        return None
+    return f"{entry} is the first to name voters, {ids(entry.voters)}, and before it {ids(first_voters)} voted"
 
 
 def i16_voter_sets_differ_by_one(entry: LogEntry) -> Complaint:
@@ -395,6 +344,12 @@ def v6_an_upgrade_that_is_done_is_committed(facts: Facts) -> Complaint:
     return "the operator was told that kraft.version is 1, and no committed voter set has directory ids"
 
 
+def l16_core_knows_its_log(node: DiskImage, believed: Mapping[str, object], found: Mapping[str, object]) -> Complaint:
+    """L16: the core's picture of the log is that of whoever opens the log anew."""
+    different = {name: (believed[name], found[name]) for name in believed if believed[name] != found[name]}
+    return f"the core of {node.key} goes by another log than there is: {different}" if different else None
+
+
 def m5_removed_leader_resigns(node: DiskImage, since_ms: int, limit_ms: int) -> Complaint:
     """M5: a leader whose removal is committed gives up soon."""
     if since_ms <= limit_ms:
@@ -426,7 +381,11 @@ def invariant_of(function: Callable[..., Any]) -> str:
 
 
 INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
-    number: [value for name, value in list(globals().items()) if name.startswith(f"{number.lower()}_")]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "M5", "S6", "S10", "HOLD", "V6")
+    number: [
+        value
+        for name, value in list({**vars(election_invariants), **globals()}.items())
+        if name.startswith(f"{number.lower()}_")
+    ]
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "L16", "M5", "S6", "S10", "HOLD", "V6")
 }
-"""Every check of this module by its id."""
+"""Every check of this module and of `election_invariants` by its id."""

@@ -242,6 +242,14 @@ def settle(world: World) -> None:
         _violated(world, "V3", f"end, flushed end, high watermark are {ends}, committed is {world.committed_end}")
 
 
+def l16_cores_know_their_logs(world: World) -> None:
+    """L16, at the end: what each core knows of its log is what whoever opens it finds."""
+    for node in world.nodes.values():
+        if node.process is not None and not node.disk.is_busy and not node.is_damaged:
+            world.checker.look_at_picture(node.process)
+    world.raise_violation()
+
+
 def u3_states_are_equal(world: World) -> None:
     """U3, at the end: every replica has the same state, and a snapshot of it says all of it."""
     subject = world.subject

@@ -99,7 +99,7 @@ class Process:
 
         config, clock = node.config, node.clock
         self._disk = node.disk
-        log = self._log = SimulatedLog(node.log, node.disk, self, node.random)
+        log = self.log = SimulatedLog(node.log, node.disk, self, node.random)
         elections = SimulatedElections(node.elections, node.disk, self)
         self.replica = Replica(
             config,
@@ -209,7 +209,7 @@ class Process:
 
     def take_snapshot(self, delay_us: int) -> bool:
         """Write a snapshot of the state machine as it stands, in so much time; return whether there is one to write."""
-        high_watermark, log = self.executor.high_watermark or 0, self._log
+        high_watermark, log = self.executor.high_watermark or 0, self.log
         offset = self.applier.applied_offset
         values = [self._world.subject.serde.to_bytes(value) for value in self.machine.snapshot()]
         try:
@@ -223,8 +223,8 @@ class Process:
         return True
 
     def _write_snapshot(self, plan: SnapshotPlan, values: Sequence[bytes]) -> None:
-        if plan.snapshot_id not in self._log.snapshots():
-            plan.write(self._log, values)
+        if plan.snapshot_id not in self.log.snapshots():
+            plan.write(self.log, values)
             self._world.snapshots.append((self.node_id, plan.snapshot_id.offset, checksum(values)))
             self._world.checker.snapshot_created(self, plan.snapshot_id)
             self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))

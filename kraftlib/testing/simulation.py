@@ -175,6 +175,7 @@ class Simulation:
         histories.i21_history_is_linearizable(world)
         histories.i14_snapshots_say_what_the_log_says(world)
         liveness.i18_logs_are_equal(world)
+        liveness.l16_cores_know_their_logs(world)
         liveness.u3_states_are_equal(world)
         liveness.i19_nothing_is_left_over(world)
         liveness.i20_idle_quorum_is_quiet(world)

@@ -63,9 +63,9 @@ def call(world: World, process: Process, random: chance.Random) -> None:
         world.violated("I17", f"{process.node.key} and a {type(request).__name__} of another cluster: {complaint}")
 
 
-def ask_the_impossible(world: World, process: Process, random: chance.Random) -> None:
+def ask_the_impossible(world: World, process: Process, random: chance.Random, name: str | None = None) -> None:
     """Ask `process` what nobody could mean, and see that it is refused as it must be, and changes nothing (L17)."""
-    name = random.choice(list(impossible.KINDS))
+    name = name or random.choice(list(impossible.KINDS))
     case = impossible.KINDS[name](world, process, random)
     complaint = None if case is None else ask(world, process, case)
     if complaint is not None:
@@ -102,6 +102,10 @@ def ask(world: World, process: Process, case: Impossible) -> str | None:
         return f"the error is {impossible.error_of(answer.response)}, expected was {case.expected!r}"
     if case.granted is not None and answer.response.topics[0].partitions[0].vote_granted != case.granted:
         return "the vote was granted"
+    if case.parts:
+        partition = answer.response.responses[0].partitions[0]
+        if partition.records or (partition.diverging_epoch.epoch < 0 and partition.snapshot_id.epoch < 0):
+            return f"the answer is {answer.response}, and does not say where the logs part"
     return None
 
 

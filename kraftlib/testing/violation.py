@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+Complaint = str | None
+"""What is wrong, if anything is."""
+
 
 class InvariantViolation(AssertionError):
     """An invariant does not hold. The message names it, what was seen, and the one command that shows it again."""

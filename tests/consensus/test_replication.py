@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import (
@@ -23,11 +24,12 @@ from kraftlib.consensus.events import (
     TimeoutReached,
 )
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
+from kraftlib.consensus.replication import WENT_BACK
+from kraftlib.consensus.roles import Leader, Role
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.checksum import crc32c
-from kraftlib.types import METADATA_TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
+from kraftlib.types import METADATA_TOPIC_ID, ElectionState, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
@@ -46,6 +48,13 @@ from tests.consensus.build import (
     vote_request,
     voter_set,
 )
+
+TOPIC = fetch_request(epoch=1, offset=0, last_epoch=0).topics[0]
+
+
+def of_topics(*topics: FetchRequest.FetchTopic) -> FetchRequest:
+    """A Fetch of these topics."""
+    return attrs.evolve(fetch_request(epoch=1, offset=0, last_epoch=0), topics=topics)
 
 
 def batch(offset: int, epoch: int, count: int = 1) -> Batch:
@@ -94,8 +103,26 @@ def park(core: Replica, replica_id: int = 2, request_id: int = 77, **more: int) 
             ErrorCode.INVALID_REQUEST,
         ),
         (fetch_request(epoch=1, offset=0, last_epoch=0), 12, ErrorCode.INVALID_REQUEST),
+        (of_topics(), 18, ErrorCode.INVALID_REQUEST),
+        (of_topics(TOPIC, TOPIC), 18, ErrorCode.INVALID_REQUEST),
+        (of_topics(attrs.evolve(TOPIC, partitions=())), 18, ErrorCode.INVALID_REQUEST),
+        (of_topics(attrs.evolve(TOPIC, partitions=TOPIC.partitions * 2)), 18, ErrorCode.INVALID_REQUEST),
+        (
+            of_topics(attrs.evolve(TOPIC, partitions=(attrs.evolve(TOPIC.partitions[0], partition=1),))),
+            18,
+            ErrorCode.INVALID_REQUEST,
+        ),
     ],
-    ids=["other cluster", "other topic", "topic by name"],
+    ids=[
+        "other cluster",
+        "other topic",
+        "topic by name",
+        "no topic",
+        "two topics",
+        "no partition",
+        "two partitions",
+        "other partition",
+    ],
 )
 def test_a_fetch_of_something_else_is_refused_at_top_level(
     request_: FetchRequest, version: int, error: ErrorCode
@@ -290,6 +317,18 @@ def test_the_high_watermark_never_falls() -> None:
 
     assert commits(actions) == []
     assert core.high_watermark == 1
+
+
+def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for_what_it_has() -> None:
+    """An old backup in the place of its disk, or two of one identity (reliability M13, S14)."""
+    core = leader(1, 1, election=ElectionState(epoch=1))
+    for offset, complaints in ((0, 0), (2, 0), (2, 0), (1, 1), (2, 1), (1, 2)):
+        tell(core, fetch_request(epoch=2, offset=offset, last_epoch=1 if offset else 0, max_wait_ms=0), version=18)
+        role = core.state.role_state
+        assert isinstance(role, Leader)
+
+        assert role.progress[2].end_offset == offset
+        assert core.state.refused.get(WENT_BACK, 0) == complaints
 
 
 def test_records_for_an_epoch_that_is_over_are_a_bug() -> None:

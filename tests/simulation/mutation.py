@@ -128,10 +128,10 @@ def unwrapped(value: Any) -> Any:
 
 
 def replace_everywhere(old: Any, new: Any) -> list[Callable[[], None]]:
-    """Put `new` in the place of `old` in every module of kraftlib, and in the tables that these have."""
+    """Put `new` in the place of `old` in every module of kraftlib and its tests, and in the tables that these have."""
     undo: list[Callable[[], None]] = []
     for name, module in list(sys.modules.items()):
-        if not name.startswith("kraftlib"):
+        if not name.startswith(("kraftlib", "tests")):
             continue
         for attribute, value in list(vars(module).items()):
             if value is old:

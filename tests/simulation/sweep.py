@@ -1,192 +1,223 @@
-"""Changes every comparison, condition and assignment of the core, one at a time, and says which changes nobody notices.
+"""Tries every small change of the core (`changes`), one at a time, and says which ones nobody notices.
 
-    python -m tests.simulation.sweep --modules replication,election --seeds 20 --part 1/4
+    python -m tests.simulation.sweep --modules replication,election --seeds 8 --results sweep.jsonl
 
 Mutants (`mutants`) are bugs that somebody thought of; these are all the small ones that nobody thought of. What gets
-away is a question: is there a check that the simulator lacks, a situation that it never makes, or does it not matter?
+away is a question: is there a test or a check that we lack, or does it not matter?
+
+The tests are collected once, and run once to see which lines of the core each of them reaches. Each change is then
+planted in a child process of its own, which runs the tests that reach its line, the quickest first, and then seeds of
+the simulator, until one of them notices. `--results` is appended to, and what stands in it is not tried again, so that
+a long sweep can be cut into pieces (`--minutes`).
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
-import importlib
-import inspect
+import hashlib
+import json
+import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
-import attrs
+import pytest
+from _pytest.runner import runtestprotocol
 
 from kraftlib.testing.campaign import Finding, run_seed
+from tests.simulation.changes import Change, changes
 from tests.simulation.mutation import replaced
 
+CORE: Final = Path(__file__).parents[2] / "kraftlib" / "consensus"
 MODULES: Final = (
     "election", "transitions", "replication", "quorum", "connections", "checks", "obligations", "log_view",
     "reconfiguration", "snapshotting", "received", "contact", "start", "joining", "upgrading", "voters", "state",
+    "amnesia", "reading", "priority", "repairing", "answers", "replica",
 )  # fmt: skip
-PROFILES: Final = ("swarm", "membership", "crashes", "network")
-SECONDS_A_SEED: Final = 30
+TESTS: Final = ("tests/consensus", "tests/conversations", "tests/checklist")
+TOO_SLOW: Final = ("test_storms.py",)
+"""Long tests of one property that others guard, too: they would be run to the end for every change that gets away."""
 
-NEIGHBOURS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
+PROFILES: Final = ("swarm", "membership", "disks", "network")
+CPU_SECONDS: Final = 60
+WALL_SECONDS: Final = 240
+"""What a change gets. One that takes longer has been noticed: something does not come to an end."""
 
-LOGGED: Final = frozenset({"log.info", "log.warning", "log.debug", "log.log", "state.refuse", "ensure"})
-"""Calls that change nothing but what people read, or that only guard."""
-
-
-@attrs.frozen
-class Change:
-    """One small change of one function."""
-
-    where: str
-    line: int
-    what: str
-    source: str
+Reach = dict[str, tuple[float, list[str]]]
+"""Of each test by its id: how long it takes, and which lines it reaches, `module:line`."""
 
 
-def changes(module: str) -> Iterator[Change]:
-    """Yield every change of a module of the core."""
-    loaded = importlib.import_module(f"kraftlib.consensus.{module}")
-    tree = ast.parse(inspect.getsource(loaded))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            yield from changes_of(f"consensus.{module}.{node.name}", node)
-        elif isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("__"):
-                    yield from changes_of(f"consensus.{module}.{node.name}.{inner.name}", inner)
-
-
-def changes_of(where: str, function: ast.FunctionDef) -> Iterator[Change]:
-    """Yield every change of a function."""
-    count = sum(1 for _ in ast.walk(function))
-    for number in range(count):
-        for what, mutate in edits_at(list(ast.walk(function))[number]):
-            changed = copy.deepcopy(function)
-            place = list(ast.walk(changed))[number]
-            mutate(place)
-            line = getattr(place, "lineno", function.lineno)
-            text = ast.unparse(ast.fix_missing_locations(changed))
-            if text != ast.unparse(function):
-                yield Change(where, line, what, text)
-
-
-def edits_at(node: ast.AST) -> Iterator[tuple[str, Callable[[Any], None]]]:
-    """Yield what can be changed at one place of the syntax tree."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in NEIGHBOURS:
-        other = NEIGHBOURS[type(node.ops[0])]
-        yield f"{ast.unparse(node)}  ~>  {other.__name__}", lambda n: n.ops.__setitem__(0, other())
-    elif isinstance(node, ast.Compare) and len(node.ops) == 2:
-        for place in (0, 1):
-            if type(node.ops[place]) in NEIGHBOURS:
-                swapped = NEIGHBOURS[type(node.ops[place])]
-                yield (
-                    f"{ast.unparse(node)}  ~>  {swapped.__name__} at {place}",
-                    lambda n, place=place, swapped=swapped: n.ops.__setitem__(place, swapped()),
-                )
-    elif isinstance(node, ast.BoolOp):
-        for place in range(len(node.values)):
-            yield (
-                f"{ast.unparse(node)}  ~>  without {ast.unparse(node.values[place])}",
-                lambda n, place=place: n.values.pop(place) if len(n.values) > 2 else n.values.__setitem__(
-                    place, ast.Constant(isinstance(n.op, ast.And))
-                ),
-            )  # fmt: skip
-    elif isinstance(node, ast.If | ast.IfExp):
-        for value in (True, False):
-            yield (
-                f"if {ast.unparse(node.test)}  ~>  {value}",
-                lambda n, value=value: setattr(n, "test", ast.Constant(value)),
-            )
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
-        if len(node.args) == 2:
-            for place in (0, 1):
-                yield (
-                    f"{ast.unparse(node)}  ~>  {ast.unparse(node.args[place])} alone",
-                    lambda n, place=place: n.args.__setitem__(1 - place, n.args[place]),
-                )
-    elif (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.right, ast.Constant)
-    ):
-        yield f"{ast.unparse(node)}  ~>  {ast.unparse(node.left)}", lambda n: setattr(n, "right", ast.Constant(0))
-    elif isinstance(node, ast.FunctionDef | ast.If | ast.For | ast.While):
-        yield from removals(node)
-    if isinstance(node, ast.If):
-        yield from removals(node)
-
-
-def removals(node: Any) -> Iterator[tuple[str, Callable[[Any], None]]]:
-    """Yield the statements of a block that can be left out: what they change is not changed."""
-    for place, statement in enumerate(node.body):
-        text = ast.unparse(statement).split("\n", 1)[0]
-        is_change = isinstance(statement, ast.Assign | ast.AugAssign) and not isinstance(
-            statement.targets[0] if isinstance(statement, ast.Assign) else statement.target, ast.Name | ast.Tuple
-        )
-        is_more = isinstance(statement, ast.AugAssign)
-        is_call = (
-            isinstance(statement, ast.Expr)
-            and isinstance(statement.value, ast.Call)
-            and ast.unparse(statement.value.func) not in LOGGED
-        )
-        if is_change or is_more or is_call:
-            yield f"without: {text}", lambda n, place=place: n.body.__setitem__(place, ast.Pass())
-
-
-class TooLongError(Exception):
-    """A seed did not come to an end."""
-
-
-def survives(change: Change, seeds: int, first: int) -> str | None:
-    """Run seeds with the change; return what noticed it, None if nothing did."""
-
-    def too_long(*_: Any) -> None:
-        raise TooLongError("a seed did not come to an end")
-
-    before = signal.signal(signal.SIGALRM, too_long)
+def noticed_by_seeds(change: Change, seeds: int, first: int) -> str | None:
+    """Run seeds with the change planted; return what noticed it, None if nothing did."""
     try:
         with replaced(change.where, change.source):
             for number in range(seeds):
-                signal.alarm(SECONDS_A_SEED)
                 result = run_seed(first + number, profile=PROFILES[number % len(PROFILES)])
                 if isinstance(result, Finding):
                     return f"{number + 1} seeds, {result.invariant}: {result.what[:80]}"
     except Exception as error:  # noqa: BLE001 - whatever the change does: it shows
         return f"{type(error).__name__}: {str(error)[:80]}"
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
     return None
+
+
+def noticed_by_tests(change: Change, tests: Sequence[pytest.Item]) -> str | None:
+    """Run tests with the change planted; return the first that fails, None if none does."""
+    with replaced(change.where, change.source):
+        for test in tests:
+            if any(report.failed for report in runtestprotocol(test, nextitem=None, log=False)):
+                return test.nodeid
+    return None
+
+
+class Sweep:
+    """A plugin of pytest that takes the place of the loop over the tests."""
+
+    def __init__(self, found: Sequence[Change], options: argparse.Namespace) -> None:
+        self.found = found
+        self.options = options
+        self.got_away = 0
+
+    def pytest_collection(self) -> None:
+        import hypothesis  # not earlier: pytest looks at its plugins first
+
+        # Shrinking takes long and says nothing here; and every change is to meet the same examples.
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "sweep", deadline=None, max_examples=60, phases=phases, database=None, derandomize=True
+        )
+        hypothesis.settings.load_profile("sweep")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        tests = {test.nodeid: test for test in session.items if not test.nodeid.partition("::")[0].endswith(TOO_SLOW)}
+        reach = reached_lines(session.config.cache, tests)
+        end = time.monotonic() + 60 * self.options.minutes
+        children: dict[int, tuple[Change, int]] = {}
+        todo = iter(self.found)
+        while (change := next(todo, None)) is not None and time.monotonic() < end:
+            place = f"{change.where.split('.')[1]}:{change.line}"
+            order = sorted((seconds, name) for name, (seconds, lines) in reach.items() if place in lines)
+            while len(children) >= self.options.jobs:
+                self.reap(children)
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reader)
+                run_child(change, [tests[name] for _, name in order], self.options, writer)
+            os.close(writer)
+            children[pid] = change, reader
+        while children:
+            self.reap(children)
+        return True
+
+    def reap(self, children: dict[int, tuple[Change, int]]) -> None:
+        """Wait for a child, and write down what it says."""
+        pid, status = os.wait()
+        change, reader = children.pop(pid)
+        with os.fdopen(reader) as pipe:
+            said = pipe.read()
+        noticed = said or (f"ended by signal {status & 0x7F}" if status else "")
+        row = {"where": change.where, "line": change.line, "what": change.what, "noticed": noticed}
+        with open(self.options.results, "a", encoding="utf-8") as results:
+            results.write(json.dumps(row) + "\n")
+        if not noticed:
+            self.got_away += 1
+            print(f"GOT AWAY  {change.where}:{change.line}  {change.what}", file=sys.__stdout__, flush=True)
+
+
+def run_child(change: Change, tests: Sequence[pytest.Item], options: argparse.Namespace, writer: int) -> None:
+    """Try one change, tell the parent, and end."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)  # both end the process
+    signal.alarm(WALL_SECONDS)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    said = "an exception"
+    try:
+        said = noticed_by_tests(change, tests) or noticed_by_seeds(change, options.seeds, options.first) or ""
+    except BaseException as error:  # noqa: BLE001 - whatever the change does: it shows
+        said = f"{type(error).__name__}: {str(error)[:80]}"
+    finally:
+        os.write(writer, said.encode()[:4000])
+        os._exit(0)
+
+
+def reached_lines(cache: Any, tests: dict[str, pytest.Item]) -> Reach:
+    """Return what each test reaches; what was seen before, with the same core, is not looked at again."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(CORE.glob("*.py")))).hexdigest()
+    known = cache.get("kraftlib/reach", {})
+    reach: Reach = known.get("reach", {}) if known.get("digest") == digest else {}
+    for number, (name, test) in enumerate(tests.items(), start=1):
+        if name not in reach:
+            reach[name] = trace(test)
+            if number % 50 == 0 or number == len(tests):
+                cache.set("kraftlib/reach", {"digest": digest, "reach": reach})
+    return {name: reach[name] for name in tests}
+
+
+def trace(test: pytest.Item) -> tuple[float, list[str]]:
+    """Run a test, and note which lines of the core it reaches."""
+    lines: set[str] = set()
+    prefix = str(CORE) + os.sep
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(prefix):
+            return None
+        module = name[len(prefix) : -3]
+
+        def line(frame: FrameType, event: str, _: Any) -> Any:
+            lines.add(f"{module}:{frame.f_lineno}")
+            return line
+
+        return line(frame, event, None)
+
+    began = time.process_time()
+    threading.settrace(enter)
+    sys.settrace(enter)
+    try:
+        reports = runtestprotocol(test, nextitem=None, log=False)
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+    if any(report.failed for report in reports):
+        raise AssertionError(f"{test.nodeid} fails already:\n{reports[-1].longreprtext}")
+    return time.process_time() - began, sorted(lines)
+
+
+def wanted(options: argparse.Namespace) -> Iterator[Change]:
+    """Yield the changes that are to be tried."""
+    path = Path(options.results)
+    rows = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    tried = {(row["where"], row["line"], row["what"]) for row in rows}
+    for module in options.modules.split(","):
+        for change in changes(module):
+            key = (change.where, change.line, change.what)
+            if key not in tried and options.match in f"{change.where} {change.what}":
+                tried.add(key)
+                yield change
 
 
 def main(arguments: Sequence[str]) -> int:
     """Try the changes of some modules; print those that nobody notices."""
     parser = argparse.ArgumentParser(prog="sweep", description=__doc__)
     parser.add_argument("--modules", default=",".join(MODULES))
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=50_000)
-    parser.add_argument("--part", default="1/1", metavar="I/N")
+    parser.add_argument("--seeds", type=int, default=8, help="seeds for what no test notices")
+    parser.add_argument("--first", type=int, default=50_000, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--match", default="", help="only changes whose place or text contains this")
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--results", default=".pytest_cache/sweep.jsonl", help="written to, and read to go on")
     options = parser.parse_args(arguments)
-    part, parts = map(int, options.part.split("/"))
-    found = [change for module in options.modules.split(",") for change in changes(module)]
-    found = [change for change in found if options.match in f"{change.where} {change.what}"][part - 1 :: parts]
-    away = 0
-    began = time.monotonic()
-    for change in found:
-        noticed = survives(change, options.seeds, options.first)
-        away += noticed is None
-        if noticed is None or options.verbose:
-            print(
-                f"{'GOT AWAY' if noticed is None else noticed}  {change.where}:{change.line}  {change.what}", flush=True
-            )
-    print(f"{len(found) - away} of {len(found)} changes noticed, {time.monotonic() - began:.0f} s", flush=True)
+    Path(options.results).parent.mkdir(exist_ok=True)
+    sweep = Sweep(list(wanted(options)), options)
+    print(f"{len(sweep.found)} changes to try", flush=True)
+    pytest.main([*TESTS, "-q", "-s", "-p", "no:xdist"], plugins=[sweep])
     return 0
 
 

@@ -18,8 +18,11 @@ from tests.testing.worlds import world
 def test_it_is_refused_as_expected_by_leader_and_follower(kind: str) -> None:
     with world(observers=1) as made:
         made.run_for(1_000)
+        for node in made.nodes.values():
+            assert node.process is not None
+            assert node.process.take_snapshot(1)
         asked = 0
-        for seed in range(30):
+        for seed in range(40):
             for node in made.nodes.values():
                 assert node.process is not None
                 case = KINDS[kind](made, node.process, random.Random(seed))

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import kraftlib.testing.drills as drills
+import kraftlib.testing.election_invariants as election_invariants
 import kraftlib.testing.histories as histories
 import kraftlib.testing.invariants as invariants
 import kraftlib.testing.linearizability as linearizability
@@ -15,7 +16,7 @@ import kraftlib.testing.subject as subject
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (drills, histories, invariants, linearizability, liveness, strangers, subject)
+    for module in (drills, election_invariants, histories, invariants, linearizability, liveness, strangers, subject)
 }
 TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "invariants.md").read_text(encoding="utf-8")
 
@@ -30,6 +31,6 @@ def test_every_promise_has_a_row() -> None:
 def test_every_place_is_there_and_every_invariant_has_its_place() -> None:
     places = re.findall(r"`(\w+)\.(\w+)`", TEXT)
     assert [place for place in places if not hasattr(MODULES.get(place[0]), place[1])] == [("kraftlib", "testing")]
-    listed = {name for module, name in places if module == "invariants"}
+    listed = {name for module, name in places if module in ("invariants", "election_invariants")}
 
     assert {check.__name__ for checks in invariants.INVARIANTS.values() for check in checks} == listed

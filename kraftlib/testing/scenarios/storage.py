@@ -1,10 +1,12 @@
-"""What disks do to files: E3, S1 to S4, S12, S13."""
+"""What disks do to files: E3, M13, S1 to S4, S12 to S14."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from kraftlib.consensus.replication import WENT_BACK
 from kraftlib.errors import CorruptBatchError
+from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import handmade as msg
 from kraftlib.testing import platter
 from kraftlib.testing.scenario import Chapter
@@ -157,3 +159,69 @@ def misdirected_write(story: Story) -> None:
         victim.wipe()
         story.start(victim)
         story.everybody_has_everything()
+
+
+@scenario(
+    "M13",
+    "two directories with one and the same identity, cloned from one another",
+    expected="the leader says so as soon as both of them fetch, and counts nothing that only one of them has",
+)
+def cloned_disk(story: Story) -> None:
+    story.append(2)
+    story.everybody_has_everything()
+    leader = story.leader()
+    original, other = story.followers(leader)
+    cloned_at = original.chain.end_offset
+    last_epoch = original.chain.entries[-1].epoch
+    story.append(3)
+    story.everybody_has_everything()
+    story.expect(story.refused(leader, WENT_BACK) == 0, f"{leader} complains of an honest voter")
+    clone = msg.fetch(
+        original.key, story.epoch, cluster_id=story.world.cluster_id, offset=cloned_at, last_epoch=last_epoch
+    )
+    answer = story.ask(leader, clone).answer
+    story.happened("fetched by a clone", answer is not None and msg.has_records(answer))
+    story.expect(story.refused(leader, WENT_BACK) > 0, f"{leader} does not notice that {original} is there twice")
+    # With the other one silent, and the original too, nothing is committed that the clone does not have.
+    story.kill(original)
+    story.cut(other)
+    committed = story.committed
+    story.append(1, to=leader, wait=False)
+    story.ask(leader, clone)
+    story.expect(story.committed == committed, f"{leader} counts what the clone does not have")
+    story.heal()
+    story.start(original)
+    story.append(2)
+    story.everybody_has_everything()
+
+
+@scenario(
+    "S14",
+    "an old backup is put back under a living voter",
+    expected="its leader says so at its first Fetch, and counts it for what it has now",
+)
+def restored_backup(story: Story) -> None:
+    story.append(2)
+    story.everybody_has_everything()
+    leader = story.leader()
+    victim = story.followers(leader)[0]
+    story.kill(victim)
+    backup, election = platter.all_batches(victim.log), victim.elections.read()
+    story.start(victim)
+    story.append(3)
+    story.everybody_has_everything()
+    story.kill(victim)
+    lost = victim.chain.end_offset
+    victim.log, victim.elections = MemoryReplicatedLog(), MemoryQuorumStateStore(election)
+    victim.log.append(backup)
+    victim.log.flush()
+    victim.chain.truncate(victim.log.end_offset)
+    story.happened("records that the backup lacks", lost - victim.log.end_offset)
+    before = story.refused(leader, WENT_BACK)
+    story.start(victim)
+    story.until(
+        lambda: story.refused(leader, WENT_BACK) > before,
+        story.patience_ms,
+        f"{leader} does not notice that {victim} is back in time",
+    )
+    story.everybody_has_everything()

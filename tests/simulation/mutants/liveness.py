@@ -1,0 +1,100 @@
+"""Bugs by which a quorum does its work late, never, or over and over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+MUTANTS: Final = (
+    Mutant(
+        "leader-never-gives-up",
+        "a leader that nobody fetches from stays leader (E7)",
+        (
+            Edit("consensus.transitions.become_leader", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+            Edit("consensus.contact.note_contact", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+            Edit("consensus.stalling.stall_deadline_ms", "2 * state.config", "3000 * state.config"),
+        ),
+    ),
+    Mutant(
+        "nobody-is-told-who-leads",
+        "BeginQuorumEpoch is never sent (E20)",
+        (Edit("consensus.transitions.become_leader", "begin_epoch_due_ms=state.now_ms", "begin_epoch_due_ms=10**18"),),
+        equivalent="a voter without a leader asks the others for one, so it learns all the same, a little later",
+    ),
+    Mutant(
+        "healthy-leader-is-deposed",
+        "a follower that hears its leader grants pre-votes all the same (E9)",
+        (Edit("consensus.election.grants_pre_vote", "isinstance(role, Follower) and role.has_fetched", "False"),),
+    ),
+    Mutant(
+        "candidate-never-tries-again",
+        "a candidate whose election was split waits for ever",
+        (
+            Edit(
+                "consensus.obligations.poll_candidate",
+                "state.now_ms >= role.election_deadline_ms and not state.shutting_down",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "followers-wait-for-ever",
+        "a follower does not notice that its leader is gone",
+        (
+            Edit(
+                "consensus.obligations.poll_follower",
+                "state.may_stand and state.now_ms >= role.fetch_deadline_ms",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        "requests-never-expire",
+        "a request without an answer is waited for for ever",
+        (Edit("consensus.connections.Connections.expire", "<= now_ms", "<= -1"),),
+    ),
+    Mutant(
+        "parked-fetches-never-expire",
+        "a Fetch that nothing answers is kept for ever",
+        (Edit("consensus.replication.expire_parked", "state.now_ms < role.parked_deadline_ms", "True"),),
+    ),
+    Mutant(
+        "no-pause-after-failures",
+        "what has failed is tried again at once, over and over (I20)",
+        (
+            Edit(
+                "consensus.connections.Connections.is_ready",
+                "if self._backing_off.get(destination, now_ms) > now_ms:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "parked-fetches-are-forgotten",
+        "who ceases to lead leaves waiting Fetches without an answer (L14)",
+        (Edit("consensus.transitions.close_leadership", "for parked in leader.parked.values()", "for parked in ()"),),
+    ),
+    Mutant(
+        "news-travel-slowly",
+        "who waits with a parked Fetch hears of a commit when his time is up (KIP-1166)",
+        (
+            Edit(
+                "consensus.replication.update_high_watermark",
+                "for parked in role.parked.values():",
+                "for parked in ():",
+            ),
+        ),
+    ),
+    Mutant(
+        "dead-leaders-are-waited-for",
+        "a leader that refuses connections is waited for until the fetch timeout",
+        (Edit("consensus.replication.handle_connection_lost", "role.refused = True", "return []"),),
+        profiles=("crashes", "swarm"),
+    ),
+    Mutant(
+        "transfer-goes-anywhere",
+        "a leader that hands over prefers whoever has the most, and not the one that was named",
+        (Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False"),),
+    ),
+)

@@ -1,0 +1,51 @@
+"""Bugs in a replica that has lost its votes or some of its records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+MUTANTS: Final = (
+    Mutant(
+        "amnesiac-votes",
+        "whoever has lost its election file votes as if it had never voted (E3)",
+        (
+            Edit("consensus.election.grants_vote", "state.amnesia is not None or ", ""),
+            Edit("consensus.election.grants_pre_vote", "state.amnesia is not None or ", ""),
+        ),
+        profiles=("disks",),
+        slow=True,
+    ),
+    Mutant(
+        "amnesia-ends-with-a-majority",
+        "whoever has lost its election file votes again once some have told their epoch (E3)",
+        (Edit("consensus.amnesia.maybe_recall", " or unreported(state)", ""),),
+        profiles=("disks",),
+        slow=True,
+    ),
+    Mutant(
+        "amnesiac-counts",
+        "whoever has lost its election file acknowledges under its own name (E3)",
+        (
+            Edit(
+                "consensus.repairing.is_anonymous",
+                "asks_first(state) or state.amnesia is not None",
+                "asks_first(state)",
+            ),
+        ),
+        profiles=("disks",),
+    ),
+    Mutant(
+        "damaged-log-vouches",
+        "a replica that has lost records fetches from its end under its own name, as if it had them (S1)",
+        (Edit("consensus.repairing.is_anonymous", "asks_first(state) or ", ""),),
+        profiles=("disks",),
+    ),
+    Mutant(
+        "damaged-log-stands",
+        "a replica that has lost records stands for election all the same (S1)",
+        (Edit("consensus.state.ReplicaState.may_stand", " and not self.log.holes", ""),),
+        profiles=("disks",),
+    ),
+)

@@ -1,0 +1,90 @@
+"""Bugs in what a replica believes: messages of strangers, of other epochs, meant for others, damaged or come twice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+MUTANTS: Final = (
+    Mutant(
+        "strangers-are-believed",
+        "nobody looks at the cluster id (I17)",
+        (Edit("consensus.checks.cluster_error", "if cluster_id in (None, state.cluster_id)", "if True"),),
+    ),
+    Mutant(
+        "anybody-fetches",
+        "a Fetch of another cluster counts (I17)",
+        (Edit("consensus.replication.handle_fetch", "if error is not ErrorCode.NONE:", "if False:"),),
+        profiles=("network", "swarm"),
+    ),
+    Mutant(
+        "misdirected-votes-are-answered",
+        "a Vote that was meant for another disk is answered as if it were for this one (E16)",
+        (
+            Edit(
+                "consensus.election.handle_vote",
+                "voter_key_error(state, request.voter_id, partition.voter_directory_id)",
+                "ErrorCode.NONE",
+            ),
+        ),
+        profiles=("network", "membership"),
+    ),
+    Mutant(
+        "old-leaders-are-heard",
+        "what only voters ask is heard from an epoch that is over (E19)",
+        (Edit("consensus.checks.voter_only_error", "epoch < state.epoch", "False"),),
+        profiles=("network", "swarm"),
+    ),
+    Mutant(
+        "leaders-of-another-epoch-answer",
+        "a Fetch of a newer epoch is answered (rpcs: UNKNOWN_LEADER_EPOCH)",
+        (Edit("consensus.checks.leader_only_error", "epoch > state.epoch", "False"),),
+        profiles=("network", "swarm"),
+    ),
+    Mutant(
+        "epochs-may-jump",
+        "any epoch is believed (E17)",
+        (Edit("consensus.checks.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),),
+        profiles=("network", "swarm"),
+    ),
+    Mutant(
+        "answer-used-twice",
+        "a Fetch answer that arrives twice is used twice (L1)",
+        (
+            Edit(
+                "consensus.connections.Connections.take",
+                "self._outstanding.pop(correlation_id, None)",
+                "self._outstanding.get(correlation_id)",
+            ),
+            Edit(
+                "consensus.replication.handle_fetch_response",
+                " or asked != (fetch_position(state).offset, is_anonymous(state))",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "unmatched-answer-used",
+        "an answer is taken for one to whatever is outstanding (L1)",
+        (
+            Edit(
+                "consensus.connections.Connections.take",
+                "outstanding = self._outstanding.pop(correlation_id, None)",
+                "outstanding = self._outstanding.pop(correlation_id, None) or next(\n"
+                "        iter(self._outstanding.values()), None)",
+            ),
+        ),
+    ),
+    Mutant(
+        "answer-of-an-older-epoch-counts",
+        "a follower believes an answer from an epoch before its own",
+        (Edit("consensus.checks.common_part", "answer.epoch < state.epoch or ", ""),),
+        equivalent="only an answer to a Fetch can be from an older epoch, and it says UNKNOWN_LEADER_EPOCH",
+    ),
+    Mutant(
+        "checksum-is-not-looked-at",
+        "a follower appends whatever bytes come (L10)",
+        (Edit("records.batch.read_batch", "if actual != crc:", "if False:"),),
+    ),
+)

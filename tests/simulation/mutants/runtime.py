@@ -1,0 +1,82 @@
+"""Bugs of the executor and of what callers are told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+MUTANTS: Final = (
+    Mutant(
+        "acknowledged-when-flushed",
+        "callers are told that their records are committed when the leader has flushed them (I10)",
+        (
+            Edit(
+                "runtime.appends.Appends.flushed",
+                "self.waiters.flushed(end_offset)",
+                "self.waiters.committed(end_offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        "written-is-refused",
+        "when leadership is lost, callers hear that nothing was appended, though it was (I10)",
+        (
+            Edit(
+                "runtime.waiters.Waiters.leadership_lost",
+                "refusal() if waiter[1] >= written_end else unknown_outcome(waiter, reason)",
+                "refusal()",
+            ),
+        ),
+    ),
+    Mutant(
+        "nothing-waits-for-the-disk",
+        "what follows the write of a vote does not wait for it",
+        (Edit("runtime.executor.Executor._suspend_for", "self._suspended = True", "pass"),),
+    ),
+    Mutant(
+        "flush-is-forgotten",
+        "a flush that is asked for while one runs never comes",
+        (
+            Edit(
+                "runtime.executor.Executor._flush_log",
+                "self._next_flush_version = action.log_version",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "flush-vouches-for-what-came-later",
+        "when a flush ends, everything appended meanwhile is taken for flushed",
+        (
+            Edit(
+                "runtime.executor.Executor._flush_done",
+                "ev.Flushed(end_offset, ",
+                "ev.Flushed(self._log.end_offset, ",
+            ),
+        ),
+    ),
+    Mutant(
+        "flush-has-the-wrong-version",
+        "a flush comes back with the log version of its end",
+        (
+            Edit(
+                "runtime.executor.Executor._flush_done",
+                "ev.Flushed(end_offset, self._flush_version)",
+                "ev.Flushed(end_offset, self.core._replica.state.log.log_version)",
+            ),
+        ),
+        equivalent="the disk does one thing at a time, so a flush ends before the truncation that would void it begins",
+    ),
+    Mutant(
+        "listener-misses-a-slice",
+        "a listener is not given what was committed while it was behind",
+        (
+            Edit(
+                "runtime.applier.Applier._give",
+                "feed.next_offset = batches[-1].last_offset + 1",
+                "feed.next_offset = high_watermark",
+            ),
+        ),
+    ),
+)

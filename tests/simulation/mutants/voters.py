@@ -1,0 +1,131 @@
+"""Bugs in changes of the voters (KIP-853)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+MUTANTS: Final = (
+    Mutant(
+        "second-change-at-once",
+        "voters change again while the last change is not committed (M2)",
+        (
+            Edit("consensus.reconfiguration._change_error", "if role.change is not None:", "if False:"),
+            Edit("consensus.reconfiguration._change_error", " or offset >= state.high_watermark", ""),
+        ),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "change-before-own-commit",
+        "voters change before the leader has committed in its epoch (M1; Ongaro, 2015)",
+        (
+            Edit("consensus.reconfiguration._change_error", "if state.high_watermark is None:", "if False:"),
+            Edit(
+                "consensus.reconfiguration._change_error",
+                "offset is None or offset >= state.high_watermark",
+                "offset is None",
+            ),
+        ),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "voters-survive-truncation",
+        "a truncated log still names the voters that it lost (M3)",
+        (Edit("consensus.log_view.LogView.truncate", "self.voters.truncate(end_offset)", "pass"),),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "voters-are-read-when-committed",
+        "a follower learns of voters only from what it reads at its start",
+        (
+            Edit(
+                "consensus.log_view.LogView._observe_control",
+                "self.voters.add(offset",
+                "self.voters.at(offset) if self.end_offset else self.voters.add(offset",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "removed-leader-counts-itself",
+        "a leader that is no voter any more counts its own copy (M4)",
+        (Edit("consensus.replication.update_high_watermark", "if state.is_voter:", "if True:"),),
+        profiles=("membership",),
+        slow=True,
+    ),
+    Mutant(
+        "removed-leader-stays",
+        "a leader that has committed its own removal goes on to lead (M5)",
+        (Edit("consensus.reconfiguration.advance_change", "role.resign_requested = True", "pass"),),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "a-new-disk-is-the-old-voter",
+        "a voter that lost its disk counts as the same (M7)",
+        (
+            Edit(
+                "types.ReplicaKey.matches",
+                "self.id == other.id and (self.directory_id is None or self.directory_id == other.directory_id)",
+                "self.id == other.id",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "progress-does-not-follow-the-voters",
+        "a leader keeps counting the voters of before",
+        (Edit("consensus.replication.handle_records", "follow_voters(state, role)", "pass"),),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "removed-twice",
+        "the removal of a voter removes whoever has its place",
+        (
+            Edit(
+                "consensus.voters.VoterSet.without",
+                "voter for voter in self.voters if voter.key != key",
+                "voter for voter in self.voters[1:]",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "observers-count-when-they-catch-up",
+        "an observer that fetches joins the table of voters",
+        (
+            Edit(
+                "consensus.replication.record_progress",
+                "observer = role.observers[key] = Progress(key=key)",
+                "observer = role.observers[key] = role.progress.get(key.id) or Progress(key=key)",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "first-epoch-lacks-the-voters",
+        "the first leader does not write the voters of the bootstrap checkpoint into the log (M12)",
+        (
+            Edit(
+                "consensus.transitions._first_records",
+                "records += [KRaftVersionRecord(kraft_version=kraft_version), current.to_record()]",
+                "pass",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "upgrade-forgets-a-voter",
+        "the voters of the first dynamic set are not all of the static one",
+        (
+            Edit(
+                "consensus.upgrading.handle_update_features",
+                "for voter in state.voters)",
+                "for voter in list(state.voters)[:2])",
+            ),
+        ),
+    ),
+)
