@@ -10,6 +10,8 @@ at hand, which says how old an election state may be.
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -31,6 +33,7 @@ from kraftlib.storage.bootstrap import (
     voters_checkpoint,
 )
 from kraftlib.storage.election_file import FileQuorumStateStore, encode_line, has_run
+from kraftlib.storage.identity_file import find_identity
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -46,7 +49,10 @@ from kraftlib.types import (
     uuid_text,
 )
 
+logger: Final = logging.getLogger(__name__)
+
 _RESERVED_IDS: Final = 100
+_OTHER_TOPIC: Final = re.compile(rb"version: [0-9]{1,4}\s+topic_id: [A-Za-z0-9_-]{22}\s*")
 _PARTITION_METADATA: Final = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}".encode("ascii")
 
 
@@ -255,7 +261,9 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
         cluster_id=claim.cluster_id,
         directory_id=claim.directory_id,
         log=log,
-        elections=FileQuorumStateStore(partition, log_epoch=max(epochs), file_mode=file_mode, reserve=reserve),
+        elections=FileQuorumStateStore(
+            partition, log_epoch=max(epochs), file_mode=file_mode, reserve=reserve, identity=claim.meta
+        ),
     )
 
 
@@ -264,6 +272,7 @@ class Claim:
     """A formatted directory that this process owns until it releases the lock."""
 
     lock: DirectoryLock
+    meta: MetaProperties
     cluster_id: str
     directory_id: uuid.UUID
 
@@ -275,7 +284,7 @@ def claim_directory(
 
     Raises: NotFormattedError that says how to format it, DirectoryInUseError, ConfigError.
     """
-    if read_meta_properties(path) is None:
+    if find_identity(path)[0] is None:
         raise NotFormattedError(
             f"{path} is not formatted: run `kraftlib format -c FILE --cluster-id "
             f"{cluster_id or '$(kraftlib random-uuid)'}` with the configuration file of this replica, and add"
@@ -284,11 +293,13 @@ def claim_directory(
         )
     lock = DirectoryLock.acquire(path, mode=file_mode)
     try:
-        meta = read_meta_properties(path)  # once more: nobody else can change it now
+        meta, is_lost = find_identity(path)  # once more: nobody else can change it now
         if meta is None:
             raise NotFormattedError(f"{path}: {names.META_PROPERTIES} has just been removed", path=path)
         meta.check(path, node_id=node_id, cluster_id=cluster_id)
         directory_id = meta.directory_id
+        if is_lost:
+            write_meta_properties(path, meta, now_ms=time.time_ns() // 1_000_000, file_mode=file_mode)
         if directory_id is None:  # formatted by a release of Kafka that knew none
             directory_id = new_uuid()
             meta = attrs.evolve(meta, directory_id=directory_id)
@@ -296,7 +307,7 @@ def claim_directory(
     except BaseException:
         lock.release()
         raise
-    return Claim(lock=lock, cluster_id=meta.cluster_id, directory_id=directory_id)
+    return Claim(lock=lock, meta=meta, cluster_id=meta.cluster_id, directory_id=directory_id)
 
 
 def _check_partition(partition: Path, *, file_mode: int) -> None:
@@ -308,4 +319,13 @@ def _check_partition(partition: Path, *, file_mode: int) -> None:
     if found is None:
         files.replace_file(path, _PARTITION_METADATA, mode=file_mode)
     elif found.split() != _PARTITION_METADATA.split():
-        raise StorageError(f"{path} is of another topic: {found.decode('utf-8', 'replace')!r}", path=path)
+        if _OTHER_TOPIC.fullmatch(found) and not _differs_by_a_flip(found):
+            raise StorageError(f"{path} is of another topic: {found.decode('utf-8', 'replace')!r}", path=path)
+        logger.error("%s is damaged: %r; it is written anew, since it can only say one thing", path, found[:100])
+        files.replace_file(path, _PARTITION_METADATA, mode=file_mode)
+
+
+def _differs_by_a_flip(found: bytes) -> bool:
+    """Whether this is what should stand there but for one byte."""
+    wanted = _PARTITION_METADATA
+    return len(found) == len(wanted) and sum(one != other for one, other in zip(found, wanted, strict=True)) == 1

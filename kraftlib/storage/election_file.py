@@ -40,6 +40,8 @@ import attrs
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
+from kraftlib.storage.identity_file import mark_as_run
+from kraftlib.storage.meta_properties import MetaProperties
 from kraftlib.storage.reserve import Reserve
 from kraftlib.types import (
     BOOTSTRAP_SNAPSHOT,
@@ -61,8 +63,6 @@ _KAFKA_KEYS: Final[Mapping[object, frozenset[str]]] = {
     0: frozenset(("clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters", "data_version")),
     1: frozenset(("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version")),
 }
-SIDE_FILE_LAYOUT: Final = 1
-"""Version of the layout of kraftlib's own files, as `kraftlib.json` says it."""
 
 
 class DamagedError(Exception):
@@ -79,14 +79,19 @@ class FileQuorumStateStore:
         log_epoch: Epoch = 0,
         file_mode: int = files.FILE_MODE,
         reserve: Reserve | None = None,
+        identity: MetaProperties | None = None,
     ) -> None:
-        """`log_epoch` is the newest epoch in the log and its snapshots: an election state below it is too old."""
+        """`log_epoch` is the newest epoch in the log and its snapshots: an election state below it is too old.
+
+        `identity` is noted beside it, for a `meta.properties` that is damaged later.
+        """
         self._directory: Final = directory
         self._path: Final = directory / names.QUORUM_STATE
         self._mirror_path: Final = directory / names.QUORUM_STATE_MIRROR
         self._log_epoch: Final = log_epoch
         self._file_mode: Final = file_mode
         self._reserve: Final = reserve if reserve is not None else Reserve(directory, size=0)
+        self._identity_of_replica: Final = identity
         self._generation = 0
         self._data_version = 0
         self._is_marked = False
@@ -174,7 +179,8 @@ class FileQuorumStateStore:
         if self._is_closed:
             raise StorageError(f"the election store of {self._path} is closed", path=self._path)
         if not self._is_marked:
-            self._reserve.spend(lambda: mark_as_run(self._directory, file_mode=self._file_mode))
+            identity = self._identity_of_replica
+            self._reserve.spend(lambda: mark_as_run(self._directory, identity, file_mode=self._file_mode))
             self._is_marked = True
         self._generation += 1
         self._replace(encode_line(election, kraft_version=kraft_version, voters=voters, generation=self._generation))
@@ -225,13 +231,6 @@ def we_wrote_last(directory: Path) -> bool:
     """Whether `quorum-state` carries our CRC, be it right or wrong."""
     line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES)
     return line is not None and b'"crc":' in line
-
-
-def mark_as_run(directory: Path, *, file_mode: int) -> None:
-    """Write the marker before the first vote, so that a lost vote is noticed though the log is still empty."""
-    path = directory / names.HAS_RUN
-    if not path.exists():
-        files.replace_file(path, json.dumps({"layout": SIDE_FILE_LAYOUT}).encode("ascii"), mode=file_mode)
 
 
 def encode_line(election: ElectionState, *, kraft_version: int, voters: Sequence[int], generation: int) -> bytes:

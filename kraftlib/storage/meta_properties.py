@@ -59,8 +59,15 @@ class MetaProperties:
             )
 
 
+class MetaPropertiesDamagedError(StorageError):
+    """The file makes no sense, and is of no other version either."""
+
+
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """Read the file in `directory`; None, if there is none. Raises: StorageError for one that makes no sense."""
+    """Read the file in `directory`; None, if there is none.
+
+    Raises: MetaPropertiesDamagedError for one that makes no sense, StorageError for one of another version.
+    """
     path = directory / names.META_PROPERTIES
     data = files.read_file(path, max_bytes=_MAX_BYTES)
     if data is None:
@@ -68,16 +75,17 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     properties = parse_properties(data)
     if properties.get("version") != _VERSION:
         version = properties.get("version", "missing")
-        raise StorageError(
-            f"{path}: version is {version}, only 1 is known (0 is from the days of ZooKeeper)", path=path
-        )
+        kind = StorageError if re.fullmatch(r"[0-9]{1,4}", version, re.ASCII) else MetaPropertiesDamagedError
+        raise kind(f"{path}: version is {version}, only 1 is known (0 is from the days of ZooKeeper)", path=path)
     node_id, directory_id = properties.get("node.id", ""), properties.get("directory.id")
     if not re.fullmatch(r"[0-9]{1,10}", node_id, re.ASCII) or "cluster.id" not in properties:
-        raise StorageError(f"{path}: node.id is {node_id!r}, cluster.id {properties.get('cluster.id')!r}", path=path)
+        raise MetaPropertiesDamagedError(
+            f"{path}: node.id is {node_id!r}, cluster.id {properties.get('cluster.id')!r}", path=path
+        )
     try:
         directory_uuid = None if directory_id is None else parse_uuid(directory_id)
     except ConfigError as error:
-        raise StorageError(f"{path}: directory.id: {error}", path=path) from error
+        raise MetaPropertiesDamagedError(f"{path}: directory.id: {error}", path=path) from error
     return MetaProperties(node_id=int(node_id), cluster_id=properties["cluster.id"], directory_id=directory_uuid)
 
 

@@ -267,9 +267,9 @@ def test_the_directory_of_another_node_or_cluster_is_refused_and_not_kept(tmp_pa
 
 def test_another_topic_is_refused(tmp_path: Path) -> None:
     path = formatted(tmp_path)
-    (path / "__cluster_metadata-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg")
+    (path / "__cluster_metadata-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABg")
 
-    with pytest.raises(StorageError, match=r"partition\.metadata is of another topic.*AAAAAg"):
+    with pytest.raises(StorageError, match=r"partition\.metadata is of another topic.*AAAABg"):
         opened(path)
     claim_directory(path).lock.release()
 
