@@ -43,6 +43,14 @@ _ORDER: Final = (
 _RANKS: Final = {int(kind): _UNTYPED + 1 + place for place, kind in enumerate(_ORDER)}
 
 
+def state_rank(kind: int) -> int | None:
+    """Return a number that sorts a type of records as checkpoints do; None for what is no part of a state.
+
+    0 stays free: it is for what all others depend on.
+    """
+    return _RANKS.get(kind)
+
+
 class RowError(KraftError):
     """A row cannot stand in a checkpoint. Nothing was written."""
 

@@ -22,7 +22,7 @@ from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array
-from kraftlib.errors import CorruptBatchError, KraftError
+from kraftlib.errors import ConfigError, CorruptBatchError, KraftError
 from kraftlib.records.batch import HEADER_SIZE, MAGIC, read_batch
 from kraftlib.records.compression import Codec
 from kraftlib.records.control import ControlType, control_key
@@ -268,6 +268,7 @@ class _Chunks:
         if self.file.kind is not Kind.LOG and split.is_end_of_file and not self.ended_in_footer:
             raise self.error(split.end, "it has no footer: this is no whole snapshot")
         expected = split.end_offset
+        self.refuse_bounds_beyond_the_end()
         if expected is None or not self.next_offsets or expected in self.next_offsets:
             return None
         if not self.options.contiguous and expected > min(self.next_offsets):
@@ -281,6 +282,20 @@ class _Chunks:
         if self.options.mode == "FAILFAST":
             raise self.error(split.end, reason)
         return gap
+
+    def refuse_bounds_beyond_the_end(self) -> None:
+        """Refuse offsets that were asked for by number, and that the log does not have yet."""
+        if self.options.mode != "FAILFAST" or not (self.file.is_last and self.split.is_end_of_file):
+            return
+        for name, asked in (
+            ("startOffset", self.options.bounds.offset.start),
+            ("endOffset", self.options.bounds.offset.end),
+        ):
+            if asked is not None and self.next_offsets and asked > min(self.next_offsets):
+                raise ConfigError(
+                    f"offset {asked} ({name}) is beyond the end of the log, which is {min(self.next_offsets)} in"
+                    f" {self.file.path}; leave it out to read what there is"
+                )
 
     def empty(self, gap: Gap) -> Chunk:
         none = np.empty(0, dtype=bool)

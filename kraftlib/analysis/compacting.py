@@ -21,6 +21,12 @@ import pyarrow.compute as pc
 
 from kraftlib.analysis.checkpoint import CheckpointOptions, Written, write_rows
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked
+from kraftlib.analysis.files import Kind
+from kraftlib.analysis.options import to_millis
+from kraftlib.analysis.reading import options_of, read_table
+from kraftlib.analysis.replicas import check_one_log
+from kraftlib.analysis.reports import check_reach
+from kraftlib.analysis.splits import chosen_files
 from kraftlib.errors import ConfigError, KraftError
 from kraftlib.records.increment import Change, IncrementReader, IncrementWriter, check_chain, keyed, merge
 from kraftlib.records.snapshot import SnapshotReader
@@ -45,6 +51,21 @@ class Reducer(Protocol):
     def fold(self, state: dict[bytes, bytes], value: bytes) -> None:
         """Change the state of a group, key to value, by the next record. Raises, if it is not understood."""
         ...
+
+
+def check_whole(path: str | os.PathLike[str], **options: object) -> None:
+    """Check that a state can be told of what is at `path`: one log, from its beginning or behind a snapshot.
+
+    Raises: ConfigError for several replicas, and for a log that begins too late.
+    """
+    asked = options_of(path, **{"include": "latest", **options})
+    check_one_log(asked)
+    if asked.include == "log" and asked.bounds.offset.start is not None:
+        return
+    files = chosen_files(asked)
+    ends = [file.offset for file in files if file.kind is Kind.SNAPSHOT]
+    segments = [file for file in files if file.kind is Kind.LOG]
+    check_reach(asked.path, segments, max(ends, default=0), asked.bounds.offset.end)
 
 
 def with_positions(table: pa.Table) -> pa.Table:
@@ -90,6 +111,37 @@ def state_table(states: Iterable[dict[bytes, bytes]]) -> pa.Table:
     return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
 
 
+def state_rows(path: str | os.PathLike[str], **options: object) -> pa.Table:
+    """Return position, key and value of the data records that make the state of one log, as `with_positions`."""
+    check_whole(path, **options)
+    return with_positions(read_table(path, columns=ROWS, **{"include": "latest", **options}))
+
+
+def difference(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Return what leads from one state to another, sorted by key: new values, and none for keys that are gone."""
+    old, new = (dict(zip(one["key"].to_pylist(), one["value"].to_pylist(), strict=True)) for one in (before, after))
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(map(new.get, keys), pa.binary())})
+
+
+def id_at(path: str | os.PathLike[str], end_offset: int | None = None, **options: object) -> tuple[OffsetAndEpoch, int]:
+    """Return the id of a snapshot at an offset, or at the end of the log, and the time of its last record in ms.
+
+    Raises: ConfigError, if a batch is cut there: whoever followed from such a snapshot would lack its rest.
+    """
+    near = {} if not end_offset else {"startOffset": end_offset - 1, "endOffset": end_offset}
+    wanted = {**options, **near, "include": "log", "view": "batches", "columns": "last_offset,epoch,max_timestamp"}
+    check_whole(path, **options)
+    batches = read_table(path, **wanted).sort_by("last_offset")
+    if not len(batches) or end_offset == 0:
+        raise ConfigError(f"{os.fspath(path)} has no record before offset {end_offset}: there is no state to tell")
+    last = batches.slice(len(batches) - 1).to_pylist()[0]
+    end = last["last_offset"] + 1
+    if end_offset is not None and end != end_offset:
+        raise ConfigError(f"offset {end_offset} is amid a batch, where no snapshot can end: the batch ends at {end}")
+    return OffsetAndEpoch(offset=end, epoch=last["epoch"]), to_millis(last["max_timestamp"])
+
+
 # Chains --------------------------------------------------------------------------------------------
 
 
@@ -123,6 +175,12 @@ def write_increment(
 def _changes(table: pa.Table) -> Iterable[Change]:
     for batch in table.to_batches(max_chunksize=BLOCK_ROWS):
         yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+
+
+def timestamp_of(increment: Path) -> int:
+    """Return the time of the last record that an increment covers, in ms. Raises: CorruptBatchError."""
+    with IncrementReader(FileSnapshotSource(increment)) as reader:
+        return reader.header.last_contained_log_timestamp
 
 
 def merge_chain(

@@ -74,24 +74,46 @@ def chosen_files(options: ReadOptions) -> list[LogFile]:
     files = find_files(options.path, pinned=_pinned(options), bootstrap=options.view == "files")
     if options.view == "files" or len(files) == 1:
         return files
-    chosen = [file for file in files if _is_included(file, files, options.include)]
+    chosen = [file for file in files if _is_included(file, files, options)]
     if options.include == "latest":
         chosen = [_behind_snapshot(file, chosen) for file in chosen]
     if not chosen:
         raise ConfigError(f"{options.path} holds nothing that include={options.include} asks for; try include=all")
+    if options.mode == "FAILFAST":
+        _check_start(chosen, options.bounds.offset.start)
     return chosen
+
+
+def _check_start(files: Sequence[LogFile], start: int | None) -> None:
+    """Refuse an offset that was asked for and is in no file any more. Raises: ConfigError."""
+    snapshots = {file.directory for file in files if file.kind is Kind.SNAPSHOT}
+    firsts: dict[str, int] = {}
+    for file in files:
+        if file.kind is Kind.LOG and file.directory not in snapshots:
+            firsts[file.directory] = min(file.offset, firsts.get(file.directory, file.offset))
+    for directory, first in firsts.items():
+        if start is not None and start < first:
+            raise ConfigError(
+                f"startOffset={start} is below the start of the log in {directory}, which is {first}: what came before"
+                " is gone, or in an archive"
+            )
 
 
 def _pinned(options: ReadOptions) -> dict[str, int] | None:
     return None if options.pin is None else dict(options.pin)
 
 
-def _is_included(file: LogFile, files: Sequence[LogFile], include: str) -> bool:
-    if include == "all":
+def _is_included(file: LogFile, files: Sequence[LogFile], options: ReadOptions) -> bool:
+    if options.include == "all":
         return True
-    if include != "latest":
-        return file.kind is (Kind.LOG if include == "log" else Kind.SNAPSHOT)
-    snapshots = [f for f in files if f.kind is Kind.SNAPSHOT and f.directory == file.directory]
+    if options.include != "latest":
+        return file.kind is (Kind.LOG if options.include == "log" else Kind.SNAPSHOT)
+    end = options.bounds.offset.end
+    snapshots = [
+        f
+        for f in files
+        if f.kind is Kind.SNAPSHOT and f.directory == file.directory and (end is None or f.offset <= end)
+    ]
     newest = max(snapshots, key=lambda f: (f.offset, f.epoch or 0), default=None)
     if file.kind is Kind.SNAPSHOT:
         return file is newest
@@ -161,7 +183,11 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split
                 return cut
     if can_walk:
         marks = WalkMarks(file, contiguous=options.contiguous)
-        return _cut(whole, marks, marks.within(bounds), target) or []
+        within = marks.within(bounds)
+        if within is None and file.is_last and options.bounds.offset.start is not None:
+            # Whether that is beyond the end is seen by whoever reads the end.
+            within = (len(marks.position) - 1, len(marks.position))
+        return _cut(whole, marks, within, target) or []
     return [whole]
 
 

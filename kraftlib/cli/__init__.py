@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "restore": "begin a new cluster with a backup",
     "verify-dir": "read every file of a replica's directory, and say where it is damaged",
     "recover": "go on after a majority of the voters is lost for good",
-    "spark": "ask logs and snapshots with Spark: audits, reports, histories, SQL, sweeps",
+    "spark": "ask logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with everything going wrong",
     "random-uuid": "print a new cluster or directory id",
     "demo": "three voters, 10,000 records, a killed leader: the story in half a minute",

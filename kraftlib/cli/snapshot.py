@@ -196,7 +196,8 @@ def _convert(options: argparse.Namespace) -> int:
     return 0
 
 
-def _key_function(field: str | None) -> Callable[[bytes], bytes]:
+def key_function(field: str | None) -> Callable[[bytes], bytes]:
+    """Return what finds the key of a JSON value. Raises: UsageError, if nobody said which field it is."""
     if field is None:
         raise UsageError("increments are put on a checkpoint by key: say with --key which field of a value is its key")
     name = field
@@ -216,7 +217,7 @@ def _values(base: SnapshotReader, increments: Sequence[IncrementReader], key: st
     if not increments:
         yield from plain
         return
-    for _, value in merge(keyed(plain, _key_function(key)), *(increment.changes() for increment in increments)):
+    for _, value in merge(keyed(plain, key_function(key)), *(increment.changes() for increment in increments)):
         yield value
 
 

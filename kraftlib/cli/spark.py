@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kraftlib.cli import UsageError
+from kraftlib.cli import UsageError, spark_state
 from kraftlib.errors import ConfigError
 
 EXAMPLES: Final = """
@@ -22,9 +23,12 @@ examples:
   kraftlib spark history topic:events /archive                   every change of one thing, and who led then
   kraftlib spark sql "SELECT epoch, count(*) FROM log GROUP BY epoch" /archive
   kraftlib spark to-parquet /archive /tier2                      for questions that are asked again and again
+  kraftlib spark compact --metadata /archive /out                the state of a Kafka cluster, as a checkpoint
+  kraftlib spark increment --metadata --base 1000 /archive /out  what changed since; merge puts it on its base
   kraftlib spark sweep --seeds 0:1000 --profile crashes          simulation seeds over executors
 
-Every verb but sql and sweep has --local: the same answer without Spark, which is faster up to a gigabyte or so.
+Every verb but sql and sweep has --local: the same answer without Spark, which is faster up to a gigabyte or so. merge
+never needs Spark.
 """
 
 
@@ -42,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = _verb(verbs, "to-parquet", run_to_parquet, "write the records as Parquet into a new directory")
     export.add_argument("out", metavar="OUT", help="the directory to make")
     export.add_argument("--bucket", type=int, metavar="N", help="offsets in one directory (1000000)")
+    states = spark_state.add_verbs(functools.partial(_verb, verbs), lambda options: session(options))
+    spark_state.add_merge(verbs)
     sql = _verb(verbs, "sql", run_sql, "ask in SQL; the tables are log, batches and files", first="QUERY")
     sweep = verbs.add_parser("sweep", help="run simulation seeds over executors")
     sweep.set_defaults(job=run_sweep)
@@ -52,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sweep.add_argument(
         "--seed-timeout", type=float, default=300.0, metavar="S", help="seconds that a seed may take (300)"
     )
-    for one in (audit, report, history, export):
+    for one in (audit, report, history, export, *states):
         one.add_argument("--local", action="store_true", help="without Spark, in this process")
-    for one in (audit, report, history, export, sql, sweep):
+    for one in (audit, report, history, export, *states, sql, sweep):
         one.add_argument("--master", metavar="URL", help="of Spark (what spark-submit or MASTER says, else local)")
         one.add_argument("--output", choices=("text", "json"), default="text", help="json: one object a line")
 

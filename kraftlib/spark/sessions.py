@@ -11,17 +11,21 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, KraftError
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 
 LOCAL_MEMORY: Final = "1g"
 """Heap of a session in local mode. One is enough for a log of any size: rows stream."""
+
+START_TIMEOUT_S: Final = 180.0
+"""A JVM starts in five seconds; on a machine that is busy with other things it may take a minute."""
 
 _frozen = False
 
@@ -32,12 +36,14 @@ def session(
     app_name: str = "kraftlib",
     memory: str = LOCAL_MEMORY,
     config: Mapping[str, str] | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
 ) -> Any:
     """Return a Spark session, a new one in local mode unless `master` or an active session says otherwise.
 
     `memory` is the heap of local mode; `config` has the last word on every setting.
-    Raises: ConfigError, if there is no Java.
+    Raises: ConfigError, if there is no Java; KraftError, if a JVM of local mode has not started in time.
     """
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -52,7 +58,50 @@ def session(
         check_java()
         # Workers would else take the first python3 of the PATH, which may lack everything.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Of the context only: a session is active in the thread that makes it.
+        conf = SparkConf().setMaster(master).setAppName(app_name).setAll(list(settings.items()))
+        started(lambda: SparkContext.getOrCreate(conf), start_timeout_s, give_up=_end_jvm)
     return builder.getOrCreate()
+
+
+def started(start: Callable[[], object], timeout_s: float, *, give_up: Callable[[], object]) -> None:
+    """Call `start`, which starts a JVM, and wait for it no longer than `timeout_s`; what it raises is raised here.
+
+    Raises: KraftError, if the time is over; `give_up` was called then, so that another try begins anew.
+    """
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            start()
+        except BaseException as error:  # noqa: BLE001 - of another thread, to be raised in this one
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="kraftlib-spark-start", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        give_up()
+        raise KraftError(
+            f"Spark has not started in {timeout_s:.0f} s, on {os.cpu_count()} processors with a load of"
+            f" {os.getloadavg()[0]:.1f}: try again, or with a larger start_timeout_s"
+        )
+    if failed:
+        raise failed[0]
+
+
+def _end_jvm() -> None:
+    """End the JVM of this process, if it got so far as to have one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def settings_for(master: str, *, memory: str = LOCAL_MEMORY) -> dict[str, str]:

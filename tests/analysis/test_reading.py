@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.analysis.reading import read_table
-from kraftlib.errors import CorruptBatchError, StorageError
+from kraftlib.errors import ConfigError, CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch, read_batches
 from kraftlib.records.compression import Codec
 from kraftlib.records.record import Record
@@ -60,7 +60,7 @@ def test_rows_do_not_depend_on_segments_splits_chunks_or_an_index(batches: list[
 @given(log_batches(), st.data())
 def test_bounds_give_the_rows_within_them(batches: list[Batch], data: st.DataObject) -> None:
     everything = plain_rows(batches)
-    first, end = everything[0]["offset"], everything[-1]["offset"] + 2
+    first, end = everything[0]["offset"], everything[-1]["offset"] + 1
     start_offset, end_offset = data.draw(st.integers(first, end)), data.draw(st.integers(first, end))
     min_epoch, max_epoch = data.draw(st.integers(0, 8)), data.draw(st.integers(0, 8))
     start_ms, end_ms = (BASE_MS + data.draw(st.integers(-4, 4)) for _ in range(2))
@@ -336,3 +336,30 @@ def test_any_foreign_bytes_end_in_an_error_and_never_in_a_hang(batches: list[Bat
                 assert mode == "FAILFAST"
                 continue
             assert all(r["problem"] or r in good or is_unprotected(r, good) for r in found)
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_offsets_that_the_log_has_no_more_or_not_yet_are_refused_and_not_an_empty_answer(
+    tmp_path: Path, index: bool
+) -> None:
+    batches = [values_batch([b"v"] * 10, base_offset=base) for base in (100, 110, 120)]
+    write_log(tmp_path, batches, cuts=[1], index=index)
+    for options, complaint in (
+        ({"startOffset": 99}, "startOffset=99 is below the start of the log in .*, which is 100"),
+        ({"startOffset": 131}, r"offset 131 \(startOffset\) is beyond the end of the log, which is 130"),
+        ({"endOffset": 131}, r"offset 131 \(endOffset\) is beyond the end of the log, which is 130"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            read_table(tmp_path, **options)
+        assert read_table(tmp_path, **options, mode="PERMISSIVE")["offset"].to_pylist() in ([], list(range(100, 130)))
+    assert read_table(tmp_path, startOffset=130).num_rows == 0
+
+
+def test_the_latest_snapshot_is_the_latest_at_the_end_that_was_asked_for(tmp_path: Path) -> None:
+    write_log(tmp_path, [values_batch([b"log"] * 10, base_offset=base) for base in (0, 10, 20)], cuts=[1, 2])
+    for end, value in ((10, b"early"), (20, b"late")):
+        write_snapshot(tmp_path, [value], at=OffsetAndEpoch(offset=end, epoch=1))
+    for end, snapshots in ((5, []), (10, [b"early"]), (19, [b"early"]), (20, [b"late"]), (25, [b"late"])):
+        rows = read_table(tmp_path, include="latest", endOffset=end, columns="origin,control,value").to_pylist()
+        assert [row["value"] for row in rows if row["origin"] == "snapshot" and not row["control"]] == snapshots
+        assert sum(row["origin"] == "log" for row in rows) == end - (0 if not snapshots else (end // 10) * 10)

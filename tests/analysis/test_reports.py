@@ -64,7 +64,7 @@ def test_a_log_that_does_not_reach_back_says_from_where_it_knows() -> None:
 
 
 def test_an_offset_that_the_log_does_not_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="nothing from offset 275 up to 300"):
+    with pytest.raises(ConfigError, match=r"offset 300 .* is beyond the end of the log, which is 275"):
         report(NODE, "topics", at_offset=300)
     noop = b"\x01\x14\x00\x00"
     write_log(tmp_path, [values_batch([noop] * 5), values_batch([noop] * 5, base_offset=20)], cuts=[1])

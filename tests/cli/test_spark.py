@@ -54,6 +54,11 @@ def test_parquet_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
+        (["compact", NODE, "out", "--local"], 1, "records have no key"),
+        (["compact", NODE, "out", "--local", "--key", "value"], 2, "leave out --local"),
+        (["compact", NODE, "out", "--metadata", "--local", "--end-offset", "82"], 1, "the batch ends at 95"),
+        (["compact", NODE, "out", "--metadata", "--local", "-w", "voter=1"], 2, "of kraftVersion, voters"),
+        (["merge", "--metadata", "a.checkpoint", "out"], 2, "then its increments in order"),
         (["report", "groups", NODE, "--local"], 1, "__consumer_offsets"),
         (["audit", NODE, "--local", "-o", "tial=fail"], 1, "did you mean 'tail'"),
         (["audit", NODE, "--local", "-o", "tail"], 2, "expected NAME=VALUE"),
@@ -61,7 +66,13 @@ def test_parquet_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    capsys: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    status: int,
+    message: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["spark", *words]) == status
     assert message in capsys.readouterr().err

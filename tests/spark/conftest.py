@@ -23,7 +23,9 @@ def spark() -> Iterator[Any]:
         pytest.skip("Spark needs Java 17 or newer, and none is on the PATH")
     from kraftlib.spark import session
 
-    made = session("local[2]", app_name="kraftlib-tests")
+    # Of many small queries each runs once: what the best compiler and a parallel collector cost never comes back.
+    frugal = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    made = session("local[2]", app_name="kraftlib-tests", config=frugal, start_timeout_s=170.0)
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from typing import Any
 
 import pytest
 
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, KraftError
 from kraftlib.spark import session, sessions
+
+PATIENCE_S = 60.0
 
 
 def test_a_local_session_has_the_fast_settings_and_listens_on_loopback(spark: Any) -> None:
@@ -47,3 +50,20 @@ def test_a_worker_freezes_its_collector_once(monkeypatch: pytest.MonkeyPatch) ->
     sessions.prepare_worker()
     sessions.prepare_worker()
     assert len(frozen) == 1
+
+
+def test_a_jvm_that_does_not_start_is_an_error_that_says_so_and_is_not_waited_for_for_ever() -> None:
+    never, gone = threading.Event(), threading.Event()
+    with pytest.raises(KraftError, match=r"has not started in 0 s, on \d+ processors with a load of"):
+        sessions.started(lambda: never.wait(PATIENCE_S), 0.01, give_up=gone.set)
+    assert gone.is_set()
+    never.set()
+
+
+def test_what_goes_wrong_at_the_start_is_raised() -> None:
+    def refuse() -> None:
+        raise ConfigError("no such master")
+
+    sessions.started(lambda: None, PATIENCE_S, give_up=pytest.fail)
+    with pytest.raises(ConfigError, match="no such master"):
+        sessions.started(refuse, PATIENCE_S, give_up=pytest.fail)

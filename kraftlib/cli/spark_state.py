@@ -1,0 +1,176 @@
+"""`kraftlib spark compact | increment | merge`: from a log to its state, as checkpoints and as increments of them.
+
+Records of KRaft have no keys, so somebody must say what tells them apart: `--metadata` for logs of Kafka clusters,
+`--key` in SQL for one's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.cli import UsageError
+
+WRITTEN_BY: Final = ("kraftVersion", "voters", "batchMaxBytes")
+"""Options of `-w`; the others follow from the log."""
+
+
+def add_verbs(
+    verb: Callable[..., argparse.ArgumentParser], session: Callable[[argparse.Namespace], Any]
+) -> list[argparse.ArgumentParser]:
+    """Declare the verbs; return those that may run on Spark."""
+    compact = verb("compact", lambda options: run_compact(options, session), "write the state of a log as a checkpoint")
+    compact.add_argument("out", metavar="OUT", help="the directory in which the checkpoint gets its name")
+    compact.add_argument(
+        "--end-offset", type=int, metavar="N", help="the state before this offset (the end of the log)"
+    )
+    compact.add_argument(
+        "-w", "--write", action="append", default=[], metavar="NAME=VALUE", help=f"of {', '.join(WRITTEN_BY)}"
+    )
+    increment = verb(
+        "increment", lambda options: run_increment(options, session), "write what changed between two offsets"
+    )
+    increment.add_argument("out", metavar="OUT", help="the directory in which the increment gets its name")
+    increment.add_argument("--base", type=int, required=True, metavar="N", help="end offset of what it is put on")
+    increment.add_argument("--end-offset", type=int, metavar="N", help="where it leads to (the end of the log)")
+    for one in (compact, increment):
+        one.add_argument("--metadata", action="store_true", help="the log is that of a Kafka cluster: fold its records")
+        one.add_argument("--key", default="key", metavar="SQL", help="what tells records apart (key), of key and value")
+        one.add_argument("--value", default="value", metavar="SQL", help="what is kept of them (value); NULL deletes")
+    return [compact, increment]
+
+
+def add_merge(verbs: Any) -> argparse.ArgumentParser:
+    """Declare the verb that needs neither Spark nor a log."""
+    merge: argparse.ArgumentParser = verbs.add_parser(
+        "merge", help="a checkpoint and its increments become one checkpoint: one pass, in this process"
+    )
+    merge.set_defaults(job=run_merge)
+    merge.add_argument("files", nargs="+", metavar="FILE", help="a checkpoint, then its increments in order")
+    merge.add_argument("out", metavar="OUT", help="the directory in which the new checkpoint gets its name")
+    how = merge.add_mutually_exclusive_group(required=True)
+    how.add_argument("--metadata", action="store_true", help="of the state of a Kafka cluster")
+    how.add_argument("--key", metavar="FIELD", help="the field of a JSON value that is its key")
+    merge.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
+    return merge
+
+
+def run_compact(options: argparse.Namespace, session: Callable[[argparse.Namespace], Any]) -> int:
+    """Write a checkpoint."""
+    from kraftlib.analysis.checkpoint import parse_checkpoint_options, write_table
+    from kraftlib.analysis.compacting import id_at
+    from kraftlib.cli.spark import reader_options, show
+
+    given = reader_options(options)
+    at, timestamp_ms = id_at(options.path, options.end_offset, **given)
+    target = {
+        **_written_by(options),
+        "path": options.out,
+        "endOffset": str(at.offset),
+        "epoch": str(at.epoch),
+        "lastContainedLogTimestamp": str(timestamp_ms),
+    }
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    parsed = parse_checkpoint_options(target)
+    reading = {**given, "endOffset": at.offset}
+    if options.local:
+        write_table(_state_here(options, reading), parsed)
+    else:
+        _state_on_spark(options, session(options), reading).write.format("kraft").mode("append").options(
+            **target
+        ).save()
+    show([{"path": str(parsed.target), "end_offset": at.offset, "epoch": at.epoch}], options)
+    return 0
+
+
+def run_increment(options: argparse.Namespace, session: Callable[[argparse.Namespace], Any]) -> int:
+    """Write an increment."""
+    from kraftlib.analysis import compacting
+    from kraftlib.analysis.metadata_state import metadata_state
+    from kraftlib.cli.spark import reader_options, show
+
+    given: dict[str, Any] = reader_options(options)
+    base, _ = compacting.id_at(options.path, options.base, **given)
+    target, timestamp_ms = compacting.id_at(options.path, options.end_offset, **given)
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    where: dict[str, Any] = {"base": base, "target": target, "timestamp_ms": timestamp_ms}
+    if options.local:
+        given["include"] = "log"
+        if options.metadata:
+            before, after = (metadata_state(options.path, **{**given, "endOffset": at.offset}) for at in (base, target))
+            changes = compacting.difference(before, after)
+        else:
+            between = {**given, "startOffset": base.offset, "endOffset": target.offset}
+            changes = compacting.latest(_rows_here(options, between), keep_deleted=True)
+        path = compacting.write_increment(changes, Path(options.out), **where)
+    else:
+        from kraftlib.spark.jobs import compact as jobs
+
+        job = jobs.metadata_increment if options.metadata else jobs.increment
+        how = {} if options.metadata else {"key": options.key, "value": options.value}
+        path = job(session(options), options.path, options.out, **where, **how, **given)
+    show([{"path": str(path), "base": base.offset, "end_offset": target.offset, "epoch": target.epoch}], options)
+    return 0
+
+
+def run_merge(options: argparse.Namespace) -> int:
+    """Merge a chain."""
+    from kraftlib.analysis.checkpoint import parse_checkpoint_options
+    from kraftlib.analysis.compacting import merge_chain, timestamp_of
+    from kraftlib.analysis.metadata_state import key_of_value
+    from kraftlib.cli.snapshot import key_function
+    from kraftlib.cli.spark import show
+    from kraftlib.storage import names
+
+    base, *increments = map(Path, options.files)
+    end = names.parse_increment_name(increments[-1].name) if increments else None
+    if end is None:
+        raise UsageError("name a checkpoint as <end offset>-<epoch>.checkpoint, then its increments in order")
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    target = parse_checkpoint_options(
+        {
+            "path": options.out,
+            "endOffset": str(end.offset),
+            "epoch": str(end.epoch),
+            "lastContainedLogTimestamp": str(timestamp_of(increments[-1])),
+        }
+    )
+    key_of = key_of_value if options.metadata else key_function(options.key)
+    written = merge_chain(base, increments, target, key_of=key_of)
+    show([{"path": str(written.path), "records": written.records, "sha256": written.sha256}], options)
+    return 0
+
+
+def _written_by(options: argparse.Namespace) -> dict[str, str]:
+    given = {}
+    for word in options.write:
+        name, equals, value = word.partition("=")
+        if not equals or name not in WRITTEN_BY:
+            raise UsageError(f"--write {word}: expected NAME=VALUE, of {', '.join(WRITTEN_BY)}")
+        given[name] = value
+    return given
+
+
+def _state_here(options: argparse.Namespace, reading: dict[str, Any]) -> Any:
+    from kraftlib.analysis.compacting import latest
+    from kraftlib.analysis.metadata_state import metadata_state
+
+    return metadata_state(options.path, **reading) if options.metadata else latest(_rows_here(options, reading))
+
+
+def _rows_here(options: argparse.Namespace, reading: dict[str, Any]) -> Any:
+    from kraftlib.analysis.compacting import state_rows
+
+    if (options.key, options.value) != ("key", "value"):
+        raise UsageError("--key and --value are SQL, which Spark understands: leave out --local")
+    return state_rows(options.path, **reading)
+
+
+def _state_on_spark(options: argparse.Namespace, spark: Any, reading: dict[str, Any]) -> Any:
+    from kraftlib.spark.jobs.compact import compact, metadata
+
+    if options.metadata:
+        return metadata(spark, options.path, **reading)
+    return compact(spark, options.path, key=options.key, value=options.value, **reading)
