@@ -48,7 +48,7 @@ class SimulatedDisk:
         self._timeline = timeline
         self._random = random
         self._jobs: deque[tuple[Callable[[], Any], Done]] = deque()
-        self._second_half: Callable[[], Any] | None = None
+        self._second_halves: list[Callable[[], Any]] = []
         self._life = 0
         self._busy = False
         self._stuck: tuple[Any, BaseException | None] | None = None
@@ -64,8 +64,11 @@ class SimulatedDisk:
         self.run(log.flush, done)
 
     def finish_later(self, second_half: Callable[[], Any]) -> None:
-        """Called by a function that `run` is running: it is complete with `second_half`, when its time is over."""
-        self._second_half = second_half
+        """Called by a function that `run` is running: it is complete with `second_half`, when its time is over.
+
+        Its result is that of the second half, unless it does more than that and has a result of its own.
+        """
+        self._second_halves.append(second_half)
 
     @property
     def is_busy(self) -> bool:
@@ -90,7 +93,8 @@ class SimulatedDisk:
         self._life += 1
         self._busy = False
         self._jobs.clear()
-        self._second_half = self._stuck = None
+        self._second_halves.clear()
+        self._stuck = None
 
     def close(self) -> None:
         """Finish nothing: a simulated process ends by a crash or by its executor's stop."""
@@ -99,7 +103,7 @@ class SimulatedDisk:
     def _begin(self) -> None:
         self._busy = True
         function, _ = self._jobs[0]
-        self._second_half = None
+        self._second_halves.clear()
         try:
             result, error = function(), None
         except Exception as raised:  # noqa: BLE001 - whatever it is, the executor must hear of it
@@ -116,13 +120,14 @@ class SimulatedDisk:
         if self.hung:
             self._stuck = (result, error)
             return
-        second_half, self._second_half = self._second_half, None
-        if second_half is not None and error is None:
+        if self._second_halves and error is None:
             if self.failing:
                 self.failing = False
                 error = InjectedStorageError("fsync failed: Input/output error (injected)")
             else:
-                result = second_half()
+                finished = [second_half() for second_half in self._second_halves]
+                result = finished[-1] if result is None or isinstance(result, int) else result
+        self._second_halves.clear()
         self.jobs_done += 1
         self._busy = False
         _, done = self._jobs.popleft()
@@ -262,9 +267,11 @@ class SimulatedLog:
         return full
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
-        """As `ReplicatedLog.delete_before`."""
+        """As `ReplicatedLog.delete_before`. What is missing may go: nobody can hold that."""
+        whole = not self.holes()
         self.inner.delete_before(snapshot_id)
-        self._observer.deleted(snapshot_id)
+        if whole:
+            self._observer.deleted(snapshot_id)
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """As `ReplicatedLog.install_snapshot`."""

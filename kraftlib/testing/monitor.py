@@ -68,19 +68,7 @@ class Monitor:
     def _look(self) -> None:
         for node in self._world.nodes.values():
             self._look_at(node)
-        self._help_the_damaged()
         self._world.timeline.after(self._pause_us, self._look)
-
-    def _help_the_damaged(self) -> None:
-        """Once the trouble is over, let the leader write snapshots while a log is damaged, as it does by itself.
-
-        What is missing may stand in no log any more. Then a snapshot has to stand in for it; an old one cannot, for it
-        would take away what was committed since (`snapshotting.begin_download`).
-        """
-        leader = self._world.leader() if self._world.keeps_up else None
-        damaged = any(node.is_damaged for node in self._world.nodes.values())
-        if damaged and leader is not None and leader.process is not None:
-            leader.process.take_snapshot(0)
 
     def _look_at(self, node: SimulatedNode) -> None:
         process, now_us = node.process, self._world.timeline.now_us

@@ -108,6 +108,25 @@ def test_a_crash_during_the_write_of_an_election_leaves_the_old_one_or_the_new_o
     assert machine.elections.read() == ElectionState(epoch=1)
 
 
+def test_what_does_more_than_a_flush_keeps_its_own_result() -> None:
+    """A snapshot that is adopted is deleted before and flushed in one job; its end is an event of its own."""
+    timeline = Timeline()
+    disk = SimulatedDisk(timeline, random.Random(1))
+    heard: list[object] = []
+    done: list[str] = []
+
+    def two_flushes() -> str:
+        disk.finish_later(lambda: done.append("first"))
+        disk.finish_later(lambda: done.append("second"))
+        return "adopted"
+
+    disk.run(two_flushes, lambda result, error: heard.append((result, error)))
+    timeline.run(1_000_000)
+
+    assert heard == [("adopted", None)]
+    assert done == ["first", "second"]
+
+
 def test_a_hung_disk_does_nothing_until_it_is_set_free() -> None:
     machine = Machine()
     machine.disk.hung = True

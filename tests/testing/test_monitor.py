@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.consensus.events import TimeoutReached
-from kraftlib.testing.damage import DamagedLog, all_batches
 from kraftlib.testing.monitor import BURST
-from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
-from kraftlib.types import OffsetRange
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
@@ -67,33 +64,6 @@ def test_a_leader_whose_disk_hangs_and_comes_back_in_time_goes_on() -> None:
         made.run_for(5_000)
 
         assert made.leader() is leader
-
-
-def test_what_only_a_snapshot_has_is_repaired_by_the_next_one() -> None:
-    """The leader names its old snapshot to whoever asks from offset 0, and that one lacks what came since."""
-    with world(kraft_version=0) as made:
-        leader = made.leader()
-        assert leader is not None
-        assert leader.process is not None
-        for node in (leader, leader):
-            made.workload.append_to(node)
-            made.run_for(1_000)
-        assert leader.process.take_snapshot(0)
-        made.run_for(100)
-        for _ in range(3):
-            made.workload.append_to(leader)
-            made.run_for(1_000)
-        victim = next(node for node in made.nodes.values() if node is not leader)
-        victim.end(Ending.POWER_LOST)
-        hole = OffsetRange(0, all_batches(victim.log)[0].end_offset)
-        victim.log = DamagedLog(victim.log, hole, latent=True)
-        victim.start()
-        made.run_for(10_000)
-        assert victim.is_damaged
-        made.keeps_up = True
-        made.run_for(10_000)
-
-        assert not victim.is_damaged
 
 
 def test_a_core_that_is_called_without_end_is_seen() -> None:
