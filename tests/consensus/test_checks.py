@@ -22,6 +22,7 @@ from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, ElectionState, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
     ask,
@@ -31,6 +32,7 @@ from tests.consensus.build import (
     follower,
     leader,
     outstanding_to,
+    partition_of,
     replica,
     reply,
     requests,
@@ -213,3 +215,39 @@ def test_a_voter_whose_disk_was_replaced_is_not_asked_in_a_hot_loop() -> None:
     assert requests(reply(core, 2, response), VoteRequest) == []
     later = core.handle(TimeoutReached(), core.deadline_ms() or 0)
     assert [request.destination for request in requests(later, VoteRequest)] == [2]
+
+
+def test_strict_mode_serves_whoever_says_what_it_must() -> None:
+    """And what replicas do not ask each other names no cluster."""
+    core = follower(1, epoch=5, leader_id=2, strict=True)
+
+    assert partition_of(ask(core, vote_request(epoch=9, last=(9, 1), voter_id=1), version=2)).vote_granted
+    assert core.epoch == 9
+    assert ask(core, UpdateFeaturesRequest(), version=1).error_code == ErrorCode.NOT_CONTROLLER
+    assert core.state.refused == {}
+
+
+def test_an_answer_that_names_us_as_leader_is_not_believed() -> None:
+    """Nobody knows better than we whom we lead: the rest of that answer counts for nothing."""
+    core = replica(1)
+    asked = next(iter(core.state.connections._outstanding.values())).destination
+    actions = reply(core, asked, fetch_response(epoch=1, leader_id=1, high_watermark=1))
+
+    assert (core.role, core.high_watermark) == (Role.UNATTACHED, None)
+    assert core.state.refused == {"unknown leadership": 1}
+    assert core.state.connections.is_backing_off(asked, core.state.now_ms)
+    assert asked not in [request.destination for request in requests(actions, FetchRequest)]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_answer_without_exactly_our_partition_grants_nothing(count: int) -> None:
+    """Nor is it asked for once more at once."""
+    core = replica(1)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=core.epoch, vote_granted=True)
+    topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    actions = reply(core, 2, VoteResponse(topics=(topic,) * count))
+
+    assert core.role is Role.PROSPECTIVE
+    assert requests(actions, VoteRequest) == []
+    assert core.state.connections.is_backing_off(2, core.state.now_ms)

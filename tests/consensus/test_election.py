@@ -344,3 +344,14 @@ def test_a_restarted_leader_says_that_it_leaves_with_an_empty_list() -> None:
 
     assert [type(request) for request in outstanding] == [EndQuorumEpochRequest] * 2
     assert partition_of(outstanding[0]).preferred_candidates == ()
+
+
+def test_a_candidate_does_not_stand_again_because_a_peer_knows_no_vote() -> None:
+    """Only the pre-vote can be done without."""
+    core = in_role("candidate")
+    core.handle(TimeoutReached(), core.state.now_ms)
+    number = outstanding_to(core, 2).correlation_id
+    core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), core.state.now_ms)
+
+    assert (core.role, core.epoch) == (Role.CANDIDATE, 5)
+    assert core.state.connections.is_backing_off(2, core.state.now_ms)

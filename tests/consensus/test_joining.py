@@ -115,3 +115,17 @@ def test_a_follower_of_a_static_quorum_says_once_what_it_is() -> None:
     reply(core, 2, UpdateRaftVoterResponse(current_leader=current))
 
     assert core.state.role_state.updated_voter  # type: ignore[union-attr]
+
+
+def test_a_leader_that_keeps_no_such_table_is_told_once() -> None:
+    """Before 4.1 there was none."""
+    core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=1_001))
+    core.handle(RequestFailed(outstanding_to(core, 2).correlation_id, Failure.MALFORMED), 1_990)
+    core.state.role_state.fetch_deadline_ms = 9_000  # type: ignore[union-attr]
+    core.handle(TimeoutReached(), 2_050)
+    number = outstanding_to(core, 2).correlation_id
+    actions = core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), 2_060)
+
+    assert core.state.role_state.updated_voter  # type: ignore[union-attr]
+    assert core.state.role_state.fetch_deadline_ms == 2_060 + 2_000  # type: ignore[union-attr]
+    assert requests(actions, FetchRequest)

@@ -14,7 +14,7 @@ from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.storage.epoch_file import EpochTable
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, EpochStart, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, EpochStart, OffsetAndEpoch, OffsetRange
 from tests.consensus.build import log_view, voter_set
 
 SMALL_LOGS = [epochs for length in range(5) for epochs in itertools.combinations_with_replacement((1, 2, 3), length)]
@@ -187,3 +187,30 @@ def test_a_log_that_was_cut_in_front_is_known_as_the_log_itself_knows_it(
     assert (view.start_offset, view.end_offset, view.snapshots) == (offset, len(epochs), [newest])
     assert view.epoch_starts == list(table.starts())
     assert view.last_epoch == epochs[-1]
+
+
+def test_nobody_can_have_flushed_more_than_there_is() -> None:
+    """A mistake of the executor, which must not become a vote or an acknowledgement."""
+    log = log_view(1, 1)
+    with pytest.raises(InvariantError, match="flushed to 3"):
+        log.flushed(3, log.log_version)
+
+    assert log.flushed_offset == 2
+
+
+def test_a_repaired_log_is_known_with_the_voters_that_stood_in_the_hole() -> None:
+    """And not with those from before a snapshot, which says more than they."""
+    log = log_view(1, 1, 1, 1, voters=voter_set(1, 2, 3))
+    snapshot = OffsetAndEpoch(offset=2, epoch=1)
+    log.add_snapshot(snapshot)
+    log.observe_snapshot(snapshot, [voter_set(1, 2).to_record()])
+    log.holes = [OffsetRange(1, 4)]
+    old, new = (
+        encode_control_batch([voter_set(*ids).to_record()], timestamp_ms=0, base_offset=offset, epoch=1)
+        for offset, ids in ((1, (3,)), (3, (1, 2, 3, 4)))
+    )
+    log.repaired((), 6, [EpochStart(epoch=1, start_offset=0), EpochStart(epoch=2, start_offset=5)], (old, new))
+
+    assert log.voters.latest == voter_set(1, 2, 3, 4)
+    assert log.voters.at(2) == voter_set(1, 2)
+    assert (log.holes, log.end, log.flushed_offset) == ([], OffsetAndEpoch(offset=6, epoch=2), 6)

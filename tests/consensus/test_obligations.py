@@ -19,7 +19,7 @@ from kraftlib.consensus.events import (
     TransferRequested,
 )
 from kraftlib.consensus.roles import Role
-from kraftlib.types import METADATA_TOPIC, ElectionState
+from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
@@ -323,3 +323,26 @@ def test_whoever_yields_lets_the_others_stand_first() -> None:
     core = replica(1, yield_to=(2, 3))
 
     assert 2_000 <= core.state.role_state.election_deadline_ms < 3_000  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("voted", "before", "epoch"), [(False, Role.PROSPECTIVE, 5), (True, Role.CANDIDATE, 6)])
+def test_who_is_no_voter_any_more_stands_no_more(voted: bool, before: Role, epoch: int) -> None:
+    """A candidate has voted for itself: it must leave its epoch to be able to follow whoever wins it."""
+    core = replica(1, election=ElectionState(epoch=5, voted_key=ReplicaKey(1) if voted else None))
+    if not voted:
+        core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert core.role is before
+    core.state.log.voters.add(1, voter_set(2, 3))
+    core.handle(TimeoutReached(), core.state.now_ms)
+
+    assert (core.role, core.epoch, core.leader_and_epoch.leader_id) == (Role.UNATTACHED, epoch, None)
+
+
+def test_a_follower_that_asks_for_pre_votes_and_is_no_voter_any_more_goes_back_to_its_leader() -> None:
+    core = follower(1, epoch=5, leader_id=2)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert core.role is Role.PROSPECTIVE
+    core.state.log.voters.add(1, voter_set(2, 3))
+    core.handle(TimeoutReached(), core.state.now_ms)
+
+    assert (core.role, core.leader_and_epoch.leader_id) == (Role.FOLLOWER, 2)

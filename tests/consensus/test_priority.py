@@ -18,7 +18,7 @@ from kraftlib.consensus.events import (
 )
 from kraftlib.consensus.priority import lane_to, takeover
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
+from kraftlib.consensus.roles import Follower, Role
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
@@ -217,3 +217,17 @@ def test_when_a_leader_dies_the_wanted_one_stands_first() -> None:
 
     # Without priorities voter 3 would wait for a slot of 20 ms, behind voter 1.
     assert deadlines[3] <= 5
+
+
+def test_a_leader_that_was_just_left_is_not_told_before_its_time() -> None:
+    """Whoever stood in vain would be handed what it has just lost, and lose it again."""
+    core = follower(1, epoch=5, leader_id=2, election_priority=50, priority_takeover_ms=400)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    role.tell_due_ms = core.state.now_ms + 100
+    role.has_fetched = True
+    early = core.handle(TimeoutReached(), core.state.now_ms + 99)
+    late = core.handle(TimeoutReached(), core.state.now_ms + 1)
+
+    assert [type(action.request) for action in early if isinstance(action, SendRequest)] == []
+    assert [type(action.request) for action in late if isinstance(action, SendRequest)] == [ElectionPriorityRequest]

@@ -23,7 +23,7 @@ from kraftlib.types import METADATA_TOPIC
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
-from tests.consensus.build import CLUSTER, follower, leader, outstanding_to, replica, voter_set
+from tests.consensus.build import CLUSTER, begin_request, follower, leader, outstanding_to, replica, voter_set
 from tests.consensus.test_contact import leader_of
 
 
@@ -234,3 +234,16 @@ def test_a_question_without_an_answer_is_put_again_after_the_request_timeout() -
     core.handle(TimeoutReached(), 600)
 
     assert [read.asked for read in core.state.reads] == [0]
+
+
+def test_who_leads_no_more_sends_others_away_and_keeps_its_own_callers() -> None:
+    """Those who asked it as their leader must ask somebody else; its own callers wait for the next leader."""
+    core = proven(leader())
+    ask_from_afar(core)
+    ask(core)
+    actions = core.handle(RequestReceived(70, begin_request(epoch=core.epoch + 1), 1), core.state.now_ms)
+    (answer,) = [action for action in only(actions, SendResponse) if action.request_id == 9]
+
+    assert (answer.response.error_code, answer.response.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert [read.remote for read in core.state.reads] == [False]
+    assert only(actions, RefuseReadBarrier) == []

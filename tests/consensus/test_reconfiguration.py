@@ -380,3 +380,45 @@ def test_a_leader_that_yields_finishes_a_voter_change_first() -> None:
 
     assert [action.response.error_code for action in actions if getattr(action, "request_id", 0) == 60] == [0]
     assert core.role is Role.RESIGNED
+
+
+def test_an_addition_waits_until_the_new_voter_may_be_asked_again() -> None:
+    """It has just failed: the operator is told so, and nothing is begun."""
+    core = dynamic_leader()
+    tell(core, add_request())
+    number = outstanding_to(core, 4).correlation_id
+    core.handle(RequestFailed(number, Failure.DISCONNECTED), core.state.now_ms)
+    actions = tell(core, add_request(), request_id=78)
+
+    assert answers(actions, 78) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert core.state.role_state.change is None  # type: ignore[union-attr]
+
+
+def test_a_voter_that_answers_with_an_error_is_not_added() -> None:
+    core = dynamic_leader()
+    tell(core, add_request())
+
+    assert answers(reply(core, 4, ApiVersionsResponse(error_code=35))) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert core.voters.ids == (1, 2, 3)
+
+
+def test_an_addition_that_was_answered_at_the_append_is_not_answered_again() -> None:
+    """Its commit frees the way for the next change."""
+    core = dynamic_leader()
+    tell(core, add_request(ack_when_committed=False), version=1)
+    append_submitted(core, reply(core, 4, supports(0, 1)))
+    actions = flush(core) + fetch(core, 2, 60) + fetch(core, 4, 61)
+
+    assert answers(actions) == []
+    assert core.high_watermark == core.state.log.end_offset
+    assert core.state.role_state.change is None  # type: ignore[union-attr]
+
+
+def test_an_update_waits_until_the_last_one_is_committed() -> None:
+    """One voter set at a time, be it only an address that changes."""
+    core = dynamic_leader()
+    append_submitted(core, tell(core, update_request(2, 7, epoch=core.epoch)))
+    actions = tell(core, update_request(3, 8, epoch=core.epoch), request_id=78)
+
+    assert answers(actions, 78) == [ErrorCode.REQUEST_TIMED_OUT]
+    assert not [action for action in actions if isinstance(action, SubmitControl)]

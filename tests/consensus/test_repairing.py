@@ -432,3 +432,26 @@ def test_nothing_is_deleted_amid_what_is_missing() -> None:
     core.state.log.add_snapshot(OffsetAndEpoch(offset=5, epoch=2))
     assert core.handle(RetentionDue(OffsetAndEpoch(offset=5, epoch=2)), core.state.now_ms)
     assert core.state.log.holes == []
+
+
+def test_a_candidate_that_finds_damage_leaves_the_epoch_in_which_it_voted_for_itself() -> None:
+    core = replica(1, 1, election=ElectionState(epoch=5, voted_key=ReplicaKey(1)))
+    assert core.role is Role.CANDIDATE
+    core.handle(StorageFailed((OffsetRange(0, 1),)), core.state.now_ms)
+
+    assert (core.role, core.epoch) == (Role.UNATTACHED, 6)
+
+
+def test_a_voter_without_a_leader_stands_again_once_its_log_is_whole() -> None:
+    """It had no election timer while it could not stand."""
+    core = damaged(role="unattached")
+    assert core.state.role_state.election_deadline_ms is None  # type: ignore[union-attr]
+    starts = (EpochStart(epoch=1, start_offset=0), EpochStart(epoch=2, start_offset=3))
+    core.handle(Repaired(holes=(), end_offset=6, epoch_starts=starts, control_batches=()), core.state.now_ms)
+    core.handle(TimeoutReached(), core.state.now_ms + 2_000)
+
+    assert core.role is Role.PROSPECTIVE
+
+
+def test_it_says_which_records_it_is_repairing() -> None:
+    assert damaged(HOLE, OffsetRange(5, 6)).state.abstains == "repairing [2, 4), [5, 6)"

@@ -211,6 +211,18 @@ def test_a_held_fetch_is_answered_empty_when_its_time_is_up() -> None:
     assert [action.request_id for action in actions if isinstance(action, SendResponse)] == [77]
 
 
+def test_a_fetch_waits_no_longer_than_it_wants_for_records_to_go_with_the_news() -> None:
+    core = leader()
+    flush(core)
+    park(core)
+    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_id=3, max_wait_ms=1, high_watermark=0)
+    tell(core, request, version=18, request_id=90)
+    began = core.state.now_ms
+
+    assert core.deadline_ms() == began + 1
+    assert [a.request_id for a in core.handle(TimeoutReached(), began + 1) if isinstance(a, SendResponse)] == [90]
+
+
 def test_a_fetch_that_does_not_want_to_wait_does_not() -> None:
     """MaxWaitMs 0."""
     core = leader()

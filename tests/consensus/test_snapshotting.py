@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import (
@@ -421,3 +422,43 @@ def test_whoever_holds_a_snapshot_says_its_hash() -> None:
     ):
         (answer,) = [action.response for action in wrong if isinstance(action, SendResponse)]
         assert answer.error_code == error
+
+
+def test_a_hash_that_never_comes_proves_nothing() -> None:
+    core = interrupted()
+    follow(core, 3)
+    core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms)
+    core.state.role_state.fetch_deadline_ms = 100_000  # type: ignore[union-attr]
+    core.handle(TimeoutReached(), core.state.now_ms + core.state.config.request_timeout_ms)
+    core.handle(TimeoutReached(), core.state.now_ms + 100)
+
+    assert partition_of(asked_for(core, 3)).position == 0
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_request_for_not_exactly_one_topic_is_refused_at_top_level(count: int) -> None:
+    core = leader()
+    request = snapshot_request(SNAPSHOT, epoch=core.epoch)
+    answer = ask(core, attrs.evolve(request, topics=request.topics * count))
+
+    assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, ())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        attrs.evolve(chunk(b"1234"), error_code=ErrorCode.INCONSISTENT_CLUSTER_ID),
+        attrs.evolve(chunk(b"1234"), topics=()),
+        attrs.evolve(chunk(b"1234"), topics=chunk(b"1234").topics * 2),
+    ],
+    ids=["error", "no topic", "two topics"],
+)
+def test_an_answer_without_our_partition_brings_nothing_and_costs_nothing(answer: FetchSnapshotResponse) -> None:
+    """The leader is left alone for a while, and the download goes on where it was."""
+    core = downloading()
+    assert kinds(reply(core, 2, answer)) == []
+    assert core.state.connections.is_backing_off(2, core.state.now_ms)
+    actions = core.handle(TimeoutReached(), core.state.now_ms + 200)
+
+    assert kinds(actions) == [FetchSnapshotRequest]
+    assert partition_of(actions[0].request).position == 0

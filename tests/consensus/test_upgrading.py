@@ -176,3 +176,12 @@ def test_a_lost_leadership_and_a_lost_majority_are_told() -> None:
     later = slow.state.now_ms + slow.state.config.request_timeout_ms
     (answer,) = answers(slow.handle(TimeoutReached(), later))
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_request_with_very_many_features_is_refused() -> None:
+    core = static_leader(2, 3)
+    request = upgrade()
+    many = UpdateFeaturesRequest(feature_updates=request.feature_updates * 17)
+
+    assert ask(core, many, version=1).error_code == ErrorCode.INVALID_REQUEST
+    assert core.kraft_version == 0

@@ -6,8 +6,8 @@ Mutants (`mutants`) are bugs that somebody thought of; these are all the small o
 away is a question: is there a test or a check that we lack, or does it not matter?
 
 The tests are collected once, and run once to see which lines of the core each of them reaches. Each change is then
-planted in a child process of its own, which runs the tests that reach its line, the quickest first, and then seeds of
-the simulator, until one of them notices. `--results` is appended to, and what stands in it is not tried again, so that
+planted in a child process of its own, which runs the tests that reach its line, those of its module first and the
+quickest first, and then seeds of the simulator, until one of them notices. `--results` is appended to, and what stands in it is not tried again, so that
 a long sweep can be cut into pieces (`--minutes`).
 """
 
@@ -100,15 +100,18 @@ class Sweep:
         children: dict[int, tuple[Change, int]] = {}
         todo = iter(self.found)
         while (change := next(todo, None)) is not None and time.monotonic() < end:
-            place = f"{change.where.split('.')[1]}:{change.line}"
-            order = sorted((seconds, name) for name, (seconds, lines) in reach.items() if place in lines)
+            module = change.where.split(".")[1]
+            place, own = f"{module}:{change.line}", f"test_{module}.py"
+            order = sorted(
+                (own not in name, seconds, name) for name, (seconds, lines) in reach.items() if place in lines
+            )
             while len(children) >= self.options.jobs:
                 self.reap(children)
             reader, writer = os.pipe()
             pid = os.fork()
             if pid == 0:
                 os.close(reader)
-                run_child(change, [tests[name] for _, name in order], self.options, writer)
+                run_child(change, [tests[name] for _, _, name in order], self.options, writer)
             os.close(writer)
             children[pid] = change, reader
         while children:
@@ -196,9 +199,9 @@ def wanted(options: argparse.Namespace) -> Iterator[Change]:
     rows = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
     tried = {(row["where"], row["line"], row["what"]) for row in rows}
     for module in options.modules.split(","):
-        for change in changes(module):
+        for number, change in enumerate(changes(module)):
             key = (change.where, change.line, change.what)
-            if key not in tried and options.match in f"{change.where} {change.what}":
+            if number % options.every == 0 and key not in tried and options.match in f"{change.where} {change.what}":
                 tried.add(key)
                 yield change
 
@@ -209,6 +212,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--modules", default=",".join(MODULES))
     parser.add_argument("--seeds", type=int, default=8, help="seeds for what no test notices")
     parser.add_argument("--first", type=int, default=50_000, help="the first of them")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth change of a module")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--match", default="", help="only changes whose place or text contains this")
