@@ -7,8 +7,8 @@ away is a question: is there a test or a check that we lack, or does it not matt
 
 The tests are collected once, and run once to see which lines of the core each of them reaches. Each change is then
 planted in a child process of its own, which runs the tests that reach its line, those of its module first and the
-quickest first, and then seeds of the simulator, until one of them notices. `--results` is appended to, and what stands in it is not tried again, so that
-a long sweep can be cut into pieces (`--minutes`).
+quickest first, and then seeds of the simulator, until one of them notices. `--results` is appended to, and what stands
+in it is not tried again, so that a long sweep can be cut into pieces (`--minutes`, `--every`).
 """
 
 from __future__ import annotations
