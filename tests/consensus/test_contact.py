@@ -48,3 +48,31 @@ def test_the_same_voter_twice_is_no_majority_of_five() -> None:
     note_contact(core.state, role, ReplicaKey(2))
 
     assert role.check_quorum_deadline_ms == before
+
+
+def test_a_majority_counts_once() -> None:
+    """For the next stretch of time it must be heard of again, each of it."""
+    core = leader_of(5)
+    role = core.state.role_state
+    for voter_id in (2, 3):
+        note_contact(core.state, role, ReplicaKey(voter_id))
+    before = role.check_quorum_deadline_ms
+    core.state.now_ms += 100
+    note_contact(core.state, role, ReplicaKey(4))
+    assert role.check_quorum_deadline_ms == before
+    note_contact(core.state, role, ReplicaKey(2))
+
+    assert role.check_quorum_deadline_ms == core.state.now_ms + 3_000
+
+
+def test_a_leader_that_removes_itself_needs_a_majority_of_the_others() -> None:
+    core = leader_of(3)
+    role = core.state.role_state
+    core.state.log.voters.add(0, voter_set(2, 3, 4))
+    before = role.check_quorum_deadline_ms
+    core.state.now_ms += 100
+    note_contact(core.state, role, ReplicaKey(2))
+    assert role.check_quorum_deadline_ms == before
+    note_contact(core.state, role, ReplicaKey(4))
+
+    assert role.check_quorum_deadline_ms == core.state.now_ms + 3_000

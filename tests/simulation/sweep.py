@@ -44,8 +44,8 @@ TOO_SLOW: Final = ("test_storms.py",)
 """Long tests of one property that others guard, too: they would be run to the end for every change that gets away."""
 
 PROFILES: Final = ("swarm", "membership", "disks", "network")
-CPU_SECONDS: Final = 60
-WALL_SECONDS: Final = 240
+CPU_SECONDS: Final = 20
+WALL_SECONDS: Final = 120
 """What a change gets. One that takes longer has been noticed: something does not come to an end."""
 
 Reach = dict[str, tuple[float, list[str]]]
