@@ -135,7 +135,7 @@ def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[
                     latest = time.monotonic()
                     print(f"{total.seeds} seeds, {total.simulated_ms / 3_600_000:.1f} h", file=sys.stderr, flush=True)
 
-        take(pool.imap_unordered(run_task, tasks(wanted, first), chunksize=4))
+        take(pool.imap_unordered(run_task, tasks(wanted, first)))
         endless = long_tasks(first)
         while total.simulated_ms < wanted.hours * 3_600_000 and time.monotonic() < until_s:
             take(pool.imap_unordered(run_task, [next(endless) for _ in range(2 * jobs)]))
