@@ -210,6 +210,10 @@ class RaftConfig:
     """How much disk space is reserved ahead of the end of the log, without changing the size of its file. 0: none; a
     full disk is then noticed by the space that is left, and a little later."""
 
+    segment_zero_fill: bool = False
+    """Whether `segment_reserve_bytes` of the next segment are filled with zeros beforehand, in the background, and not
+    only reserved: flushes are faster on some file systems, and a segment that grows ends in zeros (beyond Kafka)."""
+
     disk_reserve_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(0))
     """Space taken in advance, in `kraftlib-reserve.bin`, and given back when the disk is full, so that votes can always
     be written. With less than twice as much left a leader refuses appends (DiskFullError) and a follower takes no
@@ -265,6 +269,11 @@ class RaftConfig:
             raise ConfigError(
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms} must be below fetch_timeout_ms="
                 f"{self.fetch_timeout_ms}, else an idle leader looks like a dead one"
+            )
+        if self.segment_zero_fill and self.segment_reserve_bytes == 0:
+            raise ConfigError(
+                "segment_zero_fill=True fills segment_reserve_bytes=0 with zeros: say how much, for instance as much as"
+                f" segment_bytes={self.segment_bytes}"
             )
         if self.request_timeout_ms < self.fetch_max_wait_ms:
             raise ConfigError(

@@ -28,7 +28,7 @@ from kraftlib.runtime.snapshot_transfer import LogSnapshots
 from kraftlib.runtime.snapshots import OpenSnapshot, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.snapshotter import Done, Snapshotter
 from kraftlib.runtime.soundness import Soundness
-from kraftlib.storage.interface import RoomyLog
+from kraftlib.storage.interface import RoomyLog, SparingLog
 from kraftlib.types import Offset, OffsetAndEpoch
 
 PERIOD_MS = 60_000
@@ -149,9 +149,16 @@ class Housekeeping:
 
     def watch_space(self) -> None:
         """Look every second how much space the disk has: while it is full, nothing else would."""
+        if isinstance(self._log, RoomyLog | SparingLog):
+            self._background.run(self._prepare, self._space_known)
+
+    def _prepare(self) -> None:
+        """On the background thread: see what space there is, and make ready what will be wanted."""
         log = self._log
         if isinstance(log, RoomyLog):
-            self._background.run(log.look_at_space, self._space_known)
+            log.look_at_space()
+        if isinstance(log, SparingLog):
+            log.prepare_spare()
 
     def _space_known(self, result: None, error: BaseException | None) -> None:
         if not self._stopped:

@@ -248,6 +248,7 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
             segment_ms=config.segment_ms,
             file_mode=file_mode,
             reserve_bytes=config.segment_reserve_bytes,
+            zero_fill=config.segment_zero_fill,
             reserve=reserve,
             keep_damage=True,
             lock=claim.lock,

@@ -144,6 +144,15 @@ class RoomyLog(Protocol):
 
 
 @runtime_checkable
+class SparingLog(Protocol):
+    """A log that has something to prepare for later, which takes long."""
+
+    def prepare_spare(self) -> None:
+        """Prepare it, if it is not there. Called now and then on a thread in the background."""
+        ...
+
+
+@runtime_checkable
 class RepairableLog(Protocol):
     """A log that goes on though some of it is damaged, and can have that filled with what others have.
 

@@ -32,6 +32,7 @@ from kraftlib.storage.scan import RecoveredLog
 from kraftlib.storage.scrub import ScrubFinding, scrub_snapshots
 from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentChain, SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
+from kraftlib.storage.spare import Spare
 from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.tail import Tail
 from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
@@ -71,6 +72,7 @@ class FileReplicatedLog:
         self._holes = list(log.holes)
         self._repair: HoleRepair | None = None
         self._reserve: Final = settings.reserve
+        self._spare: Final = settings.spare
         self.is_full = False
         """Whether the disk has too little space left for more than what is on its way."""
         self._bytes_appended = self._bytes_at_look = 0
@@ -90,6 +92,7 @@ class FileReplicatedLog:
         segment_ms: int = 7 * 24 * 3_600 * 1_000,
         file_mode: int = files.FILE_MODE,
         reserve_bytes: int = 0,
+        zero_fill: bool = False,
         reserve: Reserve | None = None,
         tail_bytes: int = TAIL_BYTES,
         keep_damage: bool = False,
@@ -99,9 +102,10 @@ class FileReplicatedLog:
 
         A segment is closed before it would grow beyond `segment_bytes`, or when a batch is `segment_ms` younger than
         its first one. `reserve_bytes` of disk space are kept reserved ahead of the end, without changing the size of
-        the file; 0 reserves none. `reserve` is given up when the disk is full. `tail_bytes` of the newest batches are
-        kept in memory. With `keep_damage` a damaged log is opened, too, and `holes` says what must be repaired. `lock`
-        is released with the log.
+        the file; 0 reserves none. With `zero_fill` so much of the next segment is filled with zeros beforehand, too,
+        by `prepare_spare`. `reserve` is given up when the disk is full. `tail_bytes` of the newest batches are kept in
+        memory. With `keep_damage` a damaged log is opened, too, and `holes` says what must be repaired. `lock` is
+        released with the log.
 
         Raises: else CorruptBatchError that names file and position, if there is damage and not just a torn tail;
         nothing is changed then. StorageError for all else.
@@ -114,6 +118,7 @@ class FileReplicatedLog:
             file_mode=file_mode,
             reserve_bytes=reserve_bytes,
             reserve=reserve if reserve is not None else Reserve(directory, size=0),
+            spare=Spare(directory, size=min(reserve_bytes, segment_bytes) if zero_fill else 0, file_mode=file_mode),
         )
         files.refuse_link(directory)
         found = recover(directory, file_mode=file_mode, keep_damage=keep_damage)
@@ -236,6 +241,13 @@ class FileReplicatedLog:
         known = self._segments.known_prefix(mark, self._start_offset, starts, controls)
         write_prefix(self._directory, known, file_mode=self._file_mode, durable=durable)
         self._prefix_mark = mark
+
+    def prepare_spare(self) -> None:
+        """Have the next segment ready, if that is wanted. For a thread in the background."""
+        if self.is_full:
+            self._spare.drop()
+        elif self._failure is None:
+            self._spare.prepare()
 
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
@@ -489,6 +501,7 @@ class FileReplicatedLog:
                 self._failure = StorageError(f"the log in {self._directory} is closed", path=self._directory)
         finally:
             self._segments.close(None)
+            self._spare.drop()
             self._drop_repair()
             self._sync_point.close()
             if self._lock is not None:

@@ -38,6 +38,7 @@ DOWNLOAD: Final = "kraftlib-download.json"
 SYNC_POINT: Final = "kraftlib-sync.json"
 PREFIX: Final = "kraftlib-prefix.json"
 RESERVE: Final = "kraftlib-reserve.bin"
+SPARE: Final = "kraftlib-spare.bin"
 REPAIR_DIRECTORY: Final = "kraftlib-repair"
 DAMAGED_DIRECTORY: Final = "kraftlib-damaged"
 
@@ -52,7 +53,7 @@ _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII
 
 # Unfinished or condemned: what a process that went down in the middle of something left behind.
 _LEFT_OVER: Final = re.compile(
-    r"[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part|[0-9]{20}-[0-9]{10}\.increment\.tmp"
+    r"kraftlib-spare\.bin(?:\.tmp)?|[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part|[0-9]{20}-[0-9]{10}\.increment\.tmp"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
     r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-download|-prefix)?\.json)\.tmp",
     re.ASCII,

@@ -76,6 +76,7 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         begin_before(log, file_mode=file_mode)
     else:
         _check_start(log)
+    _cut_zero_tails(log)
     for segment in log.segments[:-1]:
         if segment.lacks_index_files:
             segment.write_index_files(mode=file_mode)
@@ -232,6 +233,16 @@ def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:
     files.sync_directory(log.directory)
     log.end_offset = end_offset
     del log.holes[log.holes.index(hole) :]
+
+
+def _cut_zero_tails(log: RecoveredLog) -> None:
+    """Cut off zeros behind the last batch of a segment: they were written ahead, and are nobody's records."""
+    for segment in log.zero_tails:
+        if segment in log.segments:
+            surplus = files.size_of(segment.path) - segment.size
+            logger.info("%s: %d zeros that were written ahead are cut off", segment.path, surplus)
+            segment.remove_index_files()
+            cut(segment.path, segment.size)
 
 
 def _damage(log: RecoveredLog, hole: Hole, why: str) -> CorruptBatchError:

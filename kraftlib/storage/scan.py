@@ -22,6 +22,7 @@ from kraftlib.storage.index import SegmentIndex
 from kraftlib.storage.prefix import KnownPrefix, controls_up_to, tells_of_voters
 from kraftlib.storage.salvage import find_whole_batch
 from kraftlib.storage.segment import Segment, batches_in
+from kraftlib.storage.spare import only_zeros_follow
 from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark, SyncPoint
 from kraftlib.types import Offset, OffsetAndEpoch
 
@@ -63,6 +64,8 @@ class RecoveredLog:
     holes: list[Hole] = attrs.Factory(list)
     is_doubtful: bool = False
     """Whether it cannot be told how long the log was, and hence what this replica has acknowledged."""
+    zero_tails: list[Segment] = attrs.Factory(list)
+    """Those whose files end in zeros that were written ahead."""
     bytes_read: int = 0
     """How much of the log had to be read."""
     known_start: Offset = 0
@@ -122,6 +125,9 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
         log.bytes_read += size - segment.size
         while (trouble := _read_batches(log, segment, descriptor, size)) is not None:
             reason, is_whole = trouble
+            if not is_whole and only_zeros_follow(descriptor, segment.path, segment.size, size):
+                log.zero_tails.append(segment)
+                break
             if is_whole and _skip_epoch(log, segment, descriptor, reason):
                 continue
             if not _skip(log, segment, reason, is_whole=is_whole):

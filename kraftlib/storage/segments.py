@@ -39,6 +39,7 @@ from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.scrub import ScrubFinding, scrub_segment
 from kraftlib.storage.segment import EMPTY_PRODUCER_STATE, Segment
+from kraftlib.storage.spare import Spare
 from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark
 from kraftlib.types import EpochStart, Offset
 
@@ -58,6 +59,8 @@ class SegmentSettings:
     reserve_bytes: int
     reserve: Reserve
     """What is given back when the disk is full, so that what was accepted can be written."""
+    spare: Spare
+    """The next segment, if it is filled with zeros beforehand."""
 
 
 @attrs.frozen
@@ -141,7 +144,9 @@ class SegmentChain:
         """Go on in a new segment; the next flush makes both durable."""
         new = Segment(self._directory, base_offset)
         new.index = SegmentIndex(base_offset)
-        descriptor = files.create(new.path, mode=self._settings.file_mode)
+        descriptor = self._settings.spare.take(new.path)
+        if descriptor is None:
+            descriptor = files.create(new.path, mode=self._settings.file_mode)
         self._sealed.append(_Sealed(self._active, self._descriptor, base_offset))
         self._descriptor = descriptor
         self._active = new
@@ -200,6 +205,8 @@ class SegmentChain:
         descriptor = self._descriptor
         sealed = [self._sealed[number] for number in range(len(self._sealed))]
         for full in sealed:
+            if self._settings.spare.size:
+                os.ftruncate(full.descriptor, full.segment.size)  # durable with what follows
             files.sync_data(full.descriptor)
         files.sync_data(descriptor)
         if sealed:
@@ -243,7 +250,7 @@ class SegmentChain:
 
     def _write_caches(self, segment: Segment, descriptor: int, end_offset: Offset) -> None:
         """Leave a segment as Kafka leaves one that it closes: no reserved space, indexes, and a producer state."""
-        if self._settings.reserve_bytes:
+        if self._settings.reserve_bytes or self._settings.spare.size:
             os.ftruncate(descriptor, segment.size)
         segment.write_index_files(mode=self._settings.file_mode)
         path = self._directory / names.producer_state_name(end_offset)
@@ -382,6 +389,8 @@ class SegmentChain:
     def swap(self, repair: HoleRepair) -> Sequence[Batch]:
         """Let the repaired segment take the place of the damaged one; return the batches that were missing."""
         segment = self._segment_of_base(repair.hole.segment)
+        if segment is self._active and os.fstat(self._descriptor).st_size > segment.size:
+            os.ftruncate(self._descriptor, segment.size)  # zeros that were written ahead
         fetched = repair.finish(segment.path)
         segment.remove_index_files()
         segment.reread()

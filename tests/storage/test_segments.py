@@ -13,12 +13,14 @@ from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.recovery import recover
 from kraftlib.storage.reserve import Reserve
 from kraftlib.storage.segments import SegmentChain, SegmentSettings
+from kraftlib.storage.spare import Spare
 from tests.storage.builders import a_batch, offsets, some_batches
 
 
 def a_chain(directory: Path, *, segment_bytes: int = 1_000, reserve_bytes: int = 0) -> SegmentChain:
     """Return a chain whose segments hold three batches of 200 bytes each."""
     settings = SegmentSettings(
+        spare=Spare(directory, size=0, file_mode=0o600),
         segment_bytes=segment_bytes,
         segment_ms=1 << 40,
         file_mode=0o600,

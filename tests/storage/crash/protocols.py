@@ -48,9 +48,9 @@ class Teller:
     def __attrs_post_init__(self) -> None:
         self.open()
 
-    def open(self) -> None:
+    def open(self, **options: Any) -> None:
         """Open what is there."""
-        self.log = FileReplicatedLog.open(self.trace.directory, segment_bytes=SEGMENT_BYTES)
+        self.log = FileReplicatedLog.open(self.trace.directory, segment_bytes=SEGMENT_BYTES, **options)
         self.elections = FileQuorumStateStore(self.trace.directory)
         election = self.elections.read() or ElectionState()
         self.trace.mark(Recovered(self.log.start_offset, self.log.end_offset, election))
@@ -149,6 +149,31 @@ def roll(teller: Teller) -> None:
     teller.flush()
 
 
+def roll_into_zeros(teller: Teller) -> None:
+    """The next segment was filled with zeros beforehand; one is full, one is cut, one comes too late to be filled."""
+    teller.close()
+    teller.open(reserve_bytes=1_500, zero_fill=True)
+    teller.log.prepare_spare()
+    teller.append(1, 1, size=900)
+    teller.flush()
+    teller.append(1, size=900)
+    teller.flush()
+    teller.log.prepare_spare()
+    teller.append(2, size=300)
+    teller.append(2, 2, size=900)
+    teller.append(2, size=2_000)
+    teller.flush()
+    teller.log.prepare_spare()
+    teller.truncate(4)
+    teller.append(3, size=2_000)
+    teller.append(3, size=700)
+    teller.flush()
+    teller.close()
+    teller.open(reserve_bytes=1_500, zero_fill=True)
+    teller.append(3)
+    teller.flush()
+
+
 def truncate(teller: Teller) -> None:
     """Inside the last segment; back into an earlier one; to its very end; and other records in place of the old."""
     for epoch in (1, 1, 2, 2, 3):
@@ -223,7 +248,8 @@ def stop_and_start(teller: Teller) -> None:
 
 
 PROTOCOLS: dict[str, Story] = {
-    story.__name__: story for story in (append, roll, truncate, vote, write_snapshot, install_snapshot, stop_and_start)
+    story.__name__: story
+    for story in (append, roll, roll_into_zeros, truncate, vote, write_snapshot, install_snapshot, stop_and_start)
 }
 
 
