@@ -1,7 +1,8 @@
 """`kraftlib bench --storage MIB`: the log on its disk, beside a file to which the same bytes are written and synced.
 
 What the log adds to a plain `pwrite` and `fdatasync` is the price of its order: offsets, epochs, an index, a note of
-what is durable. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. Then a log is
+what is durable. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. In the same way
+a log that grows is compared with one whose space is reserved and one whose space is filled with zeros. Then a log is
 opened: of a process that was killed, after a clean end, and with its notes lost, when all of it must be read.
 """
 
@@ -29,12 +30,16 @@ TIMESTAMP_MS: Final = 1_700_000_000_000
 
 def measure_storage(directory: Path, mib: int, *, say: Callable[[str], object] = lambda line: None) -> dict[str, Any]:
     """Measure appends that are flushed, and how long a log of `mib` MiB takes to open, in a directory on that disk."""
-    found: dict[str, Any] = {"mib": mib, "flush": [], "open": []}
+    found: dict[str, Any] = {"mib": mib, "flush": [], "ahead": [], "open": []}
     for size in FLUSH_BYTES:
         say(f"flushes of {size >> 10} KiB")
         found["flush"].append(
             _measure_flushes(directory, size, count=max(5, min(FLUSHES_MAX, (mib << 20) // size // 4)))
         )
+    found["ahead"] = [
+        _measure_ahead(directory, size, count=row["flushes"], say=say)
+        for size, row in zip(FLUSH_BYTES, found["flush"], strict=True)
+    ]
     say(f"writing a log of {mib} MiB")
     found["open"] = _measure_opening(directory, mib, say)
     return found
@@ -67,6 +72,34 @@ def _measure_flushes(directory: Path, size: int, *, count: int) -> dict[str, Any
         "file_mb_per_s": round(size / file_s / 1e6, 1),
         "ratio": round(sum(to_file) / sum(through_log), 2),
     }
+
+
+def _measure_ahead(directory: Path, size: int, *, count: int, say: Callable[[str], object]) -> dict[str, Any]:
+    """Flush `size` bytes `count` times through three logs in turn; each is in a segment made when it was wanted."""
+    say(f"flushes of {size >> 10} KiB with space ahead")
+    ahead = (count + 2) * (size + BATCH_BYTES // 8)
+    logs: dict[str, FileReplicatedLog] = {}
+    took: dict[str, list[float]] = {}
+    try:
+        for name, reserve, zero_fill in (("grows", 0, False), ("reserved", ahead, False), ("zeros", ahead, True)):
+            place = directory / f"{name}-{size}"
+            place.mkdir()
+            # The first batch is in the segment that a log begins with; the next one begins another.
+            log = FileReplicatedLog.open(
+                place, segment_bytes=ahead, segment_ms=1, reserve_bytes=reserve, zero_fill=zero_fill
+            )
+            log.prepare_spare()
+            logs[name], took[name] = log, []
+            for timestamp_ms in (TIMESTAMP_MS - 10, TIMESTAMP_MS):
+                _append(log, encode_batch([b"x"], timestamp_ms=timestamp_ms, base_offset=log.end_offset, epoch=1))
+        for _ in range(count):
+            batch = _batch(logs["grows"].end_offset, size)
+            for name, log in logs.items():
+                took[name].append(_seconds(_append, log, batch))
+    finally:
+        for log in logs.values():
+            log.close()
+    return {"bytes": size} | {f"{name}_ms": round(statistics.median(times) * 1_000, 3) for name, times in took.items()}
 
 
 def _append(log: FileReplicatedLog, batch: Batch) -> None:
@@ -133,6 +166,10 @@ def as_text(found: dict[str, Any]) -> str:
             f"{row['bytes'] >> 10:>6} KiB {row['log_ms']:>7.2f} ms {row['file_ms']:>7.2f} ms"
             f" {row['log_mb_per_s']:>7.1f} MB/s {row['file_mb_per_s']:>7.1f} MB/s {row['ratio']:>6.2f}"
         )
+    lines.append(f"\n{'flush of':>10} {'grows':>10} {'reserved':>10} {'zeros':>10}")
+    for row in found["ahead"]:
+        times = " ".join(f"{row[f'{name}_ms']:>7.2f} ms" for name in ("grows", "reserved", "zeros"))
+        lines.append(f"{row['bytes'] >> 10:>6} KiB {times}")
     lines.append(f"\na log of {found['mib']} MiB opens")
     for row in found["open"]:
         lines.append(f"  {row['after']:<12} in {row['ms']:>9,.1f} ms, of which {row['mib_read']:,.1f} MiB were read")
