@@ -60,3 +60,24 @@ def test_a_quorum_of_nobody_is_not_believed() -> None:
 
     assert acceptable_batches(state, data(batch)) == ()
     assert state.refused == {"corrupt batch": 1}
+
+
+@pytest.mark.parametrize(
+    ("cut", "taken"), [(data(), 0), (data(values(2), values(3))[:-1], 1)], ids=["empty", "cut short"]
+)
+def test_an_answer_that_ends_is_nothing_wrong(cut: bytes, taken: int) -> None:
+    """Not even in the middle of a batch behind whole ones: a size limit does that."""
+    state = follower(1, 1, epoch=5, leader_id=2).state
+
+    assert len(acceptable_batches(state, cut)) == taken
+    assert state.refused == {}
+
+
+@pytest.mark.parametrize(("offset", "believed"), [(-1, True), (0, False), (1, False)])
+def test_a_voter_set_must_be_a_neighbour_of_the_one_in_the_log(offset: int, believed: bool) -> None:
+    """That of a bootstrap checkpoint, at -1, is no record of the log: each directory was formatted with its own."""
+    state = follower(1, 1, epoch=5, leader_id=2).state
+    state.log.voters.add(offset, voter_set(1, 2, 3))
+
+    assert len(acceptable_batches(state, data(voters(2, 7, 8, 9)))) == believed
+    assert len(acceptable_batches(state, data(voters(2, 1, 2)))) == 1

@@ -11,7 +11,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import ConfigError, InvariantError
 from kraftlib.types import ZERO_UUID, ElectionState, ReplicaKey
-from tests.consensus.build import log_view, replica, voter_set
+from tests.consensus.build import answer_vote, log_view, replica, voter_set
 
 TABLE = [
     ("nothing recorded", ElectionState(), Role.UNATTACHED, 0),
@@ -45,7 +45,8 @@ def test_an_observer_that_once_voted_for_itself_does_not_stand() -> None:
     """Only a voter of its latest set may (reliability E13)."""
     core = replica(own_id=9, election=ElectionState(epoch=3, voted_key=ReplicaKey(9)))
 
-    assert core.role is Role.UNATTACHED
+    assert (core.role, core.epoch) == (Role.UNATTACHED, 3)
+    assert core.state.role_state.election_deadline_ms is None  # type: ignore[union-attr]
     assert core.deadline_ms() is not None
 
 
@@ -82,6 +83,15 @@ def test_a_restarted_candidate_counts_its_own_vote_again() -> None:
 
     assert core.role is Role.CANDIDATE
     assert len(core.state.connections._outstanding) == 2
+    answer_vote(core, 2, granted=True, pre_vote=False)
+    assert (core.role, core.epoch) == (Role.LEADER, 3)
+
+
+def test_a_sole_voter_that_had_begun_an_epoch_leads_it() -> None:
+    """It has voted for itself there, and led nobody yet."""
+    core = replica(voters=voter_set(1), election=ElectionState(epoch=4, voted_key=ReplicaKey(1)))
+
+    assert (core.role, core.epoch) == (Role.LEADER, 4)
 
 
 def test_the_sole_voter_of_a_quorum_writes_one_leader_change_of_its_new_epoch() -> None:

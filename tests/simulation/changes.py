@@ -37,6 +37,8 @@ class Change:
 
     where: str
     line: int
+    end_line: int
+    """The last line of what is changed."""
     what: str
     source: str
 
@@ -58,14 +60,16 @@ def changes_of(where: str, function: ast.FunctionDef) -> Iterator[Change]:
     """Yield every change of a function."""
     count = sum(1 for _ in ast.walk(function))
     for number in range(count):
-        for what, mutate in edits_at(list(ast.walk(function))[number]):
+        node = list(ast.walk(function))[number]
+        for what, mutate in edits_at(node):
             changed = copy.deepcopy(function)
             place = list(ast.walk(changed))[number]
             mutate(place)
-            line = getattr(place, "lineno", function.lineno)
             text = ast.unparse(ast.fix_missing_locations(changed))
-            if text != ast.unparse(function):
-                yield Change(where, line, what, text)
+            if text == ast.unparse(function):
+                continue
+            line, end_line = getattr(node, "lineno", function.lineno), getattr(node, "end_lineno", function.lineno)
+            yield Change(where, line, end_line, what, text)
 
 
 def edits_at(node: ast.AST) -> Iterator[tuple[str, Callable[[Any], None]]]:
