@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.log_view import Diverging, LogView, NeedsSnapshot, Valid
-from kraftlib.records.batch import encode_batch
+from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.opening import view_of
 from kraftlib.runtime.snapshots import SnapshotPlan, plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.types import Epoch, Offset, OffsetAndEpoch
+from kraftlib.types import Epoch, Offset, OffsetAndEpoch, OffsetRange
 from tests.consensus.build import place, voter_set
 
 CONFIG = RaftConfig(node_id=1, voters=tuple(StaticVoter(number, place(number)) for number in (1, 2)))
@@ -74,12 +75,50 @@ class Life:
         self.epochs = {snapshot_id.offset - 1: snapshot_id.epoch}
         assert self.view.flushed_offset == snapshot_id.offset
 
+    def repair(self, count: int, later: int) -> None:
+        """What was missing is there again, and records behind the old end with it."""
+        self.flush()
+        self.view.holes = [OffsetRange(self.view.start_offset, self.view.end_offset)]
+        batch = encode_batch([b"x"] * count, timestamp_ms=0, **self._next(later))
+        self.log.append([batch])
+        self.log.flush()
+        self._remember(batch)
+        self.view.repaired((), self.log.end_offset, self.log.epoch_starts(), self._control_batches())
+        assert self.view.flushed_offset == self.view.end_offset
+
+    def adopt(self, back: int, _: int) -> None:
+        """What was missing is replaced by a snapshot, and what is behind it stays."""
+        self.snapshot(back, 0)
+        snapshots = self.log.snapshots()
+        if not snapshots:
+            return
+        snapshot_id, controls = snapshots[-1], self._control_batches()
+        self.view.lose_snapshot(snapshot_id)
+        assert snapshot_id not in self.view.snapshots
+        self.view.lose_snapshot(snapshot_id)  # once more is nothing
+        self.view.holes = [OffsetRange(0, snapshot_id.offset)]
+        self.log.delete_before(snapshot_id)
+        with SnapshotReader(self.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
+            header = [
+                KRaftVersionRecord(kraft_version=reader.kraft_version),
+                *([reader.voters] if reader.voters else []),
+            ]
+        self.view.adopt(snapshot_id, header, (), controls)
+
+    def _control_batches(self) -> list[Batch]:
+        if self.log.start_offset == self.log.end_offset:
+            return []
+        return [batch for batch in self.log.read(self.log.start_offset, 1 << 20) if batch.is_control]
+
     def _next(self, later: int) -> dict[str, int]:
         return {"base_offset": self.log.end_offset, "epoch": max(1, self.view.last_epoch + later)}
 
-    def _append(self, batch) -> None:  # type: ignore[no-untyped-def]
+    def _append(self, batch: Batch) -> None:
         self.log.append([batch])
         self.view.append([batch])
+        self._remember(batch)
+
+    def _remember(self, batch: Batch) -> None:
         self.epochs.update(dict.fromkeys(range(batch.base_offset, batch.end_offset), batch.epoch))
 
     def check(self) -> None:
@@ -87,6 +126,8 @@ class Life:
         view, found = self.view, view_of(self.log, CONFIG)
         for name in ("start_offset", "end_offset", "epoch_starts", "snapshots", "last_epoch", "latest_snapshot"):
             assert getattr(view, name) == getattr(found, name), name
+        assert view.holes == []
+        self.check_wholeness()
         assert view.voters.latest == found.voters.latest
         assert view.kraft_version.latest == found.kraft_version.latest
         for offset in range(view.start_offset, view.end_offset + 1):
@@ -98,6 +139,17 @@ class Life:
             if view.latest_snapshot is not None:
                 assert view.validate(offset, 1) == NeedsSnapshot(view.latest_snapshot)
         assert not isinstance(view.validate(view.end_offset + 1, view.last_epoch), Valid)
+
+    def check_wholeness(self) -> None:
+        """Ask the picture which snapshots would replace just what the log had when it was whole."""
+        view = self.view
+        view.holes = [OffsetRange(view.start_offset + 1, view.end_offset - 1)]
+        for offset in range(view.end_offset + 3):
+            for epoch in range(1, view.last_epoch + 1):
+                whole = view.start_offset < offset <= view.end_offset and self.epochs[offset - 1] == epoch
+                amid = view.start_offset + 1 < offset < view.end_offset - 1
+                assert view.is_whole_before(OffsetAndEpoch(offset=offset, epoch=epoch)) == (whole and not amid)
+        view.holes = []
 
     def check_judgement(self, offset: Offset, epoch: Epoch, before: Epoch) -> None:
         """Judge a log that ends at `offset` with a record of `epoch`, where ours has one of `before`."""
@@ -117,7 +169,9 @@ class Life:
 
 
 STEPS = st.tuples(
-    st.sampled_from(("append", "append", "change_voters", "flush", "truncate", "snapshot", "retain", "install")),
+    st.sampled_from(
+        ("append", "append", "change_voters", "flush", "truncate", "snapshot", "retain", "install", "repair", "adopt")
+    ),
     st.integers(1, 4),
     st.integers(0, 2),
 )
