@@ -19,11 +19,22 @@ from kraftlib.consensus.events import (
 )
 from kraftlib.consensus.reading import lane_to
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
-from tests.consensus.build import CLUSTER, begin_request, follower, leader, outstanding_to, replica, voter_set
+from tests.consensus.build import (
+    CLUSTER,
+    answer_vote,
+    begin_request,
+    fetch_request,
+    follower,
+    leader,
+    outstanding_to,
+    replica,
+    voter_set,
+)
 from tests.consensus.test_contact import leader_of
 
 
@@ -247,3 +258,21 @@ def test_who_leads_no_more_sends_others_away_and_keeps_its_own_callers() -> None
     assert (answer.response.error_code, answer.response.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert [read.remote for read in core.state.reads] == [False]
     assert only(actions, RefuseReadBarrier) == []
+
+
+def test_a_read_that_was_asked_of_the_last_leader_is_asked_anew_by_whoever_leads_itself() -> None:
+    """What was asked of another says nothing of our own rounds."""
+    core = follower(1, epoch=5, leader_id=2)
+    ask(core, timeout_ms=100_000)
+    assert [read.asked for read in core.state.reads] == [1]
+    core.handle(TimeoutReached(), core.state.role_state.fetch_deadline_ms)  # type: ignore[union-attr]
+    for pre_vote in (True, False):
+        answer_vote(core, 3, granted=True, pre_vote=pre_vote)
+    assert core.role is Role.LEADER
+    log = core.state.log
+    core.handle(Flushed(log.end_offset, log.log_version), core.state.now_ms)
+    fetch = fetch_request(epoch=core.epoch, offset=log.end_offset, last_epoch=core.epoch, replica_id=3)
+    actions = core.handle(RequestReceived(71, fetch, 18), core.state.now_ms)
+    for _ in range(2):
+        actions += answer_begin(core, 3)
+    assert [(read.request, read.offset) for read in only(actions, PassReadBarrier)] == [(1, core.high_watermark)]

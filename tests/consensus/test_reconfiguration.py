@@ -27,6 +27,7 @@ from kraftlib.wire.messages.raft_voters import (
 from tests.consensus.build import (
     LISTENER,
     ask,
+    begin_request,
     fetch_request,
     flush,
     leader,
@@ -422,3 +423,15 @@ def test_an_update_waits_until_the_last_one_is_committed() -> None:
 
     assert answers(actions, 78) == [ErrorCode.REQUEST_TIMED_OUT]
     assert not [action for action in actions if isinstance(action, SubmitControl)]
+
+
+def test_a_leader_that_steps_down_answers_whoever_waits_for_a_change_and_nobody_twice() -> None:
+    """An addition that was answered at its append is nobody's concern any more."""
+    for acknowledged in (False, True):
+        core = dynamic_leader()
+        tell(core, add_request(ack_when_committed=not acknowledged), version=1)
+        append_submitted(core, reply(core, 4, supports(0, 1)))
+        actions = tell(core, begin_request(epoch=core.epoch + 1), request_id=78)
+
+        assert core.role is Role.FOLLOWER
+        assert answers(actions) == ([] if acknowledged else [ErrorCode.NOT_LEADER_OR_FOLLOWER])

@@ -19,15 +19,30 @@ from kraftlib.consensus.transitions import (
     become_candidate,
     become_follower,
     become_leader,
+    become_prospective,
     become_resigned,
     become_unattached,
     maybe_follow,
 )
 from kraftlib.errors import InvariantError
+from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
-from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
-from tests.consensus.build import LISTENER, answer_vote, follower, leader, place, replica, tell, vote_request
+from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
+from tests.consensus.build import (
+    LISTENER,
+    answer_vote,
+    ask,
+    fetch_response,
+    follower,
+    leader,
+    partition_of,
+    place,
+    replica,
+    reply,
+    tell,
+    vote_request,
+)
 
 ENDPOINTS = {LISTENER: place(2)}
 
@@ -156,3 +171,85 @@ def test_what_contradicts_us_changes_nothing(epoch: int, leader_id: int) -> None
     assert maybe_follow(core.state, epoch, leader_id, ENDPOINTS, "test") is None
     assert core.leader_and_epoch == LeaderAndEpoch(2, 5)
     assert sum(core.state.refused.values()) == 1
+
+
+def test_a_vote_outlives_a_lost_pre_vote() -> None:
+    """It is of this epoch, and nobody else may have it; the election timer begins anew."""
+    core = replica(1, election=ElectionState(epoch=5, voted_key=ReplicaKey(3)))
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert core.role is Role.PROSPECTIVE
+    core.state.now_ms += 900
+    actions = [
+        *answer_vote(core, 2, granted=False, pre_vote=True),
+        *answer_vote(core, 3, granted=False, pre_vote=True),
+    ]
+
+    assert core.role is Role.UNATTACHED
+    assert core.state.role_state.voted_key == ReplicaKey(3)  # type: ignore[union-attr]
+    assert core.state.role_state.election_deadline_ms >= core.state.now_ms + 1_000  # type: ignore[union-attr]
+    assert not [action for action in actions if isinstance(action, PersistElection)]
+    assert not partition_of(ask(core, vote_request(epoch=5, replica_id=2, last=(9, 1)))).vote_granted
+
+
+def test_whoever_is_elected_with_a_tail_that_is_not_flushed_begins_behind_it() -> None:
+    """It counts for nothing yet, and it is there."""
+    core = follower(1, epoch=5, leader_id=2)
+    batch = encode_batch([b"x", b"y"], timestamp_ms=0, base_offset=1, epoch=5)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, records=bytes(batch.data)))
+    core.state.role_state.fetch_deadline_ms = core.state.now_ms + 1  # type: ignore[union-attr]
+    core.handle(TimeoutReached(), core.state.now_ms + 1)
+    for pre_vote in (True, False):
+        answer_vote(core, 3, granted=True, pre_vote=pre_vote)
+
+    assert core.state.role_state.epoch_start_offset == 3  # type: ignore[union-attr]
+    assert (core.state.log.flushed_offset, core.state.log.end_offset) == (1, 4)
+
+
+def test_there_is_no_epoch_beyond_the_last() -> None:
+    """It would not fit into the messages."""
+    for epoch in (0x7FFFFFFE, 0x7FFFFFFF):
+        core = replica(1, election=ElectionState(epoch=epoch))
+        become_prospective(core.state, "a test")
+        if epoch == 0x7FFFFFFF:
+            with pytest.raises(InvariantError, match="the last one"):
+                become_candidate(core.state, "a test")
+        else:
+            become_candidate(core.state, "a test")
+
+
+def test_a_vote_is_not_taken_along_into_a_newer_epoch() -> None:
+    core = replica(1, election=ElectionState(epoch=5, voted_key=ReplicaKey(3)))
+    become_follower(core.state, 6, 2, ENDPOINTS, "a test")
+
+    assert core.state.election == ElectionState(epoch=6, leader_id=2)
+
+
+def test_what_is_known_already_changes_nothing() -> None:
+    """An older epoch, nobody's name, and our own where we lead."""
+    core = follower(1, epoch=5, leader_id=2)
+    assert maybe_follow(core.state, 4, 3, ENDPOINTS, "a test") == []
+    assert maybe_follow(core.state, 5, None, {}, "a test") == []
+    leading = leader(1)
+    assert maybe_follow(leading.state, leading.epoch, 1, {}, "a test") == []
+
+    assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(2, 5))
+    assert core.state.refused == leading.state.refused == {}
+
+
+def test_a_leader_is_fetched_from_where_it_says_that_it_is() -> None:
+    """Whatever the voter set says: it may have moved."""
+    core = replica(1, election=ElectionState(epoch=5))
+    moved = {LISTENER: Endpoint("moved", 7)}
+    maybe_follow(core.state, 6, 2, moved, "a test")
+
+    assert core.state.role_state.leader_endpoints == moved  # type: ignore[union-attr]
+
+
+def test_the_furthest_epoch_that_is_believed_is_exactly_so_far_away() -> None:
+    furthest = replica(1).state.config.epoch_jump_max
+    for beyond in (0, 1):
+        core = replica(election=ElectionState(epoch=5))
+        believed = maybe_follow(core.state, 5 + furthest + beyond, 2, ENDPOINTS, "a test") is not None
+        answered = ask(replica(election=ElectionState(epoch=5)), vote_request(epoch=5 + furthest + beyond)) is not None
+
+        assert believed == answered == (beyond == 0)
