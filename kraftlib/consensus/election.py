@@ -288,7 +288,6 @@ def handle_begin_response(
     role = state.role_state
     if concerns_us and isinstance(role, Leader) and outstanding.destination in role.progress:
         progress = role.progress[outstanding.destination]
-        progress.acknowledged = True
         progress.confirmed_round = max(progress.confirmed_round, outstanding.read_round)
     return actions
 

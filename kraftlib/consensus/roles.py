@@ -96,8 +96,6 @@ class Progress:
     last_caught_up_ms: int | None = None
     leader_end_offset: Offset = 0
     """Our log end offset at its previous Fetch."""
-    acknowledged: bool = False
-    """It knows of this leadership: BeginQuorumEpoch was answered, or it fetches."""
     confirmed_round: int = 0
     """The newest round of reads in which it has said that it knows of no newer leader."""
 
@@ -112,7 +110,6 @@ class Progress:
         self.leader_end_offset = leader_end_offset
         self.last_fetch_ms = now_ms
         self.end_offset = offset
-        self.acknowledged = True
 
 
 @attrs.define(kw_only=True)
