@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def go_back_and_forth(quorum: Quorum) -> None:
         else:
             node.kill()
         theirs = segment_bytes(node.partition)
+        assert_kafkas_vote_counts(config, node)
         assert b"".join(batch.data for batch in batches_of(config)) == theirs
 
         with RaftClient(config, serde=BytesSerde()) as client:
@@ -107,6 +109,20 @@ def go_back_and_forth(quorum: Quorum) -> None:
         shown = node.release.dump(next(node.partition.glob("*0.log"))).ok()
         assert f'"name":"{name}"' in shown.out
         assert batches_of(config)[-1].last_offset > appended.last_offset
+
+
+def assert_kafkas_vote_counts(config: RaftConfig, node: KafkaNode) -> None:
+    """What Kafka wrote last is what we vote by, whatever stands in the mirror of our own last vote."""
+    written = json.loads((node.partition / "quorum-state").read_text())
+    opened = open_directory(config)
+    try:
+        election = opened.elections.read()
+    finally:
+        opened.close()
+    assert election is not None
+    voted = -1 if election.voted_key is None else election.voted_key.id
+    leader = -1 if election.leader_id is None else election.leader_id
+    assert (election.epoch, leader, voted) == (written["leaderEpoch"], written["leaderId"], written["votedId"])
 
 
 @pytest.mark.parametrize("how", ["static", "standalone"])

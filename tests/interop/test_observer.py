@@ -76,7 +76,7 @@ def shown_by_kafka(release: Release, partition: Path, scratch: Path, picture: di
     partitions = {}
     for name in names:
         for number in picture["topics"].get(name, {}).get("partitions", {}):
-            text = release.shell(copy, "cat", f"/image/topics/byName/{name}/{number}")
+            text = release.shell(copy, "cat", f"/image/topics/byName/{name}/{number}", having=["leader="])
             partitions[name, number] = dict(re.findall(r"(\w+)=(\[[^\]]*\]|-?\w+)", text))
     return {
         "topics": names,

@@ -124,6 +124,7 @@ def finish(quorum: Quorum, acknowledged: dict[str, int], *, start_offset: int = 
 
 
 @pytest.mark.each_release
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("peers", "ours"), TOGETHER, ids=["1 of Kafka, 2 of ours", "2 of Kafka, 1 of ours"])
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_each_leads_the_other_under_load(
