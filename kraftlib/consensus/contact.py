@@ -14,5 +14,10 @@ def note_contact(state: ReplicaState, role: Leader, key: ReplicaKey) -> None:
     role.fetched_voters.add(key.id)
     needed = state.voters.majority - (1 if state.is_voter else 0)
     if len(role.fetched_voters) >= needed:
-        role.fetched_voters.clear()
-        role.check_quorum_deadline_ms = state.now_ms + state.config.fetch_timeout_ms * 3 // 2
+        restart_check_quorum(state, role)
+
+
+def restart_check_quorum(state: ReplicaState, role: Leader) -> None:
+    """From now on a majority has its whole time again."""
+    role.fetched_voters.clear()
+    role.check_quorum_deadline_ms = state.now_ms + state.config.fetch_timeout_ms * 3 // 2

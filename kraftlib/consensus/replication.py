@@ -36,7 +36,7 @@ from kraftlib.consensus.checks import (
     send,
 )
 from kraftlib.consensus.connections import Outstanding
-from kraftlib.consensus.contact import note_contact
+from kraftlib.consensus.contact import note_contact, restart_check_quorum
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.quorum import majority_offset
@@ -251,11 +251,15 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
 def follow_voters(state: ReplicaState, role: Leader) -> None:
     """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
     known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
+    was_alone = not role.progress
     remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
     role.progress = {replica_id: _progress_of(key, known) for replica_id, key in remote.items()}
     kept = {id(progress) for progress in role.progress.values()}
     role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
     role.fetched_voters &= set(remote)
+    if was_alone and remote:
+        # While nobody else was needed, nobody was missed; the first other voter has its time, too.
+        restart_check_quorum(state, role)
 
 
 def _progress_of(key: ReplicaKey, known: Mapping[ReplicaKey, Progress]) -> Progress:

@@ -153,6 +153,22 @@ def test_adding_a_voter_probes_it_appends_and_answers_when_committed() -> None:
     assert answers(fetch(core, 4, 61)) == [ErrorCode.NONE]
 
 
+def test_a_leader_that_was_alone_gives_its_first_follower_time() -> None:
+    """While nobody else was needed nobody was missed; from the addition on a majority of two must fetch."""
+    core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
+    flush(core)
+    core.handle(TimeoutReached(), 60_000)
+    fetch(core, 4, 50)
+    tell(core, add_request())
+    append_submitted(core, reply(core, 4, supports(0, 1)))
+    flush(core)
+
+    core.handle(TimeoutReached(), core.state.now_ms + 2_999)
+    assert core.role is Role.LEADER
+    core.handle(TimeoutReached(), core.state.now_ms + 1)
+    assert core.role is Role.RESIGNED
+
+
 def test_an_auto_joining_voter_is_answered_at_the_append() -> None:
     """It could not fetch while it waits for the commit that its own Fetch is needed for (reliability M6)."""
     core = dynamic_leader()
