@@ -12,7 +12,7 @@ MUTANTS: Final = (
         "a leader that nobody fetches from stays leader (E7)",
         (
             Edit("consensus.transitions.become_leader", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
-            Edit("consensus.contact.note_contact", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+            Edit("consensus.contact.restart_check_quorum", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
             Edit("consensus.stalling.stall_deadline_ms", "2 * state.config", "3000 * state.config"),
         ),
     ),
