@@ -71,7 +71,9 @@ def shown_by_kafka(release: Release, partition: Path, scratch: Path, picture: di
     copy = scratch / log.name
     shutil.copy(log, copy)
     having = [f"/image/topics/byName/{name}" for name in picture["topics"]]
-    found = release.shell(copy, "find", "/image", having=having).splitlines()
+    having += [f"/image/cluster/brokers/{number}" for number in picture["brokers"]]
+    places = [f"/image/{name}" for name in ("cluster", "configs", "topics")]  # 4.0's stumbles over its features
+    found = release.shell(copy, "find", *places, having=having).splitlines()
     names = sorted({path.split("/")[4] for path in found if path.startswith("/image/topics/byName/")})
     partitions = {}
     for name in names:
