@@ -100,7 +100,10 @@ def test_wrong_questions_have_kafkas_answers(lab: Lab, who: str) -> None:
         after = written(node)
         assert after.keys() == before.keys()
         assert vote_of(after) == vote_of(before)
-        assert all(after[path] == before[path] for path in before if Path(path).suffix in (".log", ".checkpoint"))
+        stored = [path for path in before if Path(path).suffix in (".log", ".checkpoint")]
+        assert all(after[path].startswith(before[path]) for path in stored)
+        if name == "kraftlib":  # Kafka's controllers have things of their own to write, such as who they are
+            assert all(after[path] == before[path] for path in stored)
         assert there(lab, quorum, who).epoch == asked.epoch
         for one in quorum.nodes.values():
             one.kill()
