@@ -21,10 +21,12 @@ BEGIN, END = "<!-- made by tests.interop.page: begin -->", "<!-- made by tests.i
 AREAS: Final = {
     "schemas": "Declarations",
     "files": "Files of ours under Kafka's tools",
+    "kafkas_classes": "Small files and codecs under Kafka's classes",
     "directories": "One directory, two programs",
     "voters": "Voters of ours among Kafka's controllers",
     "peers": "Kafka's raft client and ours, each leading the other",
     "wire": "Frames of ours under Kafka's classes, and connections that are lost",
+    "wire_changes": "Rare requests",
     "havoc": "Random harm under load",
     "membership": "Membership",
     "refusals": "Wrong questions have Kafka's answers",
