@@ -5,11 +5,11 @@ durable once and are broken now. Only who noted what was durable can tell. So ea
 down what it made durable, in one of two slots in turn:
 
     {"segment":0,"inode":77,"mtime_ns":0,"position":4096,"end_offset":12,"end_epoch":3,"segment_crc":1,"generation":9,
-     "crc":305419896}
+     "layout":1,"crc":305419896}
 
 one padded line of 512 bytes each. `segment_crc` is the CRC-32C of *all* bytes of the segment up to `position`, also of
 base offsets and epochs, which the CRC of a batch leaves out; -1 where it is not known. `crc` is that of the line
-without that key.
+without that key. A slot of another `layout` is no slot of ours; the first release wrote none, which is 1.
 
 The note itself is not synced, the kernel writes it back within seconds. So it may be a little old after a power cut,
 but it never claims too much: it is **lowered, durably, before the log is cut**. It is synced where a segment ends and
@@ -34,6 +34,7 @@ from kraftlib.storage import files, names
 from kraftlib.types import Epoch, Offset
 
 SLOT_SIZE: Final = 512
+LAYOUT: Final = 1
 UNKNOWN_CRC: Final = -1
 
 _LINE: Final = re.compile(rb'(\{.*),"crc":([0-9]{1,10})\} *\n', re.DOTALL)
@@ -115,8 +116,18 @@ def _slot(mark: Mark, mtime_ns: int, generation: int) -> bytes:
     # Formatted by hand, since each flush does it: json.dumps takes three times as long.
     line = (
         b'{"segment":%d,"inode":%d,"mtime_ns":%d,"position":%d,"end_offset":%d,"end_epoch":%d,"segment_crc":%d,'
-        b'"generation":%d}'
-        % (mark.segment, mark.inode, mtime_ns, mark.position, mark.end_offset, mark.end_epoch, mark.crc, generation)
+        b'"generation":%d,"layout":%d}'
+        % (
+            mark.segment,
+            mark.inode,
+            mtime_ns,
+            mark.position,
+            mark.end_offset,
+            mark.end_epoch,
+            mark.crc,
+            generation,
+            LAYOUT,
+        )
     )
     return (b'%s,"crc":%d}' % (line[:-1], crc32c(line))).ljust(SLOT_SIZE - 1) + b"\n"
 
@@ -150,7 +161,9 @@ def _read_slot(descriptor: int, number: int) -> SyncPoint | None:
     if match is None or crc32c(match[1] + b"}") != int(match[2]):
         return None
     fields: Any = json.loads(match[1] + b"}")
-    if not isinstance(fields, dict) or not all(type(fields.get(name)) is int for name in _FIELDS):
+    if not isinstance(fields, dict) or fields.get("layout", LAYOUT) != LAYOUT:
+        return None
+    if not all(type(fields.get(name)) is int for name in _FIELDS):
         return None
     mark = Mark(
         fields["segment"], fields["inode"], fields["position"], fields["end_offset"], fields["end_epoch"],

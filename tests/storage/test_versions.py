@@ -14,8 +14,9 @@ from kraftlib import blocking
 from kraftlib.cli.key_value import KeyValueStore
 from kraftlib.codec.declared import write
 from kraftlib.config import RaftConfig
-from kraftlib.errors import KraftError, RemoteProtocolError
-from kraftlib.records.batch import CONTROL, assemble
+from kraftlib.errors import CorruptBatchError, KraftError, RemoteProtocolError
+from kraftlib.records.batch import CONTROL, assemble, encode_batch
+from kraftlib.records.checksum import crc32c
 from kraftlib.records.control import decode_control_batch, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, SnapshotHeaderRecord
 from kraftlib.records.record import Record, encode_block
@@ -23,8 +24,10 @@ from kraftlib.records.serde import JsonSerde
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter, StreamSource
 from kraftlib.storage import names
 from kraftlib.storage.holds_file import StoredHold, read_holds
+from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.sync_point import read_sync_point
 from kraftlib.storage.verify import verify_directory
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, OffsetRange
 
 RELEASES = [Path(__file__).parent.parent / "data" / "kraftlib-0.1" / "n1"]
 
@@ -64,7 +67,7 @@ def test_a_directory_of_an_older_release_has_lost_nothing(directory: Path) -> No
 def test_side_files_of_a_newer_release_are_as_good_as_none(directory: Path) -> None:
     partition = directory / names.PARTITION_DIRECTORY
     newer = json.dumps({"version": 99, "layout": 99, "anything": []}).encode()
-    for name in (names.HOLDS, names.DOWNLOAD, names.SYNC_POINT):
+    for name in (names.HOLDS, names.DOWNLOAD, names.SYNC_POINT, names.PREFIX):
         (partition / name).write_bytes(newer)
     future = partition / "kraftlib-future.json"
     future.write_bytes(newer)
@@ -72,6 +75,61 @@ def test_side_files_of_a_newer_release_are_as_good_as_none(directory: Path) -> N
     assert items == expected()
     assert (partition / names.HOLDS).read_bytes() == newer, "the newer release will want it again"
     assert future.read_bytes() == newer
+
+
+def test_a_note_of_another_layout_is_none_even_if_it_is_whole(directory: Path) -> None:
+    """Its fields may mean something else: what they say must not pass for how far the log was durable."""
+    path = directory / names.PARTITION_DIRECTORY / names.SYNC_POINT
+    found = read_sync_point(path.parent)
+    assert found is not None, "the first release named no layout"
+    line = json.dumps({**json.loads(path.read_bytes()[:512]), "layout": 2}, separators=(",", ":"))
+    fields = json.loads(line)
+    del fields["crc"]
+    plain = json.dumps(fields, separators=(",", ":")).encode()
+    slot = plain[:-1] + b',"crc":%d}' % crc32c(plain)
+    path.write_bytes(2 * (slot.ljust(511) + b"\n"))
+    assert read_sync_point(path.parent) is None
+    items, _ = opened(directory)
+    assert items == expected()
+
+
+def test_the_marker_of_a_newer_layout_is_left_alone(directory: Path) -> None:
+    path = directory / names.PARTITION_DIRECTORY / names.HAS_RUN
+    newer = json.dumps({"layout": 99, "anything": []}).encode()
+    path.write_bytes(newer)
+    items, _ = opened(directory)
+    assert (items, path.read_bytes()) == (expected(), newer)
+
+
+def test_the_release_before_finds_all_that_it_reads_in_what_this_one_writes(directory: Path, tmp_path: Path) -> None:
+    """So going back to it costs nothing; what is new it does not look at."""
+    before = directory / names.PARTITION_DIRECTORY
+    shutil.copytree(before, tmp_path / "before")
+    opened(directory)
+    for name in (names.SYNC_POINT, names.PREFIX, names.HAS_RUN, names.HOLDS, names.QUORUM_STATE_MIRROR):
+        old, new = (json.loads((place / name).read_bytes().split(b"\n")[0]) for place in (tmp_path / "before", before))
+        assert set(old) <= set(new), name
+        for version in ("layout", "version"):
+            assert old.get(version, 1) == new.get(version, 1), name
+
+
+def test_a_batch_of_an_unknown_magic_is_damage_and_never_cut(directory: Path) -> None:
+    """Whoever wrote it has noted that it is durable, and this release cannot tell what is in it."""
+    partition = directory / names.PARTITION_DIRECTORY
+    log = FileReplicatedLog.open(partition)
+    position, end_offset = log.size_bytes, log.end_offset
+    log.append([encode_batch([b"later"], timestamp_ms=1, base_offset=end_offset, epoch=1)])
+    log.flush()  # and the process is killed
+    segment = partition / names.segment_name(0)
+    with segment.open("r+b") as file:
+        file.seek(position + 16)
+        file.write(b"\x03")
+    size = segment.stat().st_size
+    with pytest.raises(CorruptBatchError, match="nothing was cut"):
+        FileReplicatedLog.open(partition)
+    again = FileReplicatedLog.open(partition, keep_damage=True)
+    assert again.holes() == (OffsetRange(end_offset, end_offset + 1),)
+    assert segment.stat().st_size == size
 
 
 def test_without_any_side_file_nothing_is_lost_either(directory: Path) -> None:
