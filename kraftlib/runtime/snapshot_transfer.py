@@ -33,6 +33,7 @@ from kraftlib.storage.interface import (
     SnapshotCheckingLog,
     SnapshotSink,
 )
+from kraftlib.storage.reserve import is_full
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
@@ -144,7 +145,13 @@ class LogSnapshots:
         incoming = self._of(action.snapshot_id)
         size = incoming.sink.size
         ensure(size == action.position, f"chunk at {action.position} does not continue the download at {size}")
-        incoming.sink.write(action.data)
+        try:
+            incoming.sink.write(action.data)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            self.drop()  # its space is given back; once there is more of it, the leader is asked again
+            return ev.SnapshotRefused(action.snapshot_id, str(error))
         try:
             incoming.scan.feed(action.data)
         except CorruptBatchError as error:

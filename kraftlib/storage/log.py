@@ -20,7 +20,7 @@ from kraftlib.errors import ConfigError, CorruptBatchError, StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.batches import ensure_continues, ensure_readable
-from kraftlib.storage.damaged_snapshots import controls_of, read_snapshot, set_aside
+from kraftlib.storage.damaged_snapshots import controls_of, read_snapshot, remove_damaged, set_aside
 from kraftlib.storage.epoch_file import EpochTable, encode_epochs
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.missing import make_empty_segment, missing_before
@@ -243,9 +243,13 @@ class FileReplicatedLog:
         self._prefix_mark = mark
 
     def prepare_spare(self) -> None:
-        """Have the next segment ready, if that is wanted. For a thread in the background."""
+        """Have the next segment ready, if that is wanted; on a full disk give back what nobody needs.
+
+        For a thread in the background.
+        """
         if self.is_full:
             self._spare.drop()
+            remove_damaged(self._directory)
         elif self._failure is None:
             self._spare.prepare()
 

@@ -138,6 +138,38 @@ def test_no_more_goes_than_needed_and_nothing_that_is_held(offsets: list[int], l
     assert (rig.left[-1:] or [0]) == ([max(offsets)] if offsets else [0])
 
 
+def test_a_full_disk_takes_all_but_the_two_newest_snapshots() -> None:
+    """And the log below them, which they replace; what no snapshot has is never deleted to make room."""
+    rig = Rig()
+    rig.snapshot(5, 10, 20, 30)
+    rig.retention.make_room()  # reads the one on whose word it goes
+    assert rig.deleted == []
+    rig.retention.make_room()
+    assert (rig.deleted, rig.left, rig.log.start_offset) == ([20], [20, 30], 20)
+    rig.retention.make_room()
+    assert rig.deleted == [20]
+
+
+def test_a_full_disk_takes_nothing_that_is_held_or_that_only_a_damaged_snapshot_replaces() -> None:
+    rig = Rig()
+    rig.snapshot(5, 10, 20, 30)
+    rig.retention.hold("reader", 15, 1 << 30)
+    for _ in range(3):
+        rig.retention.make_room()
+    assert rig.deleted == []
+
+    damaged: list[tuple[int, str]] = []
+    rig = Rig()
+    rig.retention._on_damage = lambda snapshot_id, reason: damaged.append((snapshot_id.offset, reason))
+    rig.snapshot(5, 10)
+    rig.snapshot(20, damage=True)
+    rig.snapshot(30)
+    for _ in range(3):
+        rig.retention.make_room()
+    assert [offset for offset, _ in damaged] == [20]
+    assert rig.deleted == [10], "the damaged one is not counted"
+
+
 # Holds ----------------------------------------------------------------------------------------------------------------
 
 

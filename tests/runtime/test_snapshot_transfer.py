@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
+from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.snapshot_transfer import LogSnapshots
-from kraftlib.storage import names
+from kraftlib.runtime.soundness import Soundness
+from kraftlib.storage import files, names
 from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
@@ -122,6 +126,48 @@ def test_a_damaged_download_is_refused_and_nothing_is_replaced(log: MemoryReplic
     assert (log.start_offset, log.end_offset, list(log.snapshots())) == (0, 12, [])
     download(snapshots, snapshot_bytes(b"x"))
     assert isinstance(snapshots.install(SNAPSHOT), ev.SnapshotInstalled), "and it can be tried again"
+
+
+def test_a_full_disk_drops_the_download_and_stops_nobody(
+    log: MemoryReplicatedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come gives its space back, and the leader is asked again later."""
+    snapshots = LogSnapshots(log, downloads=DownloadFiles(tmp_path, frozen=lambda snapshot_id: None))
+    put(snapshots, 0, snapshot_bytes(b"x")[:50])
+
+    def full(descriptor: int, data: bytes, position: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_at", full)
+        refused = put(snapshots, 50, b"more")
+    assert isinstance(refused, ev.SnapshotRefused)
+    assert "No space left" in refused.reason
+    assert list(tmp_path.iterdir()) == []
+    download(snapshots, snapshot_bytes(b"x"))
+
+
+def test_nothing_is_sent_of_what_is_damaged(tmp_path: Path) -> None:
+    """It is read to its end before its first byte leaves."""
+    stored = FileReplicatedLog.open(tmp_path)
+    sink = stored.create_snapshot(SNAPSHOT)
+    sink.write(snapshot_bytes(b"x" * 100)[:-10])
+    sink.freeze()
+    damaged: list[OffsetAndEpoch] = []
+    snapshots = LogSnapshots(stored)
+    snapshots.soundness = Soundness(
+        stored, background=InlineDisk(), on_damage=lambda snapshot_id, reason: damaged.append(snapshot_id)
+    )
+    action = act.SendSnapshotChunk(1, response(), SNAPSHOT, 0, 10)
+    answers: list[Any] = []
+    snapshots.when_checked(SNAPSHOT, lambda: answers.append(snapshots.chunk(action).topics[0].partitions[0]))
+    assert damaged == [SNAPSHOT]
+    assert [answer.error_code for answer in answers] == [ErrorCode.SNAPSHOT_NOT_FOUND]
+
+    lost = snapshots.set_aside(act.SetSnapshotAside(SNAPSHOT, "cut"))
+    assert (lost.snapshot_id, lost.start_offset, lost.holes) == (SNAPSHOT, 0, ())
+    assert list(stored.snapshots()) == []
+    stored.close()
 
 
 def test_a_download_begins_anew_at_position_0(log: MemoryReplicatedLog) -> None:
