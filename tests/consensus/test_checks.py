@@ -58,6 +58,13 @@ def test_exactly_the_metadata_partition_is_served() -> None:
     assert only_partition(()) is None
     assert only_partition(topics * 2) is None
     assert only_partition(vote_request(epoch=1, topic_name="other").topics) is None
+    (topic,) = topics
+    assert only_partition((attrs.evolve(topic, partitions=()),)) is None
+    assert only_partition((attrs.evolve(topic, partitions=topic.partitions * 2),)) is None
+    assert (
+        only_partition((attrs.evolve(topic, partitions=(attrs.evolve(topic.partitions[0], partition_index=1),)),))
+        is None
+    )
 
 
 def test_only_a_leader_of_the_same_epoch_answers_as_leader() -> None:
@@ -77,6 +84,7 @@ def test_voters_speak_from_an_epoch_that_is_not_over() -> None:
 
     assert voter_only_error(state, 4, 2) == ErrorCode.FENCED_LEADER_EPOCH
     assert voter_only_error(state, 5, -1) == ErrorCode.INVALID_REQUEST
+    assert voter_only_error(state, 5, 0) == ErrorCode.NONE
     assert voter_only_error(state, 5, 2) == ErrorCode.NONE
 
 

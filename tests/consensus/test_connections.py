@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftlib.consensus.connections import Connections
+from kraftlib.consensus.connections import FIRST_LANE, Connections
 from kraftlib.types import Endpoint
 
 PLACE = Endpoint("localhost", 1)
@@ -65,3 +65,41 @@ def test_correlation_ids_stay_within_31_bits() -> None:
 
     assert connections.open(2, PLACE, "question", 0) == 0x7FFFFFFF
     assert connections.open(3, PLACE, "question", 0) == 0
+
+
+def test_a_shorter_pause_does_not_cut_a_longer_one_short() -> None:
+    """And a pause is over at its end, not after it."""
+    connections = Connections(request_timeout_ms=100)
+    connections.back_off(2, 80)
+    connections.back_off(2, 50)
+
+    assert connections.is_backing_off(2, 79)
+    assert not connections.is_backing_off(2, 80)
+    assert not connections.is_ready(2, 79)
+    assert connections.is_ready(2, 80)
+
+
+def test_a_pause_that_is_configured_longer_than_the_longest_stays_so_long() -> None:
+    connections = Connections(request_timeout_ms=100)
+    for _ in range(40):
+        connections.failed(2, 0, 2_000)
+
+    assert connections.deadline_ms(0) == 2_000
+    assert connections.failures(2) == 16
+
+
+def test_what_runs_beside_the_connection_between_replicas_does_not_keep_it_busy() -> None:
+    connections = Connections(request_timeout_ms=100)
+    connections.open(FIRST_LANE, PLACE, "beside", 0)
+    assert connections.idle
+    connections.open(FIRST_LANE + 1, PLACE, "question", 0)
+    assert not connections.idle
+
+
+def test_a_change_of_role_forgets_failures() -> None:
+    """What failed in the role before says nothing of what is asked now."""
+    connections = Connections(request_timeout_ms=100)
+    connections.failed(2, 0, 20)
+    connections.forget()
+
+    assert connections.failures(2) == 0
