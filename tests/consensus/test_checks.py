@@ -9,11 +9,15 @@ import pytest
 
 from kraftlib.consensus.actions import SendResponse
 from kraftlib.consensus.checks import (
+    Answer,
     bootstrap_servers,
     cluster_error,
+    common_part,
     error_name,
     leader_only_error,
+    node_endpoints,
     only_partition,
+    read_partition,
     voter_key_error,
     voter_only_error,
 )
@@ -25,14 +29,17 @@ from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
+    LISTENER,
     ask,
     begin_request,
+    end_request,
     fetch_request,
     fetch_response,
     follower,
     leader,
     outstanding_to,
     partition_of,
+    place,
     replica,
     reply,
     requests,
@@ -259,3 +266,72 @@ def test_an_answer_without_exactly_our_partition_grants_nothing(count: int) -> N
     assert core.role is Role.PROSPECTIVE
     assert requests(actions, VoteRequest) == []
     assert core.state.connections.is_backing_off(2, core.state.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("answer", "concerns_us"),
+    [
+        (Answer(top_level_error=8, epoch=5, leader_id=2), False),
+        (Answer(top_level_error=0, epoch=5, leader_id=2, misplaced=True), False),
+        (Answer(top_level_error=0, epoch=4, leader_id=2), False),
+        (Answer(top_level_error=0, error=75, epoch=5, leader_id=2), False),
+        (Answer(top_level_error=0, epoch=6), False),
+        (Answer(top_level_error=0, epoch=5, leader_id=3), False),
+        (Answer(top_level_error=0, error=42, epoch=5, leader_id=2), False),
+        (Answer(top_level_error=0, error=42, epoch=5), False),
+        (Answer(top_level_error=0, epoch=5, leader_id=2), True),
+        (Answer(top_level_error=0, epoch=5), True),
+    ],
+)
+def test_the_rest_of_an_answer_counts_only_without_an_error_in_our_epoch(answer: Answer, concerns_us: bool) -> None:
+    """Only then has the peer not failed either."""
+    state = follower(1, epoch=5, leader_id=2).state
+    number = state.connections.open(3, place(3), fetch_request(epoch=5, offset=1, last_epoch=1), 0)
+    state.connections.failed(3, -1_000, 1)
+    outstanding = state.connections.take(number)
+    assert outstanding is not None
+
+    assert common_part(state, outstanding, answer)[0] is concerns_us
+    if answer.epoch <= 5:  # a change of role forgets failures
+        assert (state.connections.failures(3) == 0) is concerns_us
+    if answer.leader_id == 3:
+        assert state.refused == {"two leaders": 1}
+        assert state.connections.is_backing_off(3, 0)
+
+
+def test_the_leader_of_id_0_is_somebody() -> None:
+    """Nobody is -1."""
+    partition = VoteResponse.PartitionData(leader_id=0, leader_epoch=5)
+    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    answer, _ = read_partition(replica().state, response, endpoints=())
+
+    assert answer.leader_id == 0
+
+
+@pytest.mark.parametrize(
+    ("node_id", "host", "port", "is_told"),
+    [(2, "h", 1, True), (2, "h", 65_535, True), (2, "h", 0, False), (2, "h", 65_536, False), (2, "", 1, False),
+     (3, "h", 1, False)],
+)  # fmt: skip
+def test_an_answer_says_where_its_leader_is_or_nothing(node_id: int, host: str, port: int, is_told: bool) -> None:
+    @attrs.frozen
+    class Told:
+        node_id: int
+        host: str
+        port: int
+
+    found = node_endpoints(replica().state, [Told(node_id, host, port)], 2)
+    assert found == ({LISTENER: Endpoint(host, port)} if is_told else {})
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_strict_mode_leaves_to_the_others_what_is_no_question_of_identity(count: int) -> None:
+    """A Vote about no partition is impossible for everybody; End and Fetch are meant for whoever they reach."""
+    core = follower(1, epoch=5, leader_id=2, strict=True)
+    request = vote_request(epoch=9, last=(9, 1))
+
+    answer = ask(core, attrs.evolve(request, topics=request.topics * count), version=2)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert ask(core, fetch_request(epoch=5, offset=1, last_epoch=1), version=18) is not None
+    assert ask(core, end_request(epoch=4)) is not None
+    assert core.state.refused == {}
