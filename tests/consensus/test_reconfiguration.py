@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import AppendToLog, SendRequest, SendResponse, SubmitControl
 from kraftlib.consensus.events import Failure, RecordsSubmitted, RequestFailed, TimeoutReached
 from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.reconfiguration import read_listeners
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import VoterSet
@@ -451,3 +453,75 @@ def test_a_leader_that_steps_down_answers_whoever_waits_for_a_change_and_nobody_
 
         assert core.role is Role.FOLLOWER
         assert answers(actions) == ([] if acknowledged else [ErrorCode.NOT_LEADER_OR_FOLLOWER])
+
+
+def test_no_second_change_while_the_first_is_not_committed_though_its_asker_was_told_to_try_again() -> None:
+    """Two changes on the way at once could have majorities that do not meet (Ongaro, 2015)."""
+    core = dynamic_leader()
+    append_submitted(core, tell(core, remove_request(3)))
+    flush(core)
+    assert core.state.log.voters.latest_offset == core.high_watermark
+    core.handle(TimeoutReached(), core.state.now_ms + 2_000)
+    assert core.state.role_state.change is None  # type: ignore[union-attr]
+
+    for number, request in enumerate((remove_request(2), add_request(), update_request(2, 7, epoch=core.epoch)), 80):
+        actions = tell(core, request, request_id=number)
+        assert answers(actions, number) == [ErrorCode.REQUEST_TIMED_OUT]
+        assert not [action for action in actions if isinstance(action, SubmitControl)]
+
+
+def test_an_update_waits_until_a_change_is_over() -> None:
+    core = dynamic_leader()
+    tell(core, add_request())
+    actions = tell(core, update_request(2, 7, epoch=core.epoch), request_id=78)
+
+    assert answers(actions, 78) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "count", "possible"),
+    [("h" * 255, 65_535, 16, True), ("h" * 256, 1, 1, False), ("", 1, 1, False), ("h", 0, 1, False),
+     ("h", 65_536, 1, False), ("h", 1, 17, False)],
+)  # fmt: skip
+def test_endpoints_that_cannot_be_are_not_taken(host: str, port: int, count: int, possible: bool) -> None:
+    """Each within what a name and a port can be, and not very many."""
+    listener = AddRaftVoterRequest.Listener
+    found = read_listeners(tuple(listener(name=f"L{number}", host=host, port=port) for number in range(count)))
+
+    assert (found is not None) is possible
+
+
+def test_a_voter_without_a_disk_is_refused_and_the_id_0_is_one() -> None:
+    core = dynamic_leader()
+    nobody = attrs.evolve(add_request(), voter_directory_id=UUID(int=0))
+    zero = attrs.evolve(add_request(), voter_id=0)
+
+    assert answers(tell(core, nobody)) == [ErrorCode.INVALID_REQUEST]
+    assert answers(tell(core, remove_request(2, directory=0), request_id=78), 78) == [ErrorCode.INVALID_REQUEST]
+    assert answers(tell(core, update_request(0, 7, epoch=core.epoch), request_id=79), 79) == [ErrorCode.VOTER_NOT_FOUND]
+    assert [action.destination for action in requests(tell(core, zero, request_id=80), ApiVersionsRequest)] == [0]
+
+
+@pytest.mark.parametrize("version", [(0, 1), (1, 1), (1, 9)])
+def test_a_voter_that_can_do_just_the_finalized_version_is_added(version: tuple[int, int]) -> None:
+    core = dynamic_leader()
+    tell(core, add_request())
+
+    assert [action for action in reply(core, 4, supports(*version)) if isinstance(action, SubmitControl)]
+
+
+@pytest.mark.parametrize(("caught_up", "age_ms", "added"), [(True, 3_600_000, True), (True, 3_600_001, False),
+                                                            (False, 0, False)])  # fmt: skip
+def test_a_voter_that_was_never_caught_up_or_is_long_gone_is_not_added(
+    caught_up: bool, age_ms: int, added: bool
+) -> None:
+    core = dynamic_leader()
+    tell(core, add_request())
+    progress = core.state.role_state.observers[key(4)]  # type: ignore[union-attr]
+    progress.last_fetch_ms = core.state.now_ms - age_ms
+    if not caught_up:
+        progress.last_caught_up_ms = None
+    actions = reply(core, 4, supports(0, 1))
+
+    assert bool([action for action in actions if isinstance(action, SubmitControl)]) is added
+    assert answers(actions) == ([] if added else [ErrorCode.REQUEST_TIMED_OUT])

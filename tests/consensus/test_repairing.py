@@ -285,9 +285,10 @@ def test_nothing_committed_is_cut_for_a_hole() -> None:
 
 def test_a_snapshot_that_ends_before_our_log_costs_the_vote_until_all_is_here_again() -> None:
     core = damaged()
-    lead_on(core, snapshot=(3, 2))
+    actions = lead_on(core, snapshot=(3, 2))
 
     assert core.state.election.amnesiac
+    assert [action.election.amnesiac for action in actions if isinstance(action, PersistElection)] == [True]
     assert isinstance(core.state.role_state.download, object)
 
 

@@ -598,7 +598,6 @@ def test_a_fetch_says_all_that_kafka_says() -> None:
 
 def test_a_fetch_of_a_voters_id_with_another_disk_is_served_and_not_counted() -> None:
     """In a dynamic quorum it is an observer (kafka-interop section 2)."""
-    from uuid import UUID
 
     members = voter_set(ReplicaKey(1, UUID(int=1_001)), ReplicaKey(2, UUID(int=1_002)), ReplicaKey(3, UUID(int=1_003)))
     core = leader(voters=members, directory_id=UUID(int=1_001))
@@ -645,72 +644,3 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_stays_a_follower() -> Non
     core.handle(DiskSpaceChanged(False), core.state.now_ms)
     actions = reply(core, 2, fetch_response(epoch=1, leader_id=2, records=bytes(batch.data), high_watermark=3))
     assert [action for action in actions if isinstance(action, AppendToLog)]
-
-
-# Bounds, ids and orders -----------------------------------------------------------------------------------------------
-
-
-def test_a_fetch_of_the_first_version_that_names_topics_by_id_is_served() -> None:
-    request = fetch_request(epoch=1, offset=0, last_epoch=0)
-
-    assert ask(leader(), request, version=13).error_code == ErrorCode.NONE
-    assert ask(leader(), request, version=12).error_code == ErrorCode.INVALID_REQUEST
-
-
-def test_a_fetch_that_commits_and_does_not_wait_commits_first() -> None:
-    core = leader()
-    flush(core)
-    actions = tell(core, fetch_request(epoch=1, offset=1, last_epoch=1, max_wait_ms=0), version=18)
-
-    assert [type(action) for action in actions[:2]] == [AdvanceHighWatermark, SendResponse]
-
-
-def test_another_disk_of_a_voters_id_is_an_observer() -> None:
-    keys = [ReplicaKey(number, UUID(int=number)) for number in (1, 2, 3)]
-    core = leader(voters=voter_set(*keys), directory_id=keys[0].directory_id)
-    flush(core)
-    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=99))
-    assert commits(tell(core, request, version=18)) == []
-    role = core.state.role_state
-    assert isinstance(role, Leader)
-    first = role.observers[ReplicaKey(2, UUID(int=99))]
-    tell(core, request, version=18, request_id=78)
-    assert role.observers[ReplicaKey(2, UUID(int=99))] is first
-    assert role.progress[2].end_offset == -1
-
-    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=2))
-    assert commits(tell(core, request, version=18, request_id=79)) == [1]
-
-
-@pytest.mark.parametrize(("wanted", "given"), [(-5, 1), (0, 1), (100, 100), (1 << 40, 8 << 20)])
-def test_no_more_bytes_are_sent_than_fit_and_never_none(wanted: int, given: int) -> None:
-    request = attrs.evolve(fetch_request(epoch=1, offset=0, last_epoch=0), max_bytes=wanted)
-    (sent,) = [action for action in tell(leader(), request, version=18) if isinstance(action, SendRecords)]
-
-    assert sent.max_bytes == given
-
-
-def test_a_follower_that_has_records_gets_records_and_no_snapshot() -> None:
-    snapshot = OffsetAndEpoch(offset=2, epoch=1)
-    core = leader(log=log_view(1, 1, 1, snapshots=(snapshot,), voters=voter_set(1, 2, 3)))
-    epoch = core.epoch
-    for offset, is_empty in ((0, True), (2, False), (3, False)):
-        request = fetch_request(epoch=epoch, offset=offset, last_epoch=1 if offset else 0)
-        partition = partition_of(ask(core, request, version=18, request_id=offset))
-        assert (partition.snapshot_id.epoch >= 0) is is_empty
-
-
-def test_a_fetch_says_of_which_disk_it_is() -> None:
-    core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=7))
-
-    assert partition_of(outstanding_to(core, 2).request).replica_directory_id == UUID(int=7)
-
-
-def test_an_answer_to_a_question_about_another_end_is_not_used() -> None:
-    """Its records do not continue what is here now."""
-    core = follower(1, 1, epoch=5, leader_id=2)
-    core.state.log.truncate(1)
-    actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, records=data(batch(1, 5))))
-
-    assert not [action for action in actions if isinstance(action, AppendToLog)]
-    assert core.state.connections.is_backing_off(2, core.state.now_ms)
