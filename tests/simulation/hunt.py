@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import attrs
 
@@ -19,6 +22,9 @@ from tests.simulation.mutation import Mutant, planted
 
 SEEDS_MAX = 2_000
 FIRST = 10_000
+
+SEED_CPU_SECONDS = 30.0
+"""What a seed gets of a processor: a hundred times what it needs. A bug may make it run for ever, and shows so, too."""
 
 
 @attrs.frozen
@@ -33,6 +39,26 @@ class Catch:
     what: str
 
 
+class EndlessError(Exception):
+    """A seed did not come to its end."""
+
+
+@contextmanager
+def coming_to_an_end() -> Iterator[None]:
+    """Let something take so much of a processor, and no more. Raises: EndlessError."""
+
+    def too_long(*_: Any) -> None:
+        raise EndlessError(f"no end after {SEED_CPU_SECONDS:.0f} s of a processor")
+
+    before = signal.signal(signal.SIGVTALRM, too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SEED_CPU_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def hunt(mutant: Mutant, *, seeds_max: int = SEEDS_MAX, first: int = FIRST) -> Catch | None:
     """Run seeds with the bug planted until one of them finds it."""
     with planted(mutant):
@@ -40,7 +66,8 @@ def hunt(mutant: Mutant, *, seeds_max: int = SEEDS_MAX, first: int = FIRST) -> C
             profile = mutant.profiles[number % len(mutant.profiles)]
             seed = first + number
             try:
-                result = run_seed(seed, profile=profile)
+                with coming_to_an_end():
+                    result = run_seed(seed, profile=profile)
             except Exception as error:  # noqa: BLE001 - whatever the bug does: it shows
                 return Catch(number + 1, seed, profile, type(error).__name__, str(error))
             if isinstance(result, Finding):

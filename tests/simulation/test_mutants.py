@@ -10,7 +10,7 @@ import datetime
 import pytest
 
 from kraftlib.testing.campaign import Finding, run_seed
-from tests.simulation.hunt import SEEDS_MAX, hunt
+from tests.simulation.hunt import SEEDS_MAX, EndlessError, coming_to_an_end, hunt
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Edit, Mutant, OutdatedMutantError, planted, resolve
 
@@ -58,3 +58,10 @@ def test_an_edit_that_does_not_fit_fails_loudly() -> None:
 def test_without_a_bug_nothing_is_found() -> None:
     with planted(Mutant("none", "nothing", ())):
         assert not isinstance(run_seed(1, profile="swarm"), Finding)
+
+
+def test_a_seed_without_an_end_comes_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.hunt.SEED_CPU_SECONDS", 0.05)
+    with pytest.raises(EndlessError), coming_to_an_end():
+        while True:
+            pass
