@@ -5,6 +5,7 @@
     single faults       every kind of byte of every kind of file, damaged in every way
     quorum              the same in a running quorum of three: alone, with the wrong majority, with the right one
     power cuts          real ones, on ext4; they need root and loop devices
+    full disks          real ones, on small file systems, under a quorum; they need root, too
 
 The short form is for CI and takes some minutes on two cores; --long takes an hour. --only NAME runs one of them, and
 --count N has it make so many images: `--only quorum --count 10000` is the full size of that one, in five minutes or so.
@@ -149,12 +150,33 @@ def power_cuts(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     return part
 
 
+def full_disks(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
+    """Fill disks."""
+    part = Part("full disks")
+    why = why_impossible()
+    if why is not None:
+        part.figures = {"SKIPPED": why}
+        part.bad = [f"SKIPPED, and CI must not skip: {why}"] if os.environ.get("CI") == "true" else []
+        return part
+    command = [sys.executable, "-m", "tests.storage.power.full", "--output", "json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    for case in json.loads(done.stdout) if done.stdout else []:
+        part.figures[case["name"]] = (
+            f"{case['acknowledged']} acknowledged, {case['refused']} refused, {case['elections']} elections"
+        )
+        part.bad += [f"{case['name']}: {bad}" for bad in case["bad"]]
+    if done.returncode and not part.bad:
+        part.bad.append(f"exit status {done.returncode}")
+    return part
+
+
 PARTS = {
     "crash-states": crash_states,
     "errors": errors,
     "single-faults": single_faults,
     "quorum": quorum,
     "power-cuts": power_cuts,
+    "full-disks": full_disks,
 }
 
 

@@ -33,14 +33,14 @@ class Cut(enum.IntEnum):
 class PowerDisk:
     """One such disk, mounted at `path` or not."""
 
-    def __init__(self, top: Path, name: str) -> None:
+    def __init__(self, top: Path, name: str, *, size: int = IMAGE_BYTES) -> None:
         self.path = top / name
         self._image = top / f"{name}.img"
         self._root: int | None = None
         self.path.mkdir()
         with open(self._image, "wb") as image:
-            image.truncate(IMAGE_BYTES)
-        _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(self._image))
+            image.truncate(size)
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(self._image))
 
     def mount(self) -> None:
         """Give it power. The file system recovers as after any cut."""
@@ -67,6 +67,24 @@ class PowerDisk:
         if os.path.ismount(self.path):
             subprocess.run(["umount", "-l", str(self.path)], check=False, timeout=SECONDS)
         self._image.unlink(missing_ok=True)
+
+
+class MemoryDisk:
+    """A file system of so many bytes in memory, mounted at `path` or not."""
+
+    def __init__(self, top: Path, name: str, *, size: int) -> None:
+        self.path = top / name
+        self._size = size
+        self.path.mkdir()
+
+    def mount(self) -> None:
+        """Make it; it is empty."""
+        _run("mount", "-t", "tmpfs", "-o", f"size={self._size}", "tmpfs", str(self.path))
+
+    def free(self) -> None:
+        """Unmount, whoever still uses it."""
+        if os.path.ismount(self.path):
+            subprocess.run(["umount", "-l", str(self.path)], check=False, timeout=SECONDS)
 
 
 def why_impossible() -> str | None:
