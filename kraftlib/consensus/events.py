@@ -98,6 +98,8 @@ class StorageFailed:
     """The disk has lost these ranges of the log, ascending; the log is as long as before."""
 
     holes: tuple[OffsetRange, ...]
+    begins_at: OffsetAndEpoch | None = None
+    """The stored snapshot at whose end the log begins now, if that has some of what was lost."""
 
 
 @attrs.frozen(kw_only=True)

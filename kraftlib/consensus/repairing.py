@@ -15,7 +15,7 @@ in one log.
 
 from __future__ import annotations
 
-from kraftlib.consensus.actions import Action, WriteRepair
+from kraftlib.consensus.actions import Action, AdvanceHighWatermark, WriteRepair
 from kraftlib.consensus.events import Repaired, RepairWritten, StorageFailed
 from kraftlib.consensus.received import read_batches_after
 from kraftlib.consensus.roles import Candidate, Leader, Prospective
@@ -26,7 +26,13 @@ from kraftlib.wire.messages.fetch import FetchResponse
 
 
 def handle_storage_failed(state: ReplicaState, event: StorageFailed) -> list[Action]:
-    """The disk has lost these ranges: lead no more, and fetch them."""
+    """The disk has lost these ranges: lead no more, and fetch them. What a snapshot of ours has is not missing."""
+    if event.begins_at is not None:
+        state.log.delete_before(event.begins_at)
+        if not event.holes:
+            state.log.holes, state.filling = [], None
+            high_watermark = state.high_watermark
+            return [] if high_watermark is None else [AdvanceHighWatermark(high_watermark)]  # readers go on there
     if not event.holes:
         return []
     state.log.holes = list(event.holes)

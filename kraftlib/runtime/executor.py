@@ -361,9 +361,16 @@ class Executor:
     def _look_at_damage(self, offset: Offset) -> None:
         self._damaged_at, log = None, self._log
         if isinstance(log, RepairableLog):
-            self._suspend_for(
-                lambda: log.find_damage(offset), lambda holes: self._put_first(ev.StorageFailed(tuple(holes)))
-            )
+            self._suspend_for(lambda: self._damage(log, offset), self._put_first)
+
+    def _damage(self, log: RepairableLog, offset: Offset) -> ev.StorageFailed:
+        """Have the log look, on the disk; it may find that a snapshot has what is missing, and begin there."""
+        start_offset = self._log.start_offset
+        holes = tuple(log.find_damage(offset))
+        begins_at = None
+        if self._log.start_offset != start_offset:
+            begins_at = next(kept for kept in self._log.snapshots() if kept.offset == self._log.start_offset)
+        return ev.StorageFailed(holes, begins_at)
 
     def _write_repair(self, action: act.WriteRepair) -> None:
         log = self._log

@@ -129,6 +129,7 @@ class FileReplicatedLog:
         if not log._holes:
             log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
         log._look_closely()
+        log._begin_behind_damage()
         return log
 
     @property
@@ -326,10 +327,43 @@ class FileReplicatedLog:
         """Read the segment that has this record, all of it, and say what is missing in the log."""
         self._ensure_usable()
         found = self._segments.holes_in_segment_of(offset, self._epochs, self._holes)
-        # What lies below the start is in a snapshot, though the file may still have it.
-        self._holes = [*self._holes, *(hole for hole in found if hole.end_offset > self._start_offset)]
-        self._holes.sort(key=lambda hole: hole.start_offset)
+        self._holes = sorted([*self._holes, *found], key=lambda hole: hole.start_offset)
+        self._begin_behind_damage()
         return self.holes()
+
+    def _begin_behind_damage(self) -> None:
+        """Let the log begin behind what is missing, as far as that is in the newest snapshot, which must be whole."""
+        newest = self._snapshots[-1] if self._snapshots else None
+        missing = self._holes[0].start_offset if self._holes else self._end_offset
+        if newest is None or newest.offset > self._end_offset or missing >= newest.offset:
+            return
+        if newest.offset > self._start_offset and self._is_whole(newest):
+            logger.warning("%s: %d and more are missing, and in snapshot %s", self._directory, missing, newest)
+            self.delete_before(newest)
+        elif missing < self._start_offset:  # in a file that has more; readers must not come upon it
+            self._leave_behind(self._start_offset)
+            self._segments.delete_below(self._start_offset)
+            self._drop_holes_below(self._start_offset)
+        self.flush()
+
+    def _is_whole(self, snapshot_id: OffsetAndEpoch) -> bool:
+        try:
+            read_snapshot(self._directory, snapshot_id)
+        except CorruptBatchError:
+            return False  # whoever reads it next says so
+        return True
+
+    def _leave_behind(self, offset: Offset) -> None:
+        """Let a segment begin at `offset` if there are bad bytes before that in the one that has it."""
+        below = self._segments.holes_before(offset, self._holes)
+        position = self._segments.place_behind(below[-1], offset) if below else None
+        if position is None:
+            return
+        self.flush()
+        self._drop_repair()
+        self._forget_prefix()
+        files.sync_directory(self._directory)  # before there is a segment that the notes do not know
+        self._holes = self._or_fail(lambda: self._segments.split(offset, position, self._holes))
 
     def _look_closely(self) -> None:
         """Read damaged segments from their beginning: the scan may have begun in the midst, where it was told to."""
@@ -476,6 +510,7 @@ class FileReplicatedLog:
         self._ensure_usable()
         ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
         ensure(snapshot_id.offset <= self._end_offset, f"snapshot {snapshot_id} is beyond the end {self._end_offset}")
+        self._leave_behind(snapshot_id.offset)
         self._segments.delete_below(snapshot_id.offset)
         for older in [stored for stored in self._snapshots if stored < snapshot_id]:
             self._snapshots.remove(older)

@@ -17,7 +17,7 @@ from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.scan import Hole
-from kraftlib.storage.segment import batches_in
+from kraftlib.storage.segment import Segment, batches_in
 from kraftlib.types import Epoch, Offset
 
 _COPY_BYTES: Final = 1 << 20
@@ -90,14 +90,14 @@ class HoleRepair:
         if segment.exists():
             source = files.open_existing(segment)
             try:
-                position = _copy(source, 0, hole.position, target, position)
-                position = _copy(self._descriptor, 0, self._size, target, position)
+                position = copy_bytes(source, 0, hole.position, target, position)
+                position = copy_bytes(self._descriptor, 0, self._size, target, position)
                 if hole.end_position is not None:
-                    _copy(source, hole.end_position, os.fstat(source).st_size, target, position)
+                    copy_bytes(source, hole.end_position, os.fstat(source).st_size, target, position)
             finally:
                 os.close(source)
         else:
-            _copy(self._descriptor, 0, self._size, target, position)
+            copy_bytes(self._descriptor, 0, self._size, target, position)
 
     def close(self) -> None:
         """Release the file. Calling it twice is allowed."""
@@ -106,7 +106,7 @@ class HoleRepair:
             self._descriptor = -1
 
 
-def _copy(source: int, start: int, end: int, target: int, position: int) -> int:
+def copy_bytes(source: int, start: int, end: int, target: int, position: int) -> int:
     """Copy bytes [start, end) to `position` of another file; return where they end there."""
     while start < end:
         data = files.read_at(source, min(_COPY_BYTES, end - start), start)
@@ -116,6 +116,25 @@ def _copy(source: int, start: int, end: int, target: int, position: int) -> int:
         start += len(data)
         position += len(data)
     return position
+
+
+def copy_segment(old: Segment, position: int, new: Segment, *, mode: int) -> None:
+    """Make a segment of what another one has from `position` on, durably."""
+    temporary = new.path.with_name(new.path.name + ".tmp")
+    files.remove(temporary)
+    source = files.open_existing(old.path)
+    try:
+        target = files.create(temporary, mode=mode)
+        try:
+            with files.storage_errors("write", temporary):
+                copy_bytes(source, position, old.size, target, 0)
+                os.fsync(target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    files.rename(temporary, new.path)
+    files.sync_directory(new.directory)
 
 
 def remove_repairs(directory: Path) -> None:

@@ -172,10 +172,15 @@ class Segment:
                     raise
             return found
 
-    def locate(self, offset: Offset, descriptor: int | None = None) -> tuple[int, Offset] | None:
-        """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment."""
+    def locate(
+        self, offset: Offset, descriptor: int | None = None, *, not_before: int = 0
+    ) -> tuple[int, Offset] | None:
+        """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment.
+
+        `not_before` as in `read`.
+        """
         with self._opened(descriptor) as descriptor:
-            position = self._position_before(descriptor, offset)
+            position = max(not_before, self._position_before(descriptor, offset))
             for batch in batches_in(descriptor, self.path, position, self.size):
                 if batch.last_offset >= offset:
                     return position, batch.base_offset

@@ -34,7 +34,7 @@ from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import RELATIVE_OFFSET_MAX, SegmentIndex
 from kraftlib.storage.prefix import KnownPrefix, SealedSegment
 from kraftlib.storage.recovery import restart_at
-from kraftlib.storage.repair import HoleRepair
+from kraftlib.storage.repair import HoleRepair, copy_segment
 from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.scrub import ScrubFinding, scrub_segment
@@ -172,8 +172,13 @@ class SegmentChain:
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
         """Read every segment; yield how many bytes were read, and what is wrong."""
-        for segment in list(self._segments):
-            yield from scrub_segment(segment, is_full=segment is not self._active, step=step)
+        segments = list(self._segments)
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            for found in scrub_segment(segment, is_full=segment is not self._active, step=step):
+                if following is not None and isinstance(found, ScrubFinding) and found.offset is not None:
+                    # What does not belong there may count on beyond the segment, but it is this one that is damaged.
+                    found = attrs.evolve(found, offset=min(found.offset, following.base_offset - 1))
+                yield found
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch, read from the files and checked."""
@@ -290,8 +295,8 @@ class SegmentChain:
     def truncate(self, mark: Mark) -> None:
         """Cut at this place, durably. Everything was synced."""
         segment = self._segment_of_base(mark.segment)
-        self._drop_segments_behind(segment)
         segment.remove_index_files()
+        self._drop_segments_behind(segment, mark.position)
         with files.storage_errors("cut", segment.path):
             os.ftruncate(self._descriptor, mark.position)
             os.fsync(self._descriptor)
@@ -306,8 +311,8 @@ class SegmentChain:
                 files.remove(self._directory / name)
         files.sync_directory(self._directory)
 
-    def _drop_segments_behind(self, segment: Segment) -> None:
-        """Remove the segments behind this one, durably, the last one first, and open this one to grow again."""
+    def _drop_segments_behind(self, segment: Segment, position: int) -> None:
+        """Remove the segments behind this one, durably, the last one first, and open it to grow again from there."""
         if segment is self._active:
             return
         self._close_files()
@@ -315,7 +320,8 @@ class SegmentChain:
             self._segments.pop().remove_files()
             self._base_offsets.pop()
             files.sync_directory(self._directory)  # one by one, else a crash may leave a gap
-        segment.index = segment.rebuilt_index()
+        segment.size = position  # what is cut off may be damaged, and tells the index nothing
+        segment.forget_index()
         self._active = segment
         self._sums = [(0, 0)]
         self._descriptor = files.open_existing(segment.path, files.WRITE)
@@ -405,6 +411,54 @@ class SegmentChain:
         self.mark = self.mark._replace(inode=last.inode, position=last.size, crc=last.crc)
         return fetched
 
+    def holes_before(self, offset: Offset, holes: Sequence[Hole]) -> list[Hole]:
+        """Return the holes that begin before `offset` in the segment that has it."""
+        base_offset = self._segment_of(offset).base_offset
+        return [hole for hole in holes if hole.segment == base_offset and hole.start_offset < offset]
+
+    def place_behind(self, last: Hole, offset: Offset) -> int | None:
+        """Return where in its segment stands what is not below `offset`, behind this hole or amid it.
+
+        None, if no batch begins at `offset`.
+        """
+        segment = self._segment_of(offset)
+        if last.end_position is None:
+            return segment.size
+        if last.end_offset >= offset:
+            return last.end_position
+        located = segment.locate(offset, not_before=last.end_position)
+        return located[0] if located is not None and located[1] == offset else None
+
+    def split(self, offset: Offset, position: int, holes: Sequence[Hole]) -> list[Hole]:
+        """Let a segment begin at `offset`, with what stands in its present one from there on; return the holes then.
+
+        The one that had it stays as it is: it is for the caller to forget. Everything was synced. A stop in between
+        leaves two that overlap, of which a start distrusts the first.
+        """
+        segment = self._segment_of(offset)
+        moved = [_moved(hole, segment.base_offset, offset, position) for hole in holes]
+        self._begin_segment(offset, segment, position, is_whole=all(hole.segment != offset for hole in moved))
+        return moved
+
+    def _begin_segment(self, offset: Offset, old: Segment, position: int, *, is_whole: bool) -> None:
+        """Copy what stands from `position` on to a new segment, durably."""
+        new, mode = Segment(self._directory, offset), self._settings.file_mode
+        copy_segment(old, position, new, mode=mode)
+        new.size = old.size - position
+        new.crc = new.sum_of(0, new.size, 0)
+        new.index = new.rebuilt_index() if is_whole else SegmentIndex(offset)
+        place = self._segments.index(old) + 1
+        self._segments.insert(place, new)
+        self._base_offsets.insert(place, offset)
+        if old is self._active:
+            descriptor, self._descriptor = self._descriptor, files.open_existing(new.path, files.WRITE)
+            os.close(descriptor)
+            self._active, self._sums, self._reserved = new, [(0, 0)], 0
+            self.mark = self.mark._replace(segment=offset, inode=new.inode, position=new.size, crc=new.crc)
+        elif is_whole:
+            new.write_index_files(mode=mode)
+            new.forget_index()
+
     def restart(self, offset: Offset) -> None:
         """Remove every batch, durably, and go on in an empty segment at `offset`."""
         self._close_files()
@@ -437,3 +491,13 @@ class SegmentChain:
             # Forgotten first: after an error it is closed all the same, and may be another file's by the next try.
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+def _moved(hole: Hole, segment: Offset, offset: Offset, position: int) -> Hole:
+    """Return where a hole is once what stands from `position` of its segment on is in one that begins at `offset`."""
+    if hole.segment != segment or hole.end_offset <= offset:
+        return hole
+    start_offset = max(hole.start_offset, offset)
+    end_position = None if hole.end_position is None else hole.end_position - position
+    begin = max(0, hole.position - position)
+    return attrs.evolve(hole, segment=offset, position=begin, start_offset=start_offset, end_position=end_position)

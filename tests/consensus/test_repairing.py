@@ -456,3 +456,15 @@ def test_a_voter_without_a_leader_stands_again_once_its_log_is_whole() -> None:
 
 def test_it_says_which_records_it_is_repairing() -> None:
     assert damaged(HOLE, OffsetRange(5, 6)).state.abstains == "repairing [2, 4), [5, 6)"
+
+
+def test_what_a_snapshot_has_is_not_missing_and_costs_no_leadership() -> None:
+    core = leader(1, 1, 1)
+    core.state.committed_offset = core.state.high_watermark = 3
+    core.state.log.add_snapshot(OffsetAndEpoch(offset=2, epoch=1))
+    actions = core.handle(StorageFailed((), OffsetAndEpoch(offset=2, epoch=1)), core.state.now_ms)
+
+    assert core.role is Role.LEADER
+    assert core.state.log.start_offset == 2
+    assert core.state.log.holes == []
+    assert AdvanceHighWatermark(3) in actions

@@ -32,7 +32,7 @@ from tests.storage.crash.faulty import sweep
 from tests.storage.crash.judge import Verdict
 from tests.storage.crash.planted import PLANTED
 from tests.storage.crash.proof import LONG, Effort, prove
-from tests.storage.images.proof import Examined, examine
+from tests.storage.images.proof import WITHOUT_A_COPY, Examined, examine
 from tests.storage.images.quorum_proof import examine_in_quorum
 from tests.storage.images.verdict import Outcome
 from tests.storage.power.disk import why_impossible
@@ -96,18 +96,20 @@ def errors(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
 
 def single_faults(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Damage files."""
-    return _judged("single faults", examine(top, wanted.images(IMAGES, IMAGES_LONG), seed=wanted.seed, say=say))
+    found = examine(top, wanted.images(IMAGES, IMAGES_LONG), seed=wanted.seed, say=say)
+    return _judged("single faults", found, without_a_copy=WITHOUT_A_COPY)
 
 
 def quorum(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Damage files of one replica of three that run."""
     count = wanted.images(IN_QUORUM, IN_QUORUM_LONG)
-    return _judged("single faults in a quorum", examine_in_quorum(top, count, seed=wanted.seed, say=say))
+    found = examine_in_quorum(top, count, seed=wanted.seed, say=say)
+    return _judged("single faults in a quorum", found, without_a_copy=frozenset())
 
 
-def _judged(name: str, found: Examined) -> Part:
+def _judged(name: str, found: Examined, *, without_a_copy: frozenset[str]) -> Part:
     part = Part(name, bad=list(found.wrong))
-    well = found.well(found.repairable)
+    well = found.well(kind for kind in found.outcomes if kind not in without_a_copy)
     part.figures = {
         "images": found.images,
         "kinds of file, fault and byte": len(found.combinations),
@@ -115,7 +117,8 @@ def _judged(name: str, found: Examined) -> Part:
     }
     part.figures |= {outcome.value: found.count(outcome) for outcome in Outcome}
     part.figures["went on by themselves"] = f"{found.well(found.outcomes):.2%}"
-    part.figures["of what others can stand in for"] = f"{well:.2%}"
+    if without_a_copy:
+        part.figures["of what others can stand in for"] = f"{well:.2%}"
     for kind, counts in sorted(found.outcomes.items()):
         part.figures[f"  {kind}"] = ", ".join(
             f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
