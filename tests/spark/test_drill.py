@@ -8,17 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kraftlib.blocking import RaftClient
-from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import NotLeaderError, OutcomeUnknownError
-from kraftlib.types import Endpoint
-from tests.cli.processes import free_port
 from tests.spark.drill import numbers
+from tests.spark.quorums import append, voters
 
 PATIENCE_S = 120
 ROOT = Path(__file__).parents[2]
@@ -30,34 +26,6 @@ def until(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> 
         assert process.poll() is None, "the query ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.002)
-
-
-@contextmanager
-def voters(count: int) -> Iterator[list[RaftClient[bytes]]]:
-    places = {number: Endpoint("127.0.0.1", free_port()) for number in range(1, count + 1)}
-    quorum = tuple(StaticVoter(number, place) for number, place in places.items())
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                RaftClient(
-                    RaftConfig(node_id=number, cluster_id="live", voters=quorum, listen=place, retention_bytes=0)
-                )
-            )
-            for number, place in places.items()
-        ]
-
-
-def append(quorum: list[RaftClient[bytes]], values: list[bytes]) -> int:
-    """Append wherever it is taken; return one past the last record."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        for client in quorum:
-            try:
-                return client.append(values).last_offset + 1
-            except (NotLeaderError, OutcomeUnknownError):
-                continue
-        time.sleep(0.01)
-    raise AssertionError("nobody leads")
 
 
 @contextmanager

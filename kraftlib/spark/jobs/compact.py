@@ -21,8 +21,8 @@ from kraftlib.errors import ConfigError
 from kraftlib.spark.tables import pin, read
 from kraftlib.types import OffsetAndEpoch
 
-BROADCAST_BYTES: Final = 4 << 30
-"""Of a log up to this size the positions that won fit into the memory of every executor."""
+BROADCAST_BYTES: Final = 5 << 28
+"""Of a log up to this size the positions that won, eight bytes each, fit into a heap of 1 GB, however many keys."""
 
 _POSITION: Final = f"IF(origin = 'snapshot', offset + {SNAPSHOT_POSITION}L, offset) AS position"
 
@@ -38,11 +38,12 @@ def compact(
 ) -> Any:
     """Return key and value of the last record of each key, of those that were not deleted.
 
-    `key` and `value` are SQL over the columns key and value of a record: records of KRaft have no keys, so what tells
-    them apart is in their values. A value of null deletes the key. `options` are those of reading (endOffset, …).
-    A record whose key is null is an error.
+    `key` and `value` are SQL over the columns key and value of a record, for strings or binary: records of KRaft have
+    no keys, so what tells them apart is in their values. A value of null deletes the key; a key of null is an error.
+    `options` are those of reading (endOffset, …).
     """
     rows = _rows(spark, path, "key" if key == "key" else "key, value", options)
+    key, value = f"CAST(({key}) AS BINARY)", f"CAST(({value}) AS BINARY)"
     checked = (
         f"IF({key} IS NULL, raise_error(concat('the record at position ', position, ' has no key')), {key}) AS key"
     )

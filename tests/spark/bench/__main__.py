@@ -7,11 +7,23 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.spark.bench import audit, crossover, decoder, scan, sweep, tasks
+from tests.spark.bench import (
+    audit,
+    checkpoint,
+    compaction,
+    crossover,
+    decoder,
+    latency,
+    scan,
+    sweep,
+    tasks,
+    truth,
+)
 from tests.spark.bench.frame import Context, Figure, show
 
 BENCHMARKS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
@@ -21,8 +33,13 @@ BENCHMARKS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "lookup": scan.measure_lookup,
     "tasks": tasks.measure,
     "audit": audit.measure,
+    "compaction": compaction.measure,
+    "checkpoint": checkpoint.measure,
+    "latency": latency.measure,
     "sweep": sweep.measure,
+    "merges": truth.measure_merges,
     "crossover": crossover.measure,
+    "kills": truth.measure_kills,
 }
 
 
@@ -32,6 +49,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail if a goal is missed")
     parser.add_argument("--only", default=",".join(BENCHMARKS), metavar="A,B", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--mb", type=int, default=1024, metavar="N", help="size of one log (1024)")
+    parser.add_argument(
+        "--box", type=float, default=150.0, metavar="S", help="seconds after which no round begins (150)"
+    )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often each is measured (3)")
     options = parser.parse_args()
     names = options.only.split(",")
@@ -42,11 +62,14 @@ def main() -> int:
     )
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-") as directory:
-        context = Context(Path(directory), megabytes=options.mb, rounds=options.rounds)
+        context = Context(Path(directory), megabytes=options.mb, rounds=options.rounds, box_s=options.box)
         try:
             for name in names:
                 print(f"… {name}", file=sys.stderr, flush=True)
+                began = time.monotonic()
+                context.begin()
                 figures += BENCHMARKS[name](context)
+                print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         finally:
             context.stop()
     show(figures)

@@ -29,3 +29,10 @@ def test_the_best_of_each_is_taken_and_the_first_round_does_not_count(tmp_path: 
     assert len(context.best(lambda: ran.append("a"), lambda: ran.append("b"))) == 2
     assert "".join(ran) == "ababab"
     context.stop()
+
+
+def test_when_the_time_is_over_one_round_is_measured_all_the_same(tmp_path: Path) -> None:
+    ran: list[str] = []
+    context = Context(tmp_path, megabytes=1, rounds=9, box_s=0)
+    context.best(lambda: ran.append("a"))
+    assert "".join(ran) == "aa"
