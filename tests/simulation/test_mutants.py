@@ -60,8 +60,12 @@ def test_without_a_bug_nothing_is_found() -> None:
         assert not isinstance(run_seed(1, profile="swarm"), Finding)
 
 
+def spin() -> None:
+    while True:
+        pass
+
+
 def test_a_seed_without_an_end_comes_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.simulation.hunt.SEED_CPU_SECONDS", 0.05)
     with pytest.raises(EndlessError), coming_to_an_end():
-        while True:
-            pass
+        spin()

@@ -42,14 +42,14 @@ MUTANTS: Final = (
         "download-is-not-verified",
         "a downloaded snapshot is believed, whatever is in it, as soon as some of it is there",
         (
-            Edit("consensus.snapshotting.handle_chunk_written", "if event.size != role.download.size:", "if False:"),
+            Edit("consensus.snapshotting.handle_chunk_written", "if event.size == role.download.size", "if True"),
             Edit(
                 "runtime.snapshot_transfer.LogSnapshots.write",
                 "self.drop()\n        return ev.SnapshotRefused(action.snapshot_id, str(error))",
                 "pass",
             ),
             Edit(
-                "runtime.snapshot_transfer.LogSnapshots.install",
+                "runtime.snapshot_transfer.LogSnapshots._freeze",
                 "self.drop()\n        return ev.SnapshotRefused(snapshot_id, str(error))",
                 "pass",
             ),
