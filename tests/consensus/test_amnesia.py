@@ -8,13 +8,26 @@ from typing import Any
 import pytest
 
 from kraftlib.consensus.actions import PersistElection, SendRequest
+from kraftlib.consensus.amnesia import note_epoch
 from kraftlib.consensus.events import ResponseReceived, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Role
+from kraftlib.records.batch import encode_batch
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
-from tests.consensus.build import ask, begin_request, outstanding_to, partition_of, replica, vote_request, voter_set
+from tests.consensus.build import (
+    ask,
+    begin_request,
+    fetch_response,
+    flush,
+    outstanding_to,
+    partition_of,
+    replica,
+    reply,
+    vote_request,
+    voter_set,
+)
 
 LOST = ElectionState(epoch=2, amnesiac=True)
 
@@ -231,3 +244,29 @@ def test_a_replica_that_knows_its_votes_asks_nobody() -> None:
 
     assert sum(is_asked(core, voter) for voter in (2, 3)) <= 1
     assert votes(core, epoch=9)
+
+
+def test_it_waits_until_what_is_committed_is_durable_here() -> None:
+    """What is in its log only could be lost once more, and with it the reason to vote again."""
+    core = amnesiac()
+    answer(core, 3, epoch=2)
+    answer(core, 2, epoch=3, leader_id=2)
+    wait(core, 3_000)
+    batch = encode_batch([b"x", b"y"], timestamp_ms=0, base_offset=2, epoch=3)
+    assert is_asked(core, 2)
+    reply(core, 2, fetch_response(epoch=3, leader_id=2, records=bytes(batch.data), high_watermark=4))
+    assert (core.state.log.end_offset, core.state.log.flushed_offset) == (4, 2)
+    core.handle(TimeoutReached(), _now(core))
+    assert core.state.election.amnesiac
+
+    flush(core)
+    assert not core.state.election.amnesiac
+
+
+def test_nobody_but_a_voter_tells_it_anything_and_the_newest_word_counts() -> None:
+    core = amnesiac()
+    for voter_id, epoch in ((3, 2), (3, 1), (9, 7), (2, -1)):
+        note_epoch(core.state, voter_id, epoch)
+
+    assert core.state.amnesia is not None
+    assert core.state.amnesia.reported == {3: 2}

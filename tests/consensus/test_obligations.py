@@ -346,3 +346,55 @@ def test_a_follower_that_asks_for_pre_votes_and_is_no_voter_any_more_goes_back_t
     core.handle(TimeoutReached(), core.state.now_ms)
 
     assert (core.role, core.leader_and_epoch.leader_id) == (Role.FOLLOWER, 2)
+
+
+def test_the_only_voter_leads_on_whatever_its_disk_does() -> None:
+    """Nobody else could lead instead; and it has nobody to hand over to."""
+    core = replica(1, voters=voter_set(1))
+    assert core.role is Role.LEADER
+    assert core.state.log.flushed_offset < core.state.log.end_offset
+    core.handle(TimeoutReached(), core.state.now_ms + 100_000)
+
+    assert core.role is Role.LEADER
+    actions = core.handle(ShutdownRequested(5_000), core.state.now_ms)
+    assert core.role is Role.LEADER
+    assert actions.count(ShutdownComplete()) == 1
+
+
+def test_a_shutdown_ends_once() -> None:
+    core = follower(1, epoch=5, leader_id=2)
+    actions = core.handle(ShutdownRequested(5_000), 0)
+    for now_ms in (0, 10, 5_000, 6_000):
+        actions += core.handle(TimeoutReached(), now_ms)
+
+    assert actions.count(ShutdownComplete()) == 1
+
+
+def test_a_shutdown_wakes_a_replica_at_its_end() -> None:
+    """A leader that nobody succeeds."""
+    core = leader(1)
+    flush(core)
+    core.handle(ShutdownRequested(50), core.state.now_ms)
+    ends_ms = core.state.shutdown_deadline_ms
+    assert ends_ms is not None
+    deadline_ms = core.deadline_ms()
+
+    assert deadline_ms is not None
+    assert deadline_ms <= ends_ms
+    assert ShutdownComplete() in core.handle(TimeoutReached(), ends_ms)
+
+
+def test_a_leader_wakes_for_a_disk_that_hangs_and_for_the_end_of_a_transfer() -> None:
+    core = leader(1)
+    began = core.state.flush_waiting_since_ms
+    assert began is not None
+    role = core.state.role_state
+    role.begin_epoch_due_ms = role.check_quorum_deadline_ms = began + 1_000_000  # type: ignore[union-attr]
+    assert (core.deadline_ms() or 0) <= began + core.state.config.fetch_timeout_ms
+
+    core = leader(1)
+    flush(core)
+    core.handle(TransferRequested(core.epoch, 3, 700), core.state.now_ms)
+    role = core.state.role_state
+    role.begin_epoch_due_ms = role.check_quorum_deadline_ms = core.state.now_ms + 1_000_000  # type: ignore[union-attr]
+    assert (core.deadline_ms() or 0) <= core.state.now_ms + 700

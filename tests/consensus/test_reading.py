@@ -276,3 +276,14 @@ def test_a_read_that_was_asked_of_the_last_leader_is_asked_anew_by_whoever_leads
     for _ in range(2):
         actions += answer_begin(core, 3)
     assert [(read.request, read.offset) for read in only(actions, PassReadBarrier)] == [(1, core.high_watermark)]
+
+
+def test_an_offset_beside_an_error_is_no_answer() -> None:
+    core = follower(1, 1)
+    ask(core)
+    outstanding = outstanding_to(core, lane_to(2))
+    response = ReadBarrierResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, offset=1, leader_epoch=1)
+    actions = core.handle(ResponseReceived(outstanding.correlation_id, response), core.state.now_ms)
+
+    assert only(actions, PassReadBarrier) == []
+    assert [read.asked for read in core.state.reads] == [0]
