@@ -12,6 +12,7 @@ them, too, when it starts; its dump tool refuses a segment that ends in them.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -86,12 +87,16 @@ class Spare:
 
 
 def only_zeros_follow(descriptor: int, path: Path, position: int, end: int) -> bool:
-    """Whether there are bytes from `position` on, and all of them are zero."""
+    """Whether there are bytes from `position` on, and all of them are zero. What the disk has lost is not."""
     at = position
-    with files.storage_errors("read", path):
-        while at < end:
+    while at < end:
+        try:
             data = files.read_at(descriptor, min(len(_PIECE), end - at), at)
-            if not data or data.count(0) != len(data):
+        except OSError as error:
+            if error.errno == errno.EIO:
                 return False
-            at += len(data)
+            raise files.as_storage_error("read", path, error) from error
+        if not data or data.count(0) != len(data):
+            return False
+        at += len(data)
     return at > position
