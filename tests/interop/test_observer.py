@@ -152,17 +152,22 @@ def test_the_metadata_of_a_cluster_is_followed_through_kill_9_of_its_leader(lab:
         assert json.loads(fields["replicas"]) == ours["replicas"]
 
 
-SNAPSHOTS = {
-    **BUSY,
-    "metadata.log.max.record.bytes.between.snapshots": 1_000,
-    "metadata.max.retention.bytes": 1_000,
-    "internal.metadata.log.segment.bytes": 4_096,
-}
+def snapshots(release: Release) -> dict[str, object]:
+    """Return the properties of a controller that writes small segments, and snapshots all the time."""
+    names = ["internal.metadata.log.segment.bytes"]
+    if not release.at_least(4, 1):
+        names = ["metadata.log.segment.bytes", "metadata.log.segment.min.bytes"]
+    return {
+        **BUSY,
+        "metadata.log.max.record.bytes.between.snapshots": 1_000,
+        "metadata.max.retention.bytes": 1_000,
+        **dict.fromkeys(names, 4_096),
+    }
 
 
 def test_a_snapshot_is_fetched_byte_for_byte(lab: Lab) -> None:
     """A controller whose log begins later: its checkpoint arrives as it is, and our restart goes on from there."""
-    quorum = lab.dynamic(kafka=[1], properties=SNAPSHOTS)
+    quorum = lab.dynamic(kafka=[1], properties=snapshots(lab.release))
     node = with_segments_and_snapshots(quorum)
     node.stop()
     opened = open_directory(RaftConfig(node_id=1, directory=node.directory, file_mode=0o644))
@@ -177,7 +182,7 @@ def test_a_snapshot_is_fetched_byte_for_byte(lab: Lab) -> None:
 @pytest.mark.slow
 def test_a_snapshot_is_fetched_after_kafka_has_cleaned_its_log(lab: Lab) -> None:
     """The same, with kraft.version 0, and nobody but Kafka has touched the directory."""
-    quorum = lab.static(kafka=[1], properties=SNAPSHOTS)
+    quorum = lab.static(kafka=[1], properties=snapshots(lab.release))
     node = with_segments_and_snapshots(quorum)
     first = node.partition / "00000000000000000000.log"
     wait_for("the log to begin later", lambda: not first.exists(), timeout_s=100)

@@ -81,6 +81,7 @@ def test_kafka_reads_our_frames_and_would_write_the_same(lab: Lab, record_proper
     kinds = {frame.name for frame in ours}
     assert kinds >= {"ApiVersions", "Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch"}
     assert [frame for frame in ours if not frame.same] == []
+    assert any(path.endswith("candidateDirectoryId") for path in habits(ours)["EndQuorumEpoch", "request", 1])
     comparable = [frame for frame in ours if frame.name != "ApiVersions"]  # who we are and what we serve is our own
     strange = strange_habits(habits(theirs), habits(comparable))
     assert not strange, "\n".join(strange)

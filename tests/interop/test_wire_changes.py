@@ -18,7 +18,7 @@ from tests.interop.ours import ROOT, OurReplica
 from tests.interop.peer import JavaPeer
 from tests.interop.processes import PATIENCE_S, wait_for
 from tests.interop.test_membership import moved
-from tests.interop.test_observer import SNAPSHOTS, with_segments_and_snapshots
+from tests.interop.test_observer import snapshots, with_segments_and_snapshots
 from tests.interop.test_peers import Load, begin_at_snapshot, take_snapshot
 from tests.interop.test_refusals import directory_id
 from tests.interop.test_tools import controller_properties, status_of, voters_of
@@ -47,7 +47,7 @@ OUR_CALM = {"fetch_timeout_ms": 12_000, "yield_to": []}
 
 def under_kafkas_leader(lab: Lab) -> Quorum:
     """Return a running controller of Kafka whose log begins at a snapshot."""
-    quorum = lab.dynamic(kafka=[LEADER], properties={**SNAPSHOTS, **CALM}, settings=OUR_CALM)
+    quorum = lab.dynamic(kafka=[LEADER], properties={**snapshots(lab.release), **CALM}, settings=OUR_CALM)
     node = with_segments_and_snapshots(quorum)
     node.stop()
     opened = open_directory(RaftConfig(node_id=LEADER, directory=node.directory, file_mode=0o644))
