@@ -35,10 +35,10 @@ ASKED: Final = {
 """What ours ask a leader."""
 
 OWN: Final = (
-    *("clientSoftwareName", "clientSoftwareVersion", "timeoutMs"),
+    *("clientSoftwareName", "clientSoftwareVersion", "timeoutMs", "maxBytes"),
     *("Id", "port", "Offset", "Watermark", "Timestamp", "snapshotId.epoch", "size", "InBytes"),
 )
-"""Endings of fields in which everybody has something else to say."""
+"""Endings of fields in which everybody has something else to say; maxBytes is a setting of later releases."""
 
 CALM = {"controller.quorum.fetch.timeout.ms": 12_000}
 OUR_CALM = {"fetch_timeout_ms": 12_000, "yield_to": []}
