@@ -2,8 +2,8 @@
 
     python -m tests.spark.kills /some/empty/directory --kills 20
 
-The long form takes about five minutes, most of which are starts of the JVM; `dev.py bench-spark --only kills` is the
-same. A short one is among the tests.
+The long form is mostly starts of the JVM, one a kill; `dev.py bench-spark --only kills` is the same. A short one is
+among the tests.
 """
 
 from __future__ import annotations

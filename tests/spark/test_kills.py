@@ -21,4 +21,4 @@ def test_each_committed_record_arrives_exactly_once_through_kills_of_spark(tmp_p
     outcome = drill(tmp_path, kills=1, seed=2)
 
     assert (outcome.missing, outcome.doubled, outcome.differs) == ((), (), False)
-    assert outcome.records > 10
+    assert outcome.batches >= 2

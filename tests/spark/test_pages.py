@@ -29,7 +29,7 @@ def test_the_code_of_a_page_about_spark_runs(
 
 
 def test_the_example_for_spark_submit_runs_a_job(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = os.fspath(DATA / "kafka-4.3.1" / "n1")
     program = os.fspath(ROOT / "examples" / "kraft_job.py")
@@ -38,6 +38,8 @@ def test_the_example_for_spark_submit_runs_a_job(
         (["sql", "SELECT count(*) AS many FROM batches", node], "157"),
         (["history", "broker:10", node, "--output", "json"], '"offset": 25'),
         (["audit", node], "157 batches of 1 replicas compared, 0 findings"),
+        (["compact", "--metadata", node, os.fspath(tmp_path)], "275         4"),
+        (["increment", "--metadata", "--base", "115", node, os.fspath(tmp_path)], "115   275         4"),
         (["sweep", "--seeds", "0:2", "--until-ms", "100"], "2 seeds, 0 of them not well"),
     ):
         monkeypatch.setattr("sys.argv", [program, *words])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import Final
 
+import pyarrow.parquet as pq
+
 from kraftlib import spark as kraft
 from kraftlib.analysis.checkpoint import parse_checkpoint_options, write_table
 from tests.spark.bench.frame import Context, Figure
@@ -24,7 +26,9 @@ def measure(context: Context) -> list[Figure]:
     count = RECORDS * min(context.megabytes, 1024) // 1024
     rows = spark.range(count).selectExpr(*(text.format(count=count) for text in ROWS)).persist()
     rows.count()
-    table = rows.toArrow()
+    # By way of a file: the driver's heap need not hold them all.
+    rows.write.parquet(str(context.directory / "rows"))
+    table = pq.read_table(context.directory / "rows")
     here, there = (context.directory / name for name in ("checkpoint-here", "checkpoint-there"))
     options = {"endOffset": "1", "epoch": "1"}
 
