@@ -209,6 +209,10 @@ class Checker:
         leads = state.epoch if isinstance(state.role_state, Leader) else None
         self.check(inv.i13_leader_never_truncates, node, leads, end_offset)
         self.check(inv.i11_truncation_has_a_reason, node, _no_divergence(process.last_event))
+        if isinstance(process.last_event, ev.ResponseReceived) and _no_divergence(process.last_event) is None:
+            named = process.last_event.response.responses[0].partitions[0].diverging_epoch
+            leader_end = OffsetAndEpoch(epoch=named.epoch, offset=named.end_offset)
+            self.check(inv.i11_truncation_goes_far_enough, node, node.chain.tail, leader_end)
         self.check(inv.i11_nothing_committed_is_truncated, self.facts, node, dropped, process.highest_high_watermark)
 
     def installed(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:

@@ -131,6 +131,13 @@ def i11_truncation_has_a_reason(node: DiskImage, reason: str | None) -> Complain
     return None if reason is None else f"{node.key} truncates its log because of {reason}"
 
 
+def i11_truncation_goes_far_enough(node: DiskImage, tail: LogEntry | None, leader_end: OffsetAndEpoch) -> Complaint:
+    """I11: nothing stays that the leader has just said it does not have: no later epoch, no more of the same one."""
+    if tail is None or leader_end.epoch == 0 or (tail.epoch, tail.end_offset) <= (leader_end.epoch, leader_end.offset):
+        return None
+    return f"{node.key} keeps {tail}, though its leader's log has nothing after {leader_end}"
+
+
 def i11_snapshot_takes_nothing_committed(facts: Facts, node: DiskImage, snapshot: OffsetAndEpoch) -> Complaint:
     """I11: a snapshot that takes the place of a log covers everything committed that stood there."""
     entry = node.chain.covering(snapshot.offset)
