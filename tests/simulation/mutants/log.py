@@ -127,6 +127,7 @@ MUTANTS: Final = (
                 "min(state.log.end_offset, leader_end.offset)",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "truncates-to-its-own-end",
