@@ -18,6 +18,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from kraftlib.cli.bench_catch_up import as_text as catch_up_as_text
+from kraftlib.cli.bench_catch_up import measure_catch_up
 from kraftlib.cli.bench_failover import measure_failover, summary
 from kraftlib.cli.bench_machine import Machine, measure, median_of
 from kraftlib.cli.bench_snapshot import as_text, measure_snapshot
@@ -60,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: the log beside a plain file; opening one so long",
     )
     parser.add_argument(
+        "--catch-up",
+        type=int,
+        metavar="MIB",
+        help="instead: what is sent until a replica that is killed every 2 s has a snapshot of so many MiB",
+    )
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="also show, on stderr, where the time of the callers' thread goes: with --engine inline, all of it",
@@ -83,6 +91,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_snapshot(options)
     if options.storage is not None:
         return _run_storage(options)
+    if options.catch_up is not None:
+        return _run_catch_up(options)
     engines = ENGINES if options.engine == "both" else (options.engine,)
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
@@ -131,6 +141,17 @@ def _run_storage(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         found = measure_storage(Path(directory), options.storage, say=lambda line: print(line, file=sys.stderr))
     print(json.dumps(found) if options.output == "json" else storage_as_text(found))
+    return 0
+
+
+def _run_catch_up(options: argparse.Namespace) -> int:
+    if options.catch_up < 1:
+        raise ConfigError(f"--catch-up {options.catch_up}: at least one MiB")
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        found = asyncio.run(
+            measure_catch_up(Path(directory), options.catch_up, say=lambda line: print(line, file=sys.stderr))
+        )
+    print(json.dumps(found) if options.output == "json" else catch_up_as_text(found))
     return 0
 
 
