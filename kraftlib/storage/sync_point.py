@@ -83,7 +83,7 @@ class SyncPointFile:
     def __init__(self, directory: Path, *, file_mode: int) -> None:
         self._path: Final = directory / names.SYNC_POINT
         self._generation = max((point.generation for point in _read_slots(directory)), default=0)
-        if files.read_file(self._path, max_bytes=SLOT_SIZE * 4) is None:
+        if not self._path.exists():
             self._descriptor = files.create(self._path, mode=file_mode)
             files.sync_directory(directory)
         else:

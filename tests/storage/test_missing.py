@@ -198,3 +198,29 @@ def test_a_log_whose_snapshot_is_gone_misses_what_it_stood_for(tmp_path: Path) -
     log.close()
     again = opened(tmp_path)
     assert (again.holes(), again.end_offset) == ((), 13)
+
+
+def test_damage_that_a_snapshot_stands_in_for_is_stepped_over_though_the_file_still_has_it(tmp_path: Path) -> None:
+    """Only whole segments are deleted: what was damaged may lie before the start, in a file that is still read."""
+    lived(tmp_path, closed=False)
+    log = opened(tmp_path)
+    path = segments(tmp_path)[2]
+    base = int(path.stem)
+    data = path.read_bytes()
+    path.write_bytes(data[:80] + b"?" + data[81:])
+    log._tail.clear()
+    with pytest.raises(CorruptBatchError):
+        log.read(base, 100)
+    assert log.find_damage(base) == (OffsetRange(base, base + 1),)
+
+    snapshot_id = OffsetAndEpoch(offset=base + 1, epoch=2 if base >= 6 else 1)
+    sink = log.create_snapshot(snapshot_id)
+    sink.write(snapshot_bytes(snapshot_id))
+    sink.freeze()
+    log.delete_before(snapshot_id)
+    log.flush()
+    assert log.holes() == ()
+    assert log.read(base + 1, 100)[0].base_offset == base + 1
+    assert log.find_damage(base) == (), "it is not found again and again"
+    assert log.read(log.end_offset - 1, 100)
+    log.append(some_batches(2, base_offset=log.end_offset))

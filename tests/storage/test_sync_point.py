@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftlib.storage import names
 from kraftlib.storage.sync_point import NOTHING, SLOT_SIZE, Mark, SyncPointFile, read_sync_point
 
 numbers = st.integers(0, 2**63 - 1)
@@ -107,3 +108,11 @@ def test_a_note_of_nothing_claims_nothing(tmp_path: Path) -> None:
 
     assert found is not None
     assert found.claims_nothing
+
+
+def test_a_file_that_has_become_far_too_long_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / names.SYNC_POINT).write_bytes(bytes(1 << 20))
+    file = SyncPointFile(tmp_path, file_mode=0o600)
+    file.replace(NOTHING)
+    file.close()
+    assert (tmp_path / names.SYNC_POINT).stat().st_size == 1_024
