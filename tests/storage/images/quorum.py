@@ -211,6 +211,8 @@ class _Votes:
         FileQuorumStateStore.write = self._write  # type: ignore[method-assign]
 
     def _see(self, election: ElectionState) -> None:
+        if election.amnesiac:
+            return  # it knows that it has forgotten, even the epoch; what it says once it votes again counts
         before, self._before, wrong = self._before, election, self._truth.wrong
         voted, voted_before = election.voted_key, before.voted_key
         if election.epoch < before.epoch:
