@@ -20,10 +20,10 @@ question acknowledges everything below its offset. One message thus replicates, 
 (whoever is asked names it) and shows that both are alive. A leader with nothing to send keeps the question until it
 has (`replication`: parked Fetches).
 
-**The high watermark** is one past the last committed record: the offset that a majority of voters has reached, the
-leader's own copy counted only when flushed. A leader may count only records of its own epoch (an older record on a
-majority may still be overwritten: Raft, figure 8); so each epoch begins with a LeaderChange record, and the high
-watermark is unknown until a majority has it. Followers learn it with the next answer (KIP-1166).
+**The high watermark** (`progress`) is one past the last committed record: the offset that a majority of voters has
+reached, the leader's own copy counted only when flushed. A leader may count only records of its own epoch (an older
+record on a majority may still be overwritten: Raft, figure 8); so each epoch begins with a LeaderChange record, and the
+high watermark is unknown until a majority has it. Followers learn it with the next answer (KIP-1166).
 
 **Elections** (`election`). A voter that has not heard of a leader for a random while becomes *prospective*: it asks
 the others whether they would vote for it, and changes nothing by asking (pre-vote, KIP-996): a voter that was cut off

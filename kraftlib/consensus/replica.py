@@ -59,6 +59,7 @@ from kraftlib.consensus.events import (
     TransferRequested,
 )
 from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.progress import update_high_watermark
 from kraftlib.consensus.roles import Download, Leader, Role, Transfer, Unattached
 from kraftlib.consensus.start import start
 from kraftlib.consensus.state import ReplicaState
@@ -344,7 +345,7 @@ def _flushed(state: ReplicaState, event: Flushed) -> list[Action]:
     state.log.flushed(event.end_offset, event.log_version)
     state.flush_waiting_since_ms = None
     role = state.role_state
-    return replication.update_high_watermark(state, role) if isinstance(role, Leader) else []
+    return update_high_watermark(state, role) if isinstance(role, Leader) else []
 
 
 def _timeout_reached(state: ReplicaState, event: TimeoutReached) -> list[Action]:

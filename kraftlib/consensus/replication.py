@@ -9,13 +9,10 @@ there. It is replication, discovery of the leader, its sign of life and the ackn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import (
     Action,
-    AdvanceHighWatermark,
     AppendToLog,
     FlushLog,
     SendRecords,
@@ -36,14 +33,18 @@ from kraftlib.consensus.checks import (
     send,
 )
 from kraftlib.consensus.connections import Outstanding
-from kraftlib.consensus.contact import note_contact, restart_check_quorum
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
-from kraftlib.consensus.quorum import majority_offset
+from kraftlib.consensus.progress import (
+    HIGH_WATERMARK_NEWS_DELAY_MS,
+    advance_high_watermark,
+    follow_voters,
+    record_progress,
+)
 from kraftlib.consensus.received import acceptable_batches
 from kraftlib.consensus.repairing import asks_first, fetch_position, forget_old_leader, is_anonymous, truncated_end
 from kraftlib.consensus.repairing import handle_answer as handle_repair_answer
-from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Progress, Resigned
+from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Resigned
 from kraftlib.consensus.snapshotting import begin_download, drop_download
 from kraftlib.consensus.state import Amnesia, ReplicaState, log
 from kraftlib.consensus.transitions import persist
@@ -52,21 +53,11 @@ from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, Offse
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
-HIGH_WATERMARK_NEWS_DELAY_MS = 2
-"""How long an answer that would only tell a new high watermark (KIP-1166) waits for records to go with it.
-
-A caller that appends again as soon as its last record is committed then finds the followers' Fetches parked instead of
-on their way: one round trip per commit instead of two.
-"""
-
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
 """Never more than this in one answer, whatever is asked for, but always one batch."""
 
 FAILURES_TO_DOUBT = 2
 """After so many failures in a row a follower asks others who leads."""
-
-WENT_BACK = "a voter went back"
-"""Under which `ReplicaState.refused` counts voters that fetch from before what they had acknowledged."""
 
 FETCH_SERVED_FROM = 13
 """Below, the topic comes by name and Kafka's leader finds no topic id (rpcs.md section 7)."""
@@ -187,56 +178,6 @@ def expire_parked(state: ReplicaState, role: Leader) -> list[Action]:
     return [SendResponse(parked.request_id, answers.fetch(state, version=parked.version)) for parked in late]
 
 
-def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: Offset) -> list[Action]:
-    """A valid Fetch at `offset`: everything below is flushed at that replica."""
-    if key in state.voters:
-        progress = role.progress.get(key.id)
-        if progress is None:
-            raise InvariantError(f"voter {key} has no progress")
-        if offset < progress.end_offset:
-            # Nobody forgets within an epoch what its leader has seen it hold, unless records are missing on its disk,
-            # an older copy of the disk is in its place (reliability S14), or two run with one identity (M13).
-            state.refuse(WENT_BACK, f"voter {key} fetches from {offset} after {progress.end_offset}")
-        moved = offset != progress.end_offset
-        progress.fetched(offset, state.log.end_offset, state.now_ms)
-        note_contact(state, role, key)
-        return update_high_watermark(state, role) if moved else []
-    observer = role.observers.get(key)
-    if observer is None:
-        observer = role.observers[key] = Progress(key=key)
-    observer.fetched(offset, state.log.end_offset, state.now_ms)
-    return []
-
-
-def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
-    """Advance to what a majority has flushed, our own copy included once it is flushed.
-
-    Only beyond the start of the own epoch: a record of an older one is committed by the first of ours (Raft, figure 8).
-    """
-    offsets = [progress.end_offset for progress in role.progress.values()]
-    if state.is_voter:
-        offsets.append(state.log.flushed_offset)
-    offset = majority_offset(offsets)
-    known = state.high_watermark
-    if offset <= role.epoch_start_offset or (known is not None and offset <= known):
-        return []
-    for parked in role.parked.values():
-        parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
-        role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
-    role.stalled_since_ms = None
-    return advance_high_watermark(state, offset)
-
-
-def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
-    """Everything below `offset` is committed, for good."""
-    if not offset <= state.log.end_offset:
-        raise InvariantError(f"high watermark {offset} beyond the log end {state.log.end_offset}")
-    state.high_watermark = offset
-    state.stalls = 0
-    state.committed_offset = max(state.committed_offset, offset)
-    return [AdvanceHighWatermark(offset)]
-
-
 def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]:
     """Take batches as leader: store them, offer them to waiting followers, then make them durable."""
     role = state.role_state
@@ -246,29 +187,6 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
     if any(batch.is_control for batch in event.batches):
         follow_voters(state, role)
     return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
-
-
-def follow_voters(state: ReplicaState, role: Leader) -> None:
-    """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
-    known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
-    was_alone = not role.progress
-    remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
-    role.progress = {replica_id: _progress_of(key, known) for replica_id, key in remote.items()}
-    kept = {id(progress) for progress in role.progress.values()}
-    role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
-    role.fetched_voters &= set(remote)
-    if was_alone and remote:
-        # While nobody else was needed, nobody was missed; the first other voter has its time, too.
-        restart_check_quorum(state, role)
-
-
-def _progress_of(key: ReplicaKey, known: Mapping[ReplicaKey, Progress]) -> Progress:
-    """What is known of a voter, also under a key without the directory id that its voter has now (kraft.version 1)."""
-    for other, progress in known.items():
-        if key.matches(other) or other.matches(key):
-            progress.key = key
-            return progress
-    return Progress(key=key)
 
 
 # --- the follower's side ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from kraftlib.config import RaftConfig
-from kraftlib.consensus.actions import SendRecords, SendRequest, SendResponse
+from kraftlib.consensus.actions import AdvanceHighWatermark, SendRecords, SendRequest, SendResponse
 from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
@@ -267,3 +267,17 @@ def partition_of(message: Any) -> Any:
 def requests(actions: list[Any], kind: type) -> list[SendRequest]:
     """The requests of one kind among actions."""
     return [action for action in actions if isinstance(action, SendRequest) and isinstance(action.request, kind)]
+
+
+def park(core: Replica, replica_id: int = 2, request_id: int = 77, **more: int) -> list[object]:
+    """Fetch at the leader's end."""
+    log = core.state.log
+    request = fetch_request(
+        epoch=core.epoch, offset=log.end_offset, last_epoch=log.last_epoch, replica_id=replica_id, **more
+    )
+    return tell(core, request, version=18, request_id=request_id)
+
+
+def commits(actions: list[object]) -> list[int]:
+    """The high watermarks that actions announce."""
+    return [action.high_watermark for action in actions if isinstance(action, AdvanceHighWatermark)]

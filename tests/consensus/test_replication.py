@@ -1,14 +1,11 @@
-"""Fetch, both sides, and the high watermark: rpcs.md section 7."""
+"""Fetch, both sides: rpcs.md section 7."""
 
 from __future__ import annotations
-
-from uuid import UUID
 
 import attrs
 import pytest
 
 from kraftlib.consensus.actions import (
-    AdvanceHighWatermark,
     AppendToLog,
     FlushLog,
     SendRecords,
@@ -22,20 +19,19 @@ from kraftlib.consensus.events import (
     Flushed,
     LogTruncated,
     RecordsSubmitted,
-    RequestReceived,
     TimeoutReached,
 )
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.replication import WENT_BACK
-from kraftlib.consensus.roles import Leader, Role
+from kraftlib.consensus.roles import Role
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.checksum import crc32c
-from kraftlib.types import METADATA_TOPIC_ID, ElectionState, LeaderAndEpoch, OffsetAndEpoch, ReplicaKey
+from kraftlib.types import METADATA_TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     ask,
+    commits,
     fetch_request,
     fetch_response,
     flush,
@@ -43,6 +39,7 @@ from tests.consensus.build import (
     leader,
     log_view,
     outstanding_to,
+    park,
     partition_of,
     reply,
     requests,
@@ -81,15 +78,6 @@ def submit(core: Replica, count: int = 1) -> list[object]:
     """Hand records to a leader."""
     records = batch(core.state.log.end_offset, core.epoch, count)
     return core.handle(RecordsSubmitted((records,), core.epoch), core.state.now_ms)
-
-
-def park(core: Replica, replica_id: int = 2, request_id: int = 77, **more: int) -> list[object]:
-    """Fetch at the leader's end."""
-    log = core.state.log
-    request = fetch_request(
-        epoch=core.epoch, offset=log.end_offset, last_epoch=log.last_epoch, replica_id=replica_id, **more
-    )
-    return tell(core, request, version=18, request_id=request_id)
 
 
 # --- the leader's side -----------------------------------------------------------------------------------------------
@@ -274,75 +262,6 @@ def test_an_empty_follower_gets_the_snapshot_even_where_the_log_reaches_back() -
     partition = partition_of(ask(core, fetch_request(epoch=core.epoch, offset=0, last_epoch=0), version=18))
 
     assert (partition.snapshot_id.end_offset, partition.snapshot_id.epoch) == (2, 1)
-
-
-# --- the high watermark ----------------------------------------------------------------------------------------------
-
-
-def commits(actions: list[object]) -> list[int]:
-    """The high watermarks that actions announce."""
-    return [action.high_watermark for action in actions if isinstance(action, AdvanceHighWatermark)]
-
-
-def test_a_majority_commits_and_our_own_copy_counts_when_flushed() -> None:
-    """Two of three: one Fetch and our flush, in either order (reliability L9)."""
-    first, second = leader(), leader()
-
-    assert commits(park(first)) == []
-    assert commits(flush(first)) == [1]
-    assert commits(flush(second)) == []
-    assert commits(park(second)) == [1]
-
-
-def test_two_followers_commit_what_we_have_not_flushed_yet() -> None:
-    """Our disk may be the slow one."""
-    core = leader()
-    park(core, 2, 77)
-
-    assert commits(park(core, 3, 78)) == [1]
-
-
-def test_records_of_older_epochs_are_committed_by_the_first_of_ours_only() -> None:
-    """Raft, figure 8 (reliability L4): a majority at the epoch's start has not committed anything of it."""
-    core = leader(1, 1, 2)
-    start = core.state.role_state.epoch_start_offset  # type: ignore[union-attr]
-    flush(core)
-    actions = tell(core, fetch_request(epoch=core.epoch, offset=start, last_epoch=2), version=18)
-    assert commits(actions) == []
-
-    assert commits(park(core, 2, 78)) == [start + 1]
-
-
-def test_an_observer_commits_nothing() -> None:
-    """It counts for no majority, however far it is."""
-    core = leader()
-    flush(core)
-
-    assert commits(park(core, replica_id=9)) == []
-
-
-def test_the_high_watermark_never_falls() -> None:
-    """A voter that lost its disk fetches from the beginning and is served (reliability L7)."""
-    core = leader()
-    flush(core)
-    park(core)
-    assert core.high_watermark == 1
-    actions = tell(core, fetch_request(epoch=1, offset=0, last_epoch=0), version=18, request_id=79)
-
-    assert commits(actions) == []
-    assert core.high_watermark == 1
-
-
-def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for_what_it_has() -> None:
-    """An old backup in the place of its disk, or two of one identity (reliability M13, S14)."""
-    core = leader(1, 1, election=ElectionState(epoch=1))
-    for offset, complaints in ((0, 0), (2, 0), (2, 0), (1, 1), (2, 1), (1, 2)):
-        tell(core, fetch_request(epoch=2, offset=offset, last_epoch=1 if offset else 0, max_wait_ms=0), version=18)
-        role = core.state.role_state
-        assert isinstance(role, Leader)
-
-        assert role.progress[2].end_offset == offset
-        assert core.state.refused.get(WENT_BACK, 0) == complaints
 
 
 def test_records_for_an_epoch_that_is_over_are_a_bug() -> None:
@@ -594,19 +513,6 @@ def test_a_fetch_says_all_that_kafka_says() -> None:
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, -1)
     assert (partition.current_leader_epoch, partition.fetch_offset, partition.last_fetched_epoch) == (5, 2, 1)
     assert (partition.log_start_offset, partition.partition_max_bytes, partition.high_watermark) == (-1, 0, -1)
-
-
-def test_a_fetch_of_a_voters_id_with_another_disk_is_served_and_not_counted() -> None:
-    """In a dynamic quorum it is an observer (kafka-interop section 2)."""
-
-    members = voter_set(ReplicaKey(1, UUID(int=1_001)), ReplicaKey(2, UUID(int=1_002)), ReplicaKey(3, UUID(int=1_003)))
-    core = leader(voters=members, directory_id=UUID(int=1_001))
-    flush(core)
-    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=9_999))
-    actions = core.handle(RequestReceived(77, request, 18), core.state.now_ms)
-
-    assert commits(actions) == []
-    assert [key.id for key in core.state.role_state.observers] == [2]  # type: ignore[union-attr]
 
 
 def test_a_leader_that_does_not_hold_an_empty_fetch_is_not_asked_again_at_once() -> None:

@@ -20,6 +20,7 @@ from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from tests.consensus.build import (
     ask,
+    commits,
     fetch_request,
     fetch_response,
     flush,
@@ -32,7 +33,7 @@ from tests.consensus.build import (
     tell,
     voter_set,
 )
-from tests.consensus.test_replication import batch, commits, data
+from tests.consensus.test_replication import batch, data
 
 
 def test_a_fetch_of_the_first_version_that_names_topics_by_id_is_served() -> None:

@@ -35,7 +35,7 @@ from tests.simulation.mutation import replaced
 
 CORE: Final = Path(__file__).parents[2] / "kraftlib" / "consensus"
 MODULES: Final = (
-    "election", "transitions", "replication", "quorum", "connections", "checks", "obligations", "log_view",
+    "election", "transitions", "replication", "progress", "quorum", "connections", "checks", "obligations", "log_view",
     "reconfiguration", "snapshotting", "received", "contact", "start", "joining", "upgrading", "voters", "state",
     "amnesia", "reading", "priority", "repairing", "answers", "replica",
 )  # fmt: skip

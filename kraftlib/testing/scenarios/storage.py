@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraftlib.consensus.replication import WENT_BACK
+from kraftlib.consensus.progress import WENT_BACK
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import handmade as msg

@@ -80,7 +80,7 @@ MUTANTS: Final = (
         "who waits with a parked Fetch hears of a commit when his time is up (KIP-1166)",
         (
             Edit(
-                "consensus.replication.update_high_watermark",
+                "consensus.progress.update_high_watermark",
                 "for parked in role.parked.values():",
                 "for parked in ():",
             ),

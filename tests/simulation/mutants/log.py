@@ -45,7 +45,7 @@ MUTANTS: Final = (
         "the leader's own copy counts before it is flushed (L9)",
         (
             Edit(
-                "consensus.replication.update_high_watermark",
+                "consensus.progress.update_high_watermark",
                 "offsets.append(state.log.flushed_offset)",
                 "offsets.append(state.log.end_offset)",
             ),
@@ -56,7 +56,7 @@ MUTANTS: Final = (
         "records of an older epoch are committed by counting (L4)",
         (
             Edit(
-                "consensus.replication.update_high_watermark",
+                "consensus.progress.update_high_watermark",
                 "offset <= role.epoch_start_offset or ",
                 "",
             ),
@@ -67,7 +67,7 @@ MUTANTS: Final = (
         "the epoch counts as begun one record too early (KAFKA-12619)",
         (
             Edit(
-                "consensus.replication.update_high_watermark",
+                "consensus.progress.update_high_watermark",
                 "offset <= role.epoch_start_offset",
                 "offset < role.epoch_start_offset",
             ),
@@ -88,7 +88,7 @@ MUTANTS: Final = (
         "a leader takes its high watermark back when a voter fetches from further down",
         (
             Edit(
-                "consensus.replication.update_high_watermark",
+                "consensus.progress.update_high_watermark",
                 " or (known is not None and offset <= known)",
                 "",
             ),
@@ -114,7 +114,7 @@ MUTANTS: Final = (
                 "min(partition.high_watermark, state.log.end_offset)",
                 "partition.high_watermark",
             ),
-            Edit("consensus.replication.advance_high_watermark", "offset <= state.log.end_offset", "True"),
+            Edit("consensus.progress.advance_high_watermark", "offset <= state.log.end_offset", "True"),
         ),
     ),
     Mutant(
@@ -176,9 +176,9 @@ MUTANTS: Final = (
         "observers-commit",
         "the Fetch of an observer counts for the voter whose place it takes in the table",
         (
-            Edit("consensus.replication.record_progress", "if key in state.voters:", "if True:"),
+            Edit("consensus.progress.record_progress", "if key in state.voters:", "if True:"),
             Edit(
-                "consensus.replication.record_progress",
+                "consensus.progress.record_progress",
                 "progress = role.progress.get(key.id)",
                 "progress = role.progress.get(key.id) or next(iter(role.progress.values()))",
             ),

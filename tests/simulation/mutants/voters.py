@@ -53,7 +53,7 @@ MUTANTS: Final = (
     Mutant(
         "removed-leader-counts-itself",
         "a leader that is no voter any more counts its own copy (M4)",
-        (Edit("consensus.replication.update_high_watermark", "if state.is_voter:", "if True:"),),
+        (Edit("consensus.progress.update_high_watermark", "if state.is_voter:", "if True:"),),
         profiles=("membership",),
         slow=True,
     ),
@@ -98,7 +98,7 @@ MUTANTS: Final = (
         "an observer that fetches joins the table of voters",
         (
             Edit(
-                "consensus.replication.record_progress",
+                "consensus.progress.record_progress",
                 "observer = role.observers[key] = Progress(key=key)",
                 "observer = role.observers[key] = role.progress.get(key.id) or Progress(key=key)",
             ),
