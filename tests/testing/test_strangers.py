@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 
 from kraftlib.errors import KraftError
-from kraftlib.testing import strangers
+from kraftlib.testing import impossible, strangers
 from kraftlib.wire.apis import ErrorCode
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
@@ -72,11 +73,11 @@ def test_what_nobody_could_mean_is_refused_and_changes_nothing(kraft_version: in
 def test_a_core_that_believes_the_impossible_is_caught(where: str, old: str, new: str) -> None:
     with planted(Mutant("one", "a check left out", (Edit(f"consensus.{where}", old, new),))), world() as made:
         made.run_for(50)
-        for seed in range(400):
+        for seed, name in itertools.product(range(60), impossible.KINDS):
             for node in made.nodes.values():
                 assert node.process is not None
                 try:
-                    strangers.ask_the_impossible(made, node.process, random.Random(seed))
+                    strangers.ask_the_impossible(made, node.process, random.Random(seed), name)
                     strangers.call(made, node.process, random.Random(seed))
                 except KraftError:
                     return  # it even stumbled
