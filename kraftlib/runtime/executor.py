@@ -28,16 +28,17 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
-from kraftlib.errors import CorruptBatchError, ReplicaFailedError, ensure
+from kraftlib.errors import CorruptBatchError, InvariantError, ReplicaFailedError
 from kraftlib.runtime.alarm import Alarm
 from kraftlib.runtime.appends import Appends
 from kraftlib.runtime.barriers import Barriers
 from kraftlib.runtime.disk import Disk
+from kraftlib.runtime.log_repair import LogRepair, repair_of
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Promise, Waiters
-from kraftlib.storage.interface import QuorumStateStore, RemembersControls, RepairableLog, ReplicatedLog, RoomyLog
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog, RoomyLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
 
 logger = logging.getLogger("kraftlib.runtime.executor")
@@ -109,6 +110,7 @@ class Executor:
         self._suspended = True  # until it is started
         self._after_disk: Callable[[Any], None] = _nothing
         self._roomy = log if isinstance(log, RoomyLog) else None
+        self._repair = repair_of(log)
         self._disk_full = False
         self._damaged_at: Offset | None = None
         """A record that could not be read; None once the disk was asked to look at it."""
@@ -251,8 +253,8 @@ class Executor:
         handle, clock = self.core.handle, self._clock
         try:
             while True:
-                if self._damaged_at is not None:
-                    self._look_at_damage(self._damaged_at)
+                if self._damaged_at is not None and self._repair is not None:
+                    self._look_at_damage(self._repair, self._damaged_at)
                     return
                 for action in self._actions:
                     perform[type(action)](action)
@@ -350,49 +352,26 @@ class Executor:
 
         A log that cannot be repaired is not used any more.
         """
-        log = self._log
-        if not isinstance(log, RepairableLog):
+        if self._repair is None:
             self.fail(error)
-        elif not self._stopped and not any(hole.start_offset <= offset < hole.end_offset for hole in log.holes()):
+        elif not self._stopped and not self._repair.is_known(offset):
             logger.error("replica %d: %s", self._node_id, error)
             self._damaged_at = offset
             self._run()
 
-    def _look_at_damage(self, offset: Offset) -> None:
-        self._damaged_at, log = None, self._log
-        if isinstance(log, RepairableLog):
-            self._suspend_for(lambda: self._damage(log, offset), self._put_first)
-
-    def _damage(self, log: RepairableLog, offset: Offset) -> ev.StorageFailed:
-        """Have the log look, on the disk; it may find that a snapshot has what is missing, and begin there."""
-        start_offset = self._log.start_offset
-        holes = tuple(log.find_damage(offset))
-        begins_at = None
-        if self._log.start_offset != start_offset:
-            begins_at = next(kept for kept in self._log.snapshots() if kept.offset == self._log.start_offset)
-        return ev.StorageFailed(holes, begins_at)
+    def _look_at_damage(self, repair: LogRepair, offset: Offset) -> None:
+        self._damaged_at = None
+        self._suspend_for(lambda: repair.look(offset), self._put_first)
 
     def _write_repair(self, action: act.WriteRepair) -> None:
-        log = self._log
-        ensure(isinstance(log, RepairableLog), "a log that is repaired can be")
-        if isinstance(log, RepairableLog):
-            self._suspend_for(lambda: log.write_repair(action.batches), lambda full: self._repaired(log, action, full))
+        repair = self._repair
+        if repair is None:
+            raise InvariantError("a log that is repaired can be")
+        self._suspend_for(lambda: repair.write(action.batches), self._repaired)
 
-    def _repaired(self, log: RepairableLog, action: act.WriteRepair, full: bool) -> None:
-        last = action.batches[-1]
-        if not full:
-            self._put_first(ev.RepairWritten(end_offset=last.end_offset, epoch=last.epoch))
-            return
-        controls = tuple(log.control_batches()) if isinstance(log, RemembersControls) else ()
-        self._put_first(
-            ev.Repaired(
-                holes=tuple(log.holes()),
-                end_offset=self._log.end_offset,
-                epoch_starts=tuple(self._log.epoch_starts()),
-                control_batches=controls,
-            )
-        )
-        if self.high_watermark is not None:
+    def _repaired(self, event: ev.Repaired | ev.RepairWritten) -> None:
+        self._put_first(event)
+        if isinstance(event, ev.Repaired) and self.high_watermark is not None:
             self._listeners.advance(self.high_watermark)  # who stood before the hole goes on
 
     def _write_snapshot_chunk(self, action: act.WriteSnapshotChunk) -> None:
