@@ -378,6 +378,8 @@ class FileReplicatedLog:
         """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""
         self._ensure_usable()
         ensure(self._holes, "there is nothing to repair")
+        if self._repair is not None and self._repair.hole != self._holes[0]:
+            self._drop_repair()  # another hole was found before it meanwhile
         if self._repair is None:
             self._repair = HoleRepair(self._directory, self._holes[0], file_mode=self._file_mode)
         if not self._repair.write(batches):

@@ -142,7 +142,7 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
     """The segment before ends too early: what is missing belongs to it."""
     last = log.segments[-1]
     if log.end_offset > base_offset:
-        _distrust(log, last, base_offset)
+        distrust(log, last, base_offset)
         return
     if log.holes and log.holes[-1].segment == last.base_offset:
         hole = log.holes.pop()
@@ -162,7 +162,7 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
     )
 
 
-def _distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
+def distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
     """The segment before reaches into the next one: its bytes are from elsewhere, and all of it is missing."""
     reason = f"{last.path} reaches to offset {log.end_offset}, though the next segment begins at {base_offset}"
     log.holes = [hole for hole in log.holes if hole.segment != last.base_offset]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.errors import CorruptBatchError
+from kraftlib.errors import CorruptBatchError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
@@ -36,7 +36,7 @@ from kraftlib.storage.prefix import KnownPrefix, SealedSegment
 from kraftlib.storage.recovery import restart_at
 from kraftlib.storage.repair import HoleRepair, copy_segment
 from kraftlib.storage.reserve import Reserve, is_full
-from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
+from kraftlib.storage.scan import Hole, RecoveredLog, distrust, scan_segment
 from kraftlib.storage.scrub import ScrubFinding, scrub_segment
 from kraftlib.storage.segment import EMPTY_PRODUCER_STATE, Segment
 from kraftlib.storage.spare import Spare
@@ -242,7 +242,10 @@ class SegmentChain:
         )
 
     def _segment_of_base(self, base_offset: Offset) -> Segment:
-        return self._segments[self._base_offsets.index(base_offset)]
+        place = bisect_left(self._base_offsets, base_offset)
+        is_there = place < len(self._base_offsets) and self._base_offsets[place] == base_offset
+        ensure(is_there, f"{self._directory} has no segment that begins at {base_offset}, but {self._base_offsets}")
+        return self._segments[place]
 
     def _finish(self, sealed: Sequence[_Sealed]) -> None:
         """Close the files of full segments, now that they are durable, and write their caches."""
@@ -344,7 +347,8 @@ class SegmentChain:
         found = RecoveredLog(self._directory, [])
         found.epochs = EpochTable(start for start in epochs.starts() if start.start_offset < base_offset)
         scan_segment(found, base_offset)
-        found.holes = [hole for hole in found.holes if hole.start_offset < end_offset]
+        if found.end_offset > end_offset:
+            distrust(found, found.segments[0], end_offset)  # no hole is to reach into the next segment
         if found.holes and found.end_offset >= end_offset:
             return found.holes
         starts = [start for start in epochs.starts() if start.start_offset < end_offset]

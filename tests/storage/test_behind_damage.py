@@ -73,6 +73,24 @@ def test_of_damage_across_the_end_of_the_snapshot_only_what_is_behind_is_missing
     log.close()
 
 
+def test_no_hole_outlives_the_segment_that_it_is_in(tmp_path: Path) -> None:
+    """Batches of the second segment stand in the first one: their offsets reach beyond the snapshot."""
+    with_snapshot(tmp_path)
+    first, second = segments(tmp_path)[:2]
+    at = (33 - int(second.stem)) * SIZE
+    overwrite(first, 0, second.read_bytes()[at : at + 3 * SIZE])
+    log = opened(tmp_path)
+
+    assert log.find_damage(0) == ()
+    assert log.start_offset == 30
+    assert is_the_rest(log)
+    log.close()
+    log = opened(tmp_path)
+    assert log.holes() == ()
+    assert is_the_rest(log)
+    log.close()
+
+
 def test_a_snapshot_that_is_damaged_itself_makes_up_for_nothing(tmp_path: Path) -> None:
     with_snapshot(tmp_path)
     log = opened(tmp_path)

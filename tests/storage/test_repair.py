@@ -295,3 +295,38 @@ def test_how_much_a_doubtful_tail_held_is_not_known(tmp_path: Path) -> None:
     log.write_repair([BATCHES[59], a_batch(60, 4, size=200)])
     assert log.end_offset == 61
     assert read_all(log) == [*BATCHES, a_batch(60, 4, size=200)]
+
+
+@pytest.mark.parametrize("place", ["its first batches", "behind its last batch"])
+def test_of_a_segment_with_batches_of_the_next_one_all_is_missing_and_nothing_else(tmp_path: Path, place: str) -> None:
+    a_log(tmp_path)
+    first, second = segments(tmp_path)[:2]
+    end = first.stat().st_size
+    if place == "its first batches":
+        overwrite(first, 0, second.read_bytes()[2 * SIZE : 5 * SIZE])
+    else:
+        overwrite(first, end, second.read_bytes()[: 3 * SIZE])
+    log = opened(tmp_path)
+
+    assert list(log.find_damage(0)) == [OffsetRange(0, int(second.stem))]
+    fill(log)
+    assert [bytes(batch.data) for batch in read_all(log)] == [bytes(batch.data) for batch in BATCHES]
+    assert first.stat().st_size == end
+    log.close()
+
+
+def test_damage_that_is_found_before_a_hole_that_is_being_filled_is_filled_first(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    second = segments(tmp_path)[1]
+    overwrite(segments(tmp_path)[0], 5 * SIZE + 100, b"?")
+    overwrite(second, 100, b"?" * 2 * SIZE)
+    log = opened(tmp_path)
+    begin = int(second.stem)
+    assert list(log.find_damage(begin)) == [OffsetRange(begin, begin + 3)]
+    assert not log.write_repair(BATCHES[begin : begin + 1])
+
+    assert list(log.find_damage(5)) == [OffsetRange(5, 6), OffsetRange(begin, begin + 3)]
+    fill(log)
+
+    assert [bytes(batch.data) for batch in read_all(log)] == [bytes(batch.data) for batch in BATCHES]
+    log.close()

@@ -14,13 +14,18 @@ and in the end its directory is opened once more and read, batch by batch.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 from kraftlib.errors import KraftError, ReplicaFailedError
+from kraftlib.records.batch import Batch
 from kraftlib.storage.directory import open_directory
 from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.testing.file_trace import Image
 from kraftlib.testing.os_watch import StatHandler, let_through, watching
 from kraftlib.types import ElectionState
@@ -91,7 +96,7 @@ class _Hours:
 
     async def _live(self) -> Found:
         trio, truth = self.trio, self.truth
-        with _Votes(self._past, truth) as votes:
+        with _Votes(self._past, truth) as votes, _watched_repairs() as repaired:
             try:
                 hurt = await trio.start(HURT)
             except KraftError as error:
@@ -111,7 +116,7 @@ class _Hours:
                     await trio.start(node_id)
             if not await self._all_alike():
                 return self._verdict(Outcome.HALTED, f"it does not come back: {hurt.status()!r:.400}")
-            noticed = noticed or (f"{self._seen} looks found it abstaining" if self._seen else None)
+            noticed = noticed or "; ".join(repaired) or f"{self._seen} looks found it abstaining" * bool(self._seen)
             votes.lacking = False
             gone = self._chance.choice((WHOLE, BEHIND))
             await trio.stop(gone)
@@ -122,7 +127,7 @@ class _Hours:
                 return self._verdict(Outcome.HALTED, f"it does not apply {newest}")
             await trio.stop_all()
         self._compare(WHOLE if gone == BEHIND else BEHIND)
-        return self._verdict(Outcome.REPAIRED if noticed else Outcome.UNHARMED, noticed or "")
+        return self._verdict(Outcome.REPAIRED if noticed else Outcome.UNHARMED, noticed)
 
     async def _alone(self) -> None:
         """Nobody is there, but perhaps somebody asked for a vote before he was gone."""
@@ -185,6 +190,23 @@ class _Hours:
             truth.wrong.append(f"opened again, it cannot be read: {type(error).__name__}: {error}")
         finally:
             opened.close()
+
+
+@contextlib.contextmanager
+def _watched_repairs() -> Iterator[list[str]]:
+    """Yield what replica 1 has repaired so far: it may take less time than passes between two looks at it."""
+    repaired: list[str] = []
+    write = FileReplicatedLog.write_repair
+
+    def watched(log: FileReplicatedLog, batches: Sequence[Batch]) -> bool:
+        hole = log.holes()[0]
+        full = write(log, batches)
+        if full:
+            repaired.append(f"{hole} is repaired")
+        return full
+
+    with mock.patch.object(FileReplicatedLog, "write_repair", watched):
+        yield repaired
 
 
 class _Votes:

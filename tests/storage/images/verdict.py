@@ -119,13 +119,17 @@ def _wrong_in_log(log: FileReplicatedLog, history: History, noticed: list[str]) 
     """Read and repair all of the log; return what is wrong with it."""
     _repair(log, history, noticed)
     offset = max(log.start_offset, history.start_offset)
+    looked_at = -1
     while offset < min(log.end_offset, history.end_offset):
         try:
             batches = log.read(offset, READ_BYTES)
         except CorruptBatchError as error:
-            if not log.find_damage(offset):
-                raise StuckError(f"{offset} cannot be read, and no damage is found: {error}") from error
+            if offset == looked_at:
+                raise StuckError(f"{offset} cannot be read, and looking for damage does not help: {error}") from error
+            looked_at = offset
+            log.find_damage(offset)
             _repair(log, history, noticed)
+            offset = max(offset, log.start_offset)  # a snapshot may have what is missing
             continue
         for batch in batches:
             if history.batches.get(batch.base_offset) != bytes(batch.data):
@@ -136,6 +140,8 @@ def _wrong_in_log(log: FileReplicatedLog, history: History, noticed: list[str]) 
         log.flush()
     if log.end_offset > history.end_offset:
         return f"the log ends at {log.end_offset}, only {history.end_offset} were ever there"
+    if log.start_offset > history.start_offset and log.start_offset not in {kept.offset for kept in log.snapshots()}:
+        return f"the log begins at {log.start_offset}, and no snapshot has what stood before"
     start_offset = max(log.start_offset, history.start_offset)  # where a snapshot covers it, the first segment may go
     begun, expected = _from(start_offset, log.epoch_starts()), _from(start_offset, history.epochs)
     if begun != expected:
