@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kraftlib.consensus.events import ResignRequested
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.state import FADING_MAX
 from kraftlib.errors import CorruptBatchError
@@ -35,6 +36,10 @@ def patience_ms(world: World) -> int:
     config = next(iter(world.nodes.values())).config
     slow_ms = 2 * sum(world.link_us) // 1_000 + world.disk_spread_us // 1_000 + 5
     return 10 * (2 * config.election_timeout_ms + config.fetch_timeout_ms + config.request_timeout_ms + 4 * slow_ms)
+
+
+ELECTIONS_MAX: Final = 20
+"""So many epochs may a voter have stood for in vain, and told an observer of, before it went down."""
 
 
 class StuckError(Exception):
@@ -209,8 +214,31 @@ def whoever_is_wanted_leads(world: World) -> None:
     settle(world)
 
 
+def call_elections_for_whoever_is_ahead(world: World) -> None:
+    """Let the leader resign, as an operator does, while an observer is in a newer epoch than the leader.
+
+    It has heard of that epoch from a voter which stood for it and is down now. A leader does not take a newer epoch
+    from a Fetch, or anybody could depose it; so the observer waits for the next election, as with Kafka's leaders.
+    """
+
+    def ahead() -> bool:
+        leader = world.leader()
+        epochs = [
+            n.process.replica.epoch for n in world.nodes.values() if n.process is not None and not world.is_voter(n)
+        ]
+        return leader is None or leader.leads is None or max(epochs, default=0) > leader.leads
+
+    for _ in range(ELECTIONS_MAX):
+        if world.run_until(lambda: not ahead(), patience_ms(world)):
+            return
+        leader = world.leader()
+        if leader is not None and leader.leads is not None and leader.process is not None:
+            leader.process.executor.submit(ResignRequested(leader.leads))
+
+
 def v8_observers_catch_up(world: World) -> None:
     """V8: an observer that reaches any node that is up to date has all that is committed, soon."""
+    call_elections_for_whoever_is_ahead(world)
     v3_everybody_catches_up(world, "V8", [node for node in world.nodes.values() if not world.is_voter(node)])
 
 

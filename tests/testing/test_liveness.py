@@ -5,10 +5,12 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from kraftlib.storage.memory import MemoryQuorumStateStore
 from kraftlib.testing import liveness
 from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.world import World
+from kraftlib.types import ElectionState
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
@@ -105,3 +107,21 @@ def test_patience_grows_with_the_timeouts() -> None:
 
     assert liveness.patience_ms(long) - liveness.patience_ms(short) == 10 * 2 * 100
     assert attrs.has(type(short.network.link(1, 2)))
+
+
+def test_an_observer_that_heard_of_a_newer_epoch_waits_for_an_election_and_no_longer() -> None:
+    with world(observers=1) as made:
+        leader, observer = made.leader(), next(node for node in made.nodes.values() if not made.is_voter(node))
+        assert leader is not None
+        assert leader.leads is not None
+        observer.end(Ending.KILLED)
+        observer.elections = MemoryQuorumStateStore(ElectionState(epoch=leader.leads + 2))
+        observer.start()
+        made.run_for(2_000)
+        assert observer.process is not None
+        assert observer.process.replica.high_watermark is None
+
+        liveness.v8_observers_catch_up(made)
+
+        assert made.violation is None
+        assert observer.process.replica.high_watermark == made.committed_end
