@@ -140,7 +140,7 @@ def _wrong_in_log(log: FileReplicatedLog, history: History, noticed: list[str]) 
         log.flush()
     if log.end_offset > history.end_offset:
         return f"the log ends at {log.end_offset}, only {history.end_offset} were ever there"
-    if log.start_offset > history.start_offset and log.start_offset not in {kept.offset for kept in log.snapshots()}:
+    if log.start_offset > history.start_offset and all(kept.offset < log.start_offset for kept in log.snapshots()):
         return f"the log begins at {log.start_offset}, and no snapshot has what stood before"
     start_offset = max(log.start_offset, history.start_offset)  # where a snapshot covers it, the first segment may go
     begun, expected = _from(start_offset, log.epoch_starts()), _from(start_offset, history.epochs)
