@@ -330,7 +330,9 @@ class Checker:
         directory_id = asked.replica_directory_id
         candidate = ReplicaKey(asked.replica_id, None if directory_id == ZERO_UUID else directory_id)
         tail = node.chain.tail
-        if tail is not None and node.process is not None and tail.end_offset == node.process.appended_end:
+        # A vote that is given to the same candidate once more is the one that was judged when it was cast.
+        is_new = asked.pre_vote or self.facts.votes.get((node.key, epoch)) != candidate
+        if is_new and tail is not None and node.process is not None and tail.end_offset == node.process.appended_end:
             claimed = OffsetAndEpoch(epoch=asked.last_offset_epoch, offset=asked.last_offset)
             own = OffsetAndEpoch(epoch=tail.epoch, offset=tail.end_offset)
             self.check(elections.i5_no_vote_for_a_shorter_log, node, candidate, claimed, own)
