@@ -9,6 +9,7 @@ A damaged file goes to `kraftlib-damaged/`, the last one only: it serves whoever
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,9 @@ FOOTER_SIZE: Final = 75
 """Of the footer that Kafka and we write; of any other one all of the file is read."""
 
 _READ_BYTES: Final = 1 << 20
+
+_NOT_OF_THE_FILE: Final = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say nothing about what stands in a file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -129,8 +133,8 @@ def fault_at_start(directory: Path, snapshot_id: OffsetAndEpoch) -> str | None:
     """Return what a glance at a snapshot finds wrong, at header, footer or end; None if nothing."""
     try:
         look_at_snapshot(directory, snapshot_id)
-    except (CorruptBatchError, StorageError) as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_OF_THE_FILE:
             raise
         return str(error)
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -135,7 +135,7 @@ class Segment:
         files.remove(self.path)
         self.remove_index_files()
 
-    def batches(self, position: int = 0) -> Iterator[Batch]:
+    def batches(self, position: int = 0) -> Generator[Batch, None, None]:
         """Yield the batches from the one at `position` on, CRC checked. Raises: CorruptBatchError, StorageError."""
         with self._opened(None) as descriptor:
             yield from batches_in(descriptor, self.path, position, self.size)

@@ -21,6 +21,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -381,10 +382,11 @@ class SegmentChain:
 
     def batches_below(self, offset: Offset) -> Iterator[Batch]:
         """Yield the batches of the first segment that lie before `offset`."""
-        for batch in self._segments[0].batches():
-            if batch.base_offset >= offset:
-                return
-            yield batch
+        with closing(self._segments[0].batches()) as batches:  # or its file is closed where no error is noticed
+            for batch in batches:
+                if batch.base_offset >= offset:
+                    return
+                yield batch
 
     @property
     def base_offset(self) -> Offset:

@@ -80,6 +80,20 @@ def test_one_that_is_gone_is_no_damage(tmp_path: Path) -> None:
         fault_at_start(tmp_path, ID)
 
 
+def test_one_that_cannot_be_opened_for_want_of_descriptors_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, content())
+
+    def refused(path: Path, flags: int = 0) -> int:
+        with files.storage_errors("open", path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(files, "open_existing", refused)
+    with pytest.raises(StorageError, match="Too many open files"):
+        fault_at_start(tmp_path, ID)
+
+
 def test_a_lost_sector_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(tmp_path, content())
 

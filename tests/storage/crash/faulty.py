@@ -15,8 +15,9 @@ from pathlib import Path
 import attrs
 
 from kraftlib.errors import StorageError
-from kraftlib.testing.file_trace import Fault, FileTrace
+from kraftlib.testing.file_trace import Fault, FileTrace, Image
 from kraftlib.testing.os_watch import Call, Site
+from tests.storage.crash.damages import DAMAGES, Keeper
 from tests.storage.crash.judge import Judge, Verdict
 from tests.storage.crash.ledger import Ledger
 from tests.storage.crash.lives import LIVES, Life
@@ -50,10 +51,11 @@ def sweep(
     *,
     stories: Sequence[str] = tuple(PROTOCOLS),
     lives: Sequence[str] = tuple(LIVES),
+    damages: Sequence[str] = tuple(DAMAGES),
     faults: Sequence[str] = tuple(FAULTS),
     say: Callable[[str], object] = lambda line: None,
 ) -> Sweep:
-    """Let every distinct call of these stories and lives fail in each of these ways, in a directory in memory."""
+    """Let every distinct call of all these fail in each of these ways, in a directory in memory."""
     result = Sweep()
     for name in stories:
         for place, call in _distinct(_calls(PROTOCOLS[name], top, result)):
@@ -64,6 +66,12 @@ def sweep(
         for place, call in _distinct(_life_calls(LIVES[name], top, result)):
             for fault in _fitting(call, faults):
                 _life_run(name, place, call, fault, top, result)
+        say(f"{name}: {result.runs.total()} runs, {len(result.bad)} bad")
+    for name in damages:
+        image = _damaged(name, top)
+        for place, call in _distinct(_damage_calls(name, image, top, result)):
+            for fault in _fitting(call, faults):
+                _damage_run(name, image, place, call, fault, top, result)
         say(f"{name}: {result.runs.total()} runs, {len(result.bad)} bad")
     return result
 
@@ -164,11 +172,73 @@ def _life_run(name: str, place: int, call: Call, fault: str, top: Path, result: 
     _note(trace, result)
 
 
+def _damaged(name: str, top: Path) -> Image:
+    """Return a directory as it was left damaged."""
+    trace = FileTrace(formatted(_fresh(top)))
+    with trace:
+        DAMAGES[name].prepare(Keeper(trace.directory))
+        trace.restart()
+        return trace.image()
+
+
+def _damage_calls(name: str, image: Image, top: Path, result: Sweep) -> list[Call]:
+    directory = _fresh(top)
+    image.lay_out(directory)
+    damage = DAMAGES[name]
+    trace = FileTrace(directory, image=image, with_stacks=True)
+    with trace:
+        keeper = Keeper(directory, acknowledged=damage.acknowledged)
+        damage.live(keeper)
+        image = trace.image()
+        trace.restart()
+    with FileTrace(directory, image=image) as afterwards:
+        why = damage.why_bad(keeper)
+        afterwards.restart()
+    if why:
+        result.bad.append(f"{name}, without a fault: {why}")
+    _note(trace, result)
+    return trace.calls
+
+
+def _damage_run(name: str, image: Image, place: int, call: Call, fault: str, top: Path, result: Sweep) -> None:
+    """Let a damaged replica meet an error, and look at what is left."""
+    where = f"{name}, {fault} at call {place}, {call}"
+    directory = _fresh(top)
+    image.lay_out(directory)
+    damage = DAMAGES[name]
+    keeper = Keeper(directory, acknowledged=damage.acknowledged)
+    trace = FileTrace(directory, image=image, before=_once(place, FAULTS[fault]), with_stacks=True)
+    with trace:
+        try:
+            damage.live(keeper)
+        except _reported(call):
+            result.refused += 1
+        except AssertionError:
+            pass  # where the fault was taken for damage, there is more of it
+        except Exception as error:  # noqa: BLE001 - any other error is what this looks for
+            result.bad.append(f"{where}: {type(error).__name__}: {error}")
+        image = trace.image()
+        trace.restart()
+    with FileTrace(directory, image=image) as afterwards:
+        try:
+            why = damage.why_bad(keeper)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the replica does not go on
+            why = f"{type(error).__name__}: {error}"
+        afterwards.restart()
+    if why:
+        result.bad.append(f"{where}: afterwards: {why}")
+    result.runs[fault] += 1
+    _note(trace, result)
+
+
 def _faulty(place: int, fault: Fault, top: Path) -> FileTrace:
+    return FileTrace(formatted(_fresh(top)), before=_once(place, fault), with_stacks=True)
+
+
+def _once(place: int, fault: Fault) -> Callable[[Call], Fault | None]:
+    """Return what lets only the call at this place fail."""
     places = iter(range(1 << 30))
-    return FileTrace(
-        formatted(_fresh(top)), before=lambda call: fault if next(places) == place else None, with_stacks=True
-    )
+    return lambda call: fault if next(places) == place else None
 
 
 def _note(trace: FileTrace, result: Sweep) -> None:

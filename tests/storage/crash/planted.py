@@ -90,7 +90,7 @@ def _new_segment_is_not_in_the_directory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drop(self: SegmentChain, segment: Segment) -> None:
+    def drop(self: SegmentChain, segment: Segment, position: int) -> None:
         if segment is self._active:
             return
         self._close_files()
@@ -98,8 +98,10 @@ def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
             victim = self._segments.pop(self._segments.index(segment) + 1)
             victim.remove_files()
             self._base_offsets.remove(victim.base_offset)
-        segment.index = segment.rebuilt_index()
+        segment.size = position
+        segment.forget_index()
         self._active = segment
+        self._sums = [(0, 0)]
         self._descriptor = files.open_existing(segment.path, files.WRITE)
 
     monkeypatch.setattr(SegmentChain, "_drop_segments_behind", drop)

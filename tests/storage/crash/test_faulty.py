@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.crash.damages import DAMAGES
 from tests.storage.crash.faulty import FAULTS, sweep
 from tests.storage.crash.lives import LIVES
 from tests.storage.crash.protocols import PROTOCOLS
@@ -17,7 +18,7 @@ FEW = ("EIO", "short", "short, then ENOSPC")
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_protocol_survives_an_error_at_each_of_its_calls(protocol: str, place: Path) -> None:
-    result = sweep(place, stories=[protocol], lives=(), faults=FEW)
+    result = sweep(place, stories=[protocol], lives=(), damages=(), faults=FEW)
 
     assert result.bad == []
     assert result.refused > 10
@@ -25,17 +26,25 @@ def test_a_protocol_survives_an_error_at_each_of_its_calls(protocol: str, place:
 
 @pytest.mark.parametrize("life", LIVES)
 def test_nothing_else_is_worse_off_after_an_error(life: str, place: Path) -> None:
-    result = sweep(place, stories=(), lives=[life], faults=FEW)
+    result = sweep(place, stories=(), lives=[life], damages=(), faults=FEW)
 
     assert result.bad == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_done_about_damage_survives_an_error_at_each_of_its_calls(damage: str, place: Path) -> None:
+    result = sweep(place, stories=(), lives=(), damages=[damage], faults=FEW)
+
+    assert result.bad == []
+    assert result.refused > 10
 
 
 def test_every_line_that_changes_a_file_is_reached(place: Path) -> None:
     """A new call of `os`, or of a helper that makes one, must come with a story that reaches it."""
     sites = call_sites()
-    reached = (
-        sweep(place, faults=["short"]).reached | sweep(place, stories=["append"], lives=(), faults=["EIO"]).reached
-    )
+    reached = sweep(place, damages=(), faults=["short"]).reached | sweep(place, stories=(), lives=(), faults=()).reached
+    for story, fault in (("append", "EIO"), ("roll_into_zeros", "short, then ENOSPC")):
+        reached |= sweep(place, stories=[story], lives=(), damages=(), faults=[fault]).reached
 
     assert {str(site): sites[site] for site in set(sites) - reached} == {}
     assert len(sites) > 100
