@@ -193,6 +193,9 @@ def rewritten(path: Path, old: str, new: str) -> None:
 
 
 LOG, STATE = "__cluster_metadata-0/00000000000000000000.log", "__cluster_metadata-0/quorum-state"
+OTHER_TOPIC = "c29tZSBvdGhlciB0b3BpYw"
+"""Not what one wrong byte could make of the right one: that would be mended."""
+
 TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "damage in the midst of the log": (
         lambda d: flipped(d / LOG),
@@ -214,7 +217,7 @@ TROUBLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "quorum-state is garbage": (lambda d: (d / STATE).write_text("?"), r"quorum-state.*forgotten"),
     "quorum-state is empty": (lambda d: (d / STATE).write_text(""), r"quorum-state.*forgotten"),
     "a log of another topic": (
-        lambda d: rewritten(d / "__cluster_metadata-0/partition.metadata", "topic_id: .*", "topic_id: " + "A" * 22),
+        lambda d: rewritten(d / "__cluster_metadata-0/partition.metadata", "topic_id: .*", "topic_id: " + OTHER_TOPIC),
         r"partition.metadata is of another topic",
     ),
 }
