@@ -28,6 +28,8 @@ async def test_a_cluster_elects_kills_restarts_and_leaves_nothing_behind(tmp_pat
     async with asyncio.timeout(100), Cluster(tmp_path, on_death=note) as cluster:
         leader, epoch = await cluster.leader()
         statuses = await cluster.statuses()
+        while {status["leader_id"] for _, status in statuses} != {leader.number}:
+            statuses = await cluster.statuses()  # it leads before the others have heard of it
         assert len(statuses) == 3
         for _, status in statuses:
             # Each of them leads `kraftlib quorum status` to the leader, over Kafka's protocol.
