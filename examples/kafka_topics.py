@@ -60,7 +60,7 @@ class TopicCache(StateMachine):
         self.changed.set()
 
     def snapshot(self) -> Iterable[Any]:
-        """Nobody asks an observer for one."""
+        """Nobody asks for one: `follow` says so, and a new life reads everything from the controllers anew."""
         raise NotImplementedError
 
 
@@ -70,6 +70,8 @@ async def follow(controller: Endpoint, cache: TopicCache) -> RaftClient[Any]:
         node_id=random.randrange(1_000_000_000, 2**31),  # any number that no controller or broker has
         bootstrap_servers=(controller,),  # one of them is enough: it names the leader
         engine="inline",
+        snapshot_interval_bytes=0,
+        snapshot_interval_ms=0,
     )
     client: RaftClient[Any] = RaftClient(config, state_machine=cache, serde=MetadataSerde())
     await client.start()

@@ -27,8 +27,10 @@ def stall_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
 
     Later than check quorum does: who is not even fetched from has a better reason.
     """
+    if role.stalled_since_ms is None:
+        return None
     others_needed = state.voters.majority - (1 if state.is_voter else 0)
-    if role.stalled_since_ms is None or others_needed <= 0:
+    if others_needed <= 0:
         return None
     patience_ms = 2 * state.config.fetch_timeout_ms << min(state.stalls, FADING_MAX)
     deadline_ms = role.stalled_since_ms + patience_ms

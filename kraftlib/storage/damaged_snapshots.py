@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -58,25 +58,33 @@ def look_at_snapshot(directory: Path, snapshot_id: OffsetAndEpoch) -> None:
             batch = read_batch(source.read_at(max(position, 0), FOOTER_SIZE), origin=position)
             check_footer(decoded_controls(batch, position), position)
         except CorruptBatchError:
-            _read_all(source, snapshot_id, lambda: None)
+            for _ in _read_all(source, snapshot_id):
+                pass
     finally:
         source.close()
 
 
 def read_snapshot(directory: Path, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None] = lambda: None) -> None:
     """Read a snapshot to its end: every checksum and place, header and footer. Raises: CorruptBatchError."""
+    for _ in scan_snapshot(directory, snapshot_id):
+        step()
+
+
+def scan_snapshot(directory: Path, snapshot_id: OffsetAndEpoch) -> Iterator[int]:
+    """Read a snapshot to its end, as `read_snapshot`; yield how many bytes were read, piece by piece."""
     source = FileSnapshotSource(directory / names.checkpoint_name(snapshot_id))
     try:
-        _read_all(source, snapshot_id, step)
+        yield from _read_all(source, snapshot_id)
     finally:
         source.close()
 
 
-def _read_all(source: FileSnapshotSource, snapshot_id: OffsetAndEpoch, step: Callable[[], None]) -> None:
+def _read_all(source: FileSnapshotSource, snapshot_id: OffsetAndEpoch) -> Iterator[int]:
     scan = SnapshotScan(epoch=snapshot_id.epoch)
     for position in range(0, source.size, _READ_BYTES):
-        scan.feed(source.read_at(position, _READ_BYTES), decode=False)
-        step()
+        data = source.read_at(position, _READ_BYTES)
+        scan.feed(data, decode=False)
+        yield len(data)
     scan.finish()
 
 

@@ -17,10 +17,9 @@ import attrs
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.checksum import crc32c
-from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
+from kraftlib.storage.damaged_snapshots import scan_snapshot
 from kraftlib.storage.segment import Segment, batches_in
-from kraftlib.storage.snapshot_files import FileSnapshotSource
 from kraftlib.storage.sync_point import UNKNOWN_CRC
 from kraftlib.types import Offset, OffsetAndEpoch
 
@@ -88,18 +87,9 @@ def scrub_snapshots(
     for snapshot_id in snapshots:
         path = directory / names.checkpoint_name(snapshot_id)
         try:
-            source = FileSnapshotSource(path)
-        except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                continue
-            raise
-        size = 0
-        try:
-            with SnapshotReader(source, epoch=snapshot_id.epoch) as reader:
-                for batch in reader.batches():
-                    size += len(batch.data)
-                    yield len(batch.data)
-                    step()
+            for size in scan_snapshot(directory, snapshot_id):
+                yield size
+                step()
         except StorageError as error:
             if path.exists():
                 damaged = snapshot_id if isinstance(error, CorruptBatchError) else None

@@ -115,9 +115,11 @@ class Checker:
                     self._complain("I11", f"{node.key} has refused what a peer sent: {reason}")
 
     def look_at_picture(self, process: Process) -> None:
-        """Compare what the core knows of its log with the log, at a moment when nothing is on its way to it."""
-        believed, found = process.replica.state.log, view_of(process.log, process.node.config)
-        self.check(inv.l16_core_knows_its_log, process.node, _picture(believed), _picture(found))
+        """Compare what the core knows, or is about to be told, of its log with the log."""
+        believed, found = _picture(process.replica.state.log), _picture(view_of(process.log, process.node.config))
+        untold = process.untold.intersection(process.log.snapshots())
+        believed["snapshots"] = tuple(sorted({*process.replica.state.log.snapshots, *untold}))
+        self.check(inv.l16_core_knows_its_log, process.node, believed, found)
 
     def _role_changed(self, process: Process) -> None:
         state, node, facts = process.replica.state, process.node, self.facts
@@ -343,7 +345,7 @@ class Checker:
         self.check(elections.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, candidate)
 
 
-def _picture(view: LogView) -> Mapping[str, object]:
+def _picture(view: LogView) -> dict[str, object]:
     return {
         "start": view.start_offset,
         "end": view.end_offset,

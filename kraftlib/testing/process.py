@@ -93,6 +93,8 @@ class Process:
         self.doom: Doom | None = None
         """If set: asked before each action of the core whether this process ends there, and how."""
         self.last_event: ev.Event | None = None
+        self.untold: set[OffsetAndEpoch] = set()
+        """Snapshots that are stored, of which the core has not been told yet: the event waits for the disk."""
         self._world = world
         self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._timer = 0
@@ -227,6 +229,7 @@ class Process:
             plan.write(self.log, values)
             self._world.snapshots.append((self.node_id, plan.snapshot_id.offset, checksum(values)))
             self._world.checker.snapshot_created(self, plan.snapshot_id)
+            self.untold.add(plan.snapshot_id)
             self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
             self.retention.look()
 
@@ -368,6 +371,8 @@ class WatchedCore:
         process = self._process
         process.turns += 1
         process.last_event = event
+        if isinstance(event, ev.SnapshotCreated):
+            process.untold.discard(event.snapshot_id)
         actions = self._replica.handle(event, now_ms)
         self._checker.handled(process)
         return actions if process.doom is None else process.until_doom(actions)

@@ -34,6 +34,15 @@ def is_the_rest(log: FileReplicatedLog) -> bool:
     return [bytes(batch.data) for batch in read_all(log)] == [bytes(batch.data) for batch in BATCHES[30:]]
 
 
+def is_the_rest_now_and_after_a_restart(log: FileReplicatedLog, directory: Path) -> None:
+    assert is_the_rest(log)
+    log.close()
+    log = opened(directory)
+    assert log.holes() == ()
+    assert is_the_rest(log)
+    log.close()
+
+
 @pytest.mark.parametrize("first", [0, 5, 20, 27, 29])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_what_a_snapshot_has_is_not_missing(tmp_path: Path, first: int, is_known: bool) -> None:
@@ -65,12 +74,7 @@ def test_of_damage_across_the_end_of_the_snapshot_only_what_is_behind_is_missing
 
     assert list(log.holes()) == [OffsetRange(30, 33)]
     fill(log)
-    assert is_the_rest(log)
-    log.close()
-    log = opened(tmp_path)
-    assert log.holes() == ()
-    assert is_the_rest(log)
-    log.close()
+    is_the_rest_now_and_after_a_restart(log, tmp_path)
 
 
 def test_no_hole_outlives_the_segment_that_it_is_in(tmp_path: Path) -> None:
@@ -83,12 +87,7 @@ def test_no_hole_outlives_the_segment_that_it_is_in(tmp_path: Path) -> None:
 
     assert log.find_damage(0) == ()
     assert log.start_offset == 30
-    assert is_the_rest(log)
-    log.close()
-    log = opened(tmp_path)
-    assert log.holes() == ()
-    assert is_the_rest(log)
-    log.close()
+    is_the_rest_now_and_after_a_restart(log, tmp_path)
 
 
 def test_a_snapshot_that_is_damaged_itself_makes_up_for_nothing(tmp_path: Path) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import enum
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -18,9 +15,9 @@ from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.testing.file_trace import Image
-from kraftlib.testing.os_watch import StatHandler, let_through, watching
 from kraftlib.types import Epoch, EpochStart, Offset
 from tests.storage.crash.ledger import Ledger
+from tests.storage.laid_out import LaidOut
 
 SEGMENT_BYTES = 2_500
 MAGIC_AT = 16
@@ -54,31 +51,15 @@ class Found:
     epochs: Sequence[EpochStart]
 
 
-class Judge:
+class Judge(LaidOut):
     """Lays states out in a directory, opens them and compares. Watches the storage while it is entered."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._on_stat: StatHandler | None = None
-        self._watch = watching("kraftlib.storage", let_through, on_stat=self._told)
-
-    def __enter__(self) -> Judge:
-        self._watch.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._watch.__exit__(*error)
-
-    def _told(self, subject: int | str | os.PathLike[str], found: os.stat_result) -> os.stat_result:
-        return found if self._on_stat is None else self._on_stat(subject, found)
 
     def judge(self, image: Image, ledger: Ledger, *, go_on: bool = True) -> Judgement:
         """Open `image` and compare it with the ledger; then, with `go_on`, append to it and open it once more."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._on_stat = image.lay_out(self._directory)
+        self.lay_out(image)
         try:
-            log = FileReplicatedLog.open(self._directory, segment_bytes=SEGMENT_BYTES)
-            election = FileQuorumStateStore(self._directory, log_epoch=0).read()
+            log = FileReplicatedLog.open(self.directory, segment_bytes=SEGMENT_BYTES)
+            election = FileQuorumStateStore(self.directory, log_epoch=0).read()
         except CorruptBatchError as error:
             if is_ambiguous(image, ledger):
                 return Judgement(Verdict.HALTED, str(error))
@@ -88,7 +69,7 @@ class Judge:
         try:
             if election not in ledger.elections:
                 return Judgement(Verdict.BAD, f"the vote is {election}, must be one of {ledger.elections}")
-            why = _why_bad(log, ledger, self._directory) or (_why_not_usable(log, self._directory) if go_on else "")
+            why = _why_bad(log, ledger, self.directory) or (_why_not_usable(log, self.directory) if go_on else "")
         finally:
             log.close()
         return Judgement(Verdict.BAD, why) if why else Judgement(Verdict.OPENED)

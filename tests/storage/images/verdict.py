@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -25,9 +21,9 @@ from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.interface import RepairableLog
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.testing.file_trace import Image
-from kraftlib.testing.os_watch import StatHandler, let_through, watching
 from kraftlib.types import ElectionState, EpochStart
 from tests.storage.images.history import History, config_of
+from tests.storage.laid_out import LaidOut
 
 READ_BYTES = 700
 
@@ -55,30 +51,14 @@ class Found:
     """What a replica without a majority would do: it must not go on."""
 
 
-class Examiner:
+class Examiner(LaidOut):
     """Lays images out and opens them. Watches the storage while it is entered."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._on_stat: StatHandler | None = None
-        self._watch = watching("kraftlib.storage", let_through, on_stat=self._told)
-
-    def __enter__(self) -> Examiner:
-        self._watch.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._watch.__exit__(*error)
-
-    def _told(self, subject: int | str | os.PathLike[str], found: os.stat_result) -> os.stat_result:
-        return found if self._on_stat is None else self._on_stat(subject, found)
 
     def examine(self, image: Image, history: History) -> Found:
         """Open an image, read all of it, repair it, and compare."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._on_stat = image.lay_out(self._directory)
+        self.lay_out(image)
         try:
-            opened = open_directory(config_of(self._directory))
+            opened = open_directory(config_of(self.directory))
         except KraftError as error:
             return Found(Outcome.HALTED, f"{type(error).__name__}: {error}")
         try:
