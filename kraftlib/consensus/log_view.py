@@ -247,8 +247,15 @@ class LogView:
         Not where the snapshot ends amid what is missing: nobody knows of which epoch that was.
         """
         amid = any(hole.start_offset < snapshot_id.offset < hole.end_offset for hole in self.holes)
+        return not amid and self.may_begin_at(snapshot_id)
+
+    def may_begin_at(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether a snapshot of a leader that has all that this log ever had may stand in for what is before it.
+
+        It may end amid what is missing: the leader's word is that the records there are those of this snapshot.
+        """
         reaches = self.start_offset < snapshot_id.offset <= self.end_offset
-        return reaches and not amid and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
+        return reaches and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
 
     def adopt(
         self,
@@ -274,7 +281,11 @@ class LogView:
         Voters and kraft.version stay known for what was deleted, too: the newest of them are still in force.
         """
         self.start_offset = max(self.start_offset, snapshot_id.offset)
-        self.holes = [hole for hole in self.holes if hole.end_offset > self.start_offset]
+        self.holes = [
+            OffsetRange(max(hole.start_offset, self.start_offset), hole.end_offset)
+            for hole in self.holes
+            if hole.end_offset > self.start_offset
+        ]
         self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
         starts = self.epoch_starts
         while len(starts) > 1 and starts[1].start_offset <= self.start_offset:

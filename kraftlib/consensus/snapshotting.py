@@ -184,7 +184,7 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
         state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
         return None
     snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
-    fills = state.filling is not None and state.log.is_whole_before(snapshot_id)
+    fills = state.filling is not None and state.log.may_begin_at(snapshot_id)
     if end_offset < state.committed_offset and not fills:
         state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
         return None
@@ -404,7 +404,7 @@ def handle_chunk_written(state: ReplicaState, event: SnapshotChunkWritten) -> li
 
 def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
     """Let it take the place of the log, or of what is missing in the log; begin again where that is not so any more."""
-    if download.fills != (state.filling is not None and state.log.is_whole_before(download.snapshot_id)):
+    if download.fills != (state.filling is not None and state.log.may_begin_at(download.snapshot_id)):
         return drop_download(state, role)
     role.writing_chunk = True
     return [AdoptSnapshot(download.snapshot_id) if download.fills else InstallSnapshot(download.snapshot_id)]

@@ -193,7 +193,9 @@ class Checker:
                 if isinstance(state.role_state, Leader):
                     start = state.role_state.epoch_start_offset
                     self.check(inv.i16_change_only_in_a_committed_epoch, facts, entry, start)
-            self.check(inv.s6_full_disk_takes_no_records, node, entry, told=state.disk_full and leads is None)
+            # A leader may have resigned in the very turn in which it won, and opens its epoch all the same.
+            follows = state.leader_id != node.key.id
+            self.check(inv.s6_full_disk_takes_no_records, node, entry, told=state.disk_full and follows)
             chain.append(entry)
             self._trace.add(self._timeline.now_us, Step.APPENDED, node.key.id, batch.base_offset, batch.epoch)
         process.appended_end = chain.end_offset

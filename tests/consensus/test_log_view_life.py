@@ -148,7 +148,9 @@ class Life:
             for epoch in range(1, view.last_epoch + 1):
                 whole = view.start_offset < offset <= view.end_offset and self.epochs[offset - 1] == epoch
                 amid = view.start_offset + 1 < offset < view.end_offset - 1
-                assert view.is_whole_before(OffsetAndEpoch(offset=offset, epoch=epoch)) == (whole and not amid)
+                snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
+                assert view.is_whole_before(snapshot_id) == (whole and not amid)
+                assert view.may_begin_at(snapshot_id) == whole
         view.holes = []
 
     def check_judgement(self, offset: Offset, epoch: Epoch, before: Epoch) -> None:

@@ -357,12 +357,24 @@ def test_a_hole_behind_the_snapshot_is_left() -> None:
     assert not core.state.may_stand
 
 
-@pytest.mark.parametrize("snapshot", [(3, 1), (5, 3)])
-def test_a_snapshot_that_ends_amid_what_is_missing_or_in_another_epoch_replaces_the_log(
-    snapshot: tuple[int, int],
-) -> None:
-    """And with it what was acknowledged behind: until that is here again it votes for nobody."""
+def test_a_snapshot_that_ends_amid_what_is_missing_leaves_the_rest_of_that() -> None:
+    """Also below what is known to be committed; a leader with no newer one would leave us as we are for ever."""
     core = damaged()
+    core.state.committed_offset = 6
+    (hole,) = core.state.log.holes
+    assert hole.start_offset < 3 < hole.end_offset
+    assert AdoptSnapshot(OffsetAndEpoch(offset=3, epoch=1)) in downloaded(core, (3, 1))
+    rest = OffsetRange(3, hole.end_offset)
+    adopted(core, (3, 1), rest)
+    assert (core.state.log.start_offset, core.state.log.end_offset, core.state.log.holes) == (3, 6, [rest])
+    assert position(core) == (-1, 6, 2)  # it asks again whether the leader has all of it
+    lead_on(core)
+    assert position(core) == (1, 3, 1)
+
+
+def test_a_snapshot_of_another_epoch_replaces_the_log() -> None:
+    """And with it what was acknowledged behind: until that is here again it votes for nobody."""
+    core, snapshot = damaged(), (5, 3)
     lead_on(core)
     core.handle(TimeoutReached(), core.state.now_ms + 100)
     reply(core, 2, fetch_response(epoch=3, leader_id=2, snapshot=snapshot))

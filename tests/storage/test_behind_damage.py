@@ -18,10 +18,14 @@ SNAPSHOT = OffsetAndEpoch(offset=30, epoch=3)
 
 def with_snapshot(directory: Path) -> None:
     log = a_log(directory, close=False)
+    receive_snapshot(log)
+    log.close()
+
+
+def receive_snapshot(log: FileReplicatedLog) -> None:
     sink = log.create_snapshot(SNAPSHOT)
     sink.write(snapshot_bytes(SNAPSHOT))
     sink.freeze()
-    log.close()
 
 
 def spoil(directory: Path, offset: int, *, within: int = 100, data: bytes = b"????") -> None:
@@ -73,6 +77,21 @@ def test_of_damage_across_the_end_of_the_snapshot_only_what_is_behind_is_missing
     log = opened(tmp_path)
 
     assert list(log.holes()) == [OffsetRange(30, 33)]
+    fill(log)
+    is_the_rest_now_and_after_a_restart(log, tmp_path)
+
+
+def test_a_snapshot_that_comes_later_and_ends_amid_what_is_missing_leaves_the_rest_of_it(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    spoil(tmp_path, 28, within=3, data=b"?" * (4 * SIZE))
+    forget_prefix(tmp_path)
+    log = opened(tmp_path)
+    assert list(log.holes()) == [OffsetRange(28, 33)]
+
+    receive_snapshot(log)
+    log.delete_before(SNAPSHOT)
+    log.flush()
+    assert (log.start_offset, list(log.holes())) == (30, [OffsetRange(30, 33)])
     fill(log)
     is_the_rest_now_and_after_a_restart(log, tmp_path)
 
