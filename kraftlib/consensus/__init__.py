@@ -41,8 +41,9 @@ counts from the moment it is appended. Voters come and go one at a time, so any 
 voter. A voter is an id *and* the id of its disk: whoever lost the disk is somebody else. Quorums of kraft.version 0
 have a fixed set from the configuration instead. *Observers* fetch like followers and count for nothing.
 
-**Snapshots** (`snapshotting`; KIP-630). A snapshot replaces all records below its offset. A follower that lies before
-the leader's log is told of the newest one, fetches the file in chunks, verifies it and begins its log anew behind it.
+**Snapshots** (`snapshotting`, `downloading`; KIP-630). A snapshot replaces all records below its offset. A follower
+that lies before the leader's log is told of the newest one, fetches the file in chunks, verifies it and begins its log
+anew behind it.
 
 **What is durable when.** The order of the actions is the argument. The election state is written before anything that
 depends on it is sent. A flush is the only thing that overlaps with others; a fetch offset that is sent never exceeds

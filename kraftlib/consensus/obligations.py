@@ -12,6 +12,7 @@ from typing import Any, Final
 from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.amnesia import maybe_recall, voters_to_ask
 from kraftlib.consensus.checks import back_off, endpoint_of
+from kraftlib.consensus.downloading import download_deadline_ms, fetch_chunk, handle_snapshot_hash_failed
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote, stand
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
@@ -19,7 +20,6 @@ from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_m
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from, fetch_from_leader, find_leader
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
-from kraftlib.consensus.snapshotting import download_deadline_ms, fetch_chunk, handle_snapshot_hash_failed
 from kraftlib.consensus.stalling import stall_deadline_ms, watch_commits
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached

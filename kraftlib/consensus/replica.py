@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.consensus import election as elections
 from kraftlib.consensus import (
+    downloading,
     joining,
     obligations,
     priority,
@@ -24,6 +24,7 @@ from kraftlib.consensus import (
     replication,
     snapshotting,
 )
+from kraftlib.consensus import election as elections
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.checks import back_off, is_refused_strictly
 from kraftlib.consensus.connections import Connections, Outstanding
@@ -322,7 +323,7 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
     if isinstance(outstanding.request, ReadBarrierRequest):
         return reading.handle_read_barrier_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, SnapshotHashRequest):
-        return snapshotting.handle_snapshot_hash_failed(state, outstanding)
+        return downloading.handle_snapshot_hash_failed(state, outstanding)
     if isinstance(outstanding.request, ElectionPriorityRequest):
         return priority.handle_priority_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, ApiVersionsRequest):
@@ -393,12 +394,12 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     SnapshotCreated: snapshotting.handle_snapshot_created,
     SnapshotDamaged: snapshotting.handle_snapshot_damaged,
     SnapshotLost: snapshotting.handle_snapshot_lost,
-    SnapshotAdopted: snapshotting.handle_snapshot_adopted,
+    SnapshotAdopted: downloading.handle_snapshot_adopted,
     RetentionDue: snapshotting.handle_retention_due,
-    SnapshotChunkWritten: snapshotting.handle_chunk_written,
-    DownloadHashed: snapshotting.handle_download_hashed,
-    SnapshotInstalled: snapshotting.handle_snapshot_installed,
-    SnapshotRefused: snapshotting.handle_snapshot_refused,
+    SnapshotChunkWritten: downloading.handle_chunk_written,
+    DownloadHashed: downloading.handle_download_hashed,
+    SnapshotInstalled: downloading.handle_snapshot_installed,
+    SnapshotRefused: downloading.handle_snapshot_refused,
     ResignRequested: _resign_requested,
     TransferRequested: _transfer_requested,
     ReadBarrierRequested: reading.handle_read_requested,
@@ -427,12 +428,12 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[A
     BeginQuorumEpochRequest: elections.handle_begin_response,
     EndQuorumEpochRequest: elections.handle_end_response,
     FetchRequest: replication.handle_fetch_response,
-    FetchSnapshotRequest: snapshotting.handle_fetch_snapshot_response,
+    FetchSnapshotRequest: downloading.handle_fetch_snapshot_response,
     ApiVersionsRequest: reconfiguration.handle_probe_response,
     AddRaftVoterRequest: joining.handle_join_response,
     RemoveRaftVoterRequest: joining.handle_join_response,
     UpdateRaftVoterRequest: joining.handle_update_response,
     ReadBarrierRequest: reading.handle_read_barrier_response,
-    SnapshotHashRequest: snapshotting.handle_snapshot_hash_response,
+    SnapshotHashRequest: downloading.handle_snapshot_hash_response,
     ElectionPriorityRequest: priority.handle_priority_response,
 }

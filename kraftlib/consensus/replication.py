@@ -33,6 +33,7 @@ from kraftlib.consensus.checks import (
     send,
 )
 from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.downloading import begin_download, drop_download
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.progress import (
@@ -45,7 +46,6 @@ from kraftlib.consensus.received import acceptable_batches
 from kraftlib.consensus.repairing import asks_first, fetch_position, forget_old_leader, is_anonymous, truncated_end
 from kraftlib.consensus.repairing import handle_answer as handle_repair_answer
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Resigned
-from kraftlib.consensus.snapshotting import begin_download, drop_download
 from kraftlib.consensus.state import Amnesia, ReplicaState, log
 from kraftlib.consensus.transitions import persist
 from kraftlib.errors import InvariantError, ensure
@@ -98,8 +98,6 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
         response = answers.fetch(state, judgement=judgement, version=event.version)
         return [SendResponse(event.request_id, response)]
     actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
-    if not isinstance(state.role_state, Leader):
-        return [*actions, *_fetch_error(state, event, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     if partition.fetch_offset < state.log.end_offset:
         return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
     if request.max_wait_ms == 0:

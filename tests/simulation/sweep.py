@@ -36,8 +36,8 @@ from tests.simulation.mutation import replaced
 CORE: Final = Path(__file__).parents[2] / "kraftlib" / "consensus"
 MODULES: Final = (
     "election", "transitions", "replication", "progress", "quorum", "connections", "checks", "obligations", "log_view",
-    "reconfiguration", "snapshotting", "received", "contact", "start", "joining", "upgrading", "voters", "state",
-    "amnesia", "reading", "priority", "repairing", "answers", "replica",
+    "reconfiguration", "snapshotting", "downloading", "received", "contact", "start", "joining", "upgrading", "voters",
+    "state", "amnesia", "reading", "priority", "repairing", "answers", "replica", "roles", "describe", "stalling",
 )  # fmt: skip
 TESTS: Final = ("tests/consensus", "tests/conversations", "tests/checklist")
 TOO_SLOW: Final = ("test_storms.py",)

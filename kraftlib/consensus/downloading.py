@@ -1,0 +1,319 @@
+"""A follower that has fallen behind its leader's log fetches a snapshot instead (FetchSnapshot, KIP-630).
+
+A follower whose position lies before the leader's log is told a snapshot id by Fetch. It fetches the file in chunks of
+raw bytes, verifies the whole of it, and only then lets it replace its log.
+
+What has come is kept when the leader or the follower's own process ends. The same leader goes on where it was; another
+one only after its bytes so far have proved to be the same (SnapshotHash, between replicas of ours). Everybody else
+sends it from the beginning.
+"""
+
+from __future__ import annotations
+
+from kraftlib.consensus.actions import (
+    Action,
+    AdoptSnapshot,
+    AdvanceHighWatermark,
+    DropSnapshotDownload,
+    HashDownload,
+    InstallSnapshot,
+    WriteSnapshotChunk,
+)
+from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, node_endpoints, send
+from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.events import (
+    DownloadHashed,
+    SnapshotAdopted,
+    SnapshotChunkWritten,
+    SnapshotInstalled,
+    SnapshotRefused,
+)
+from kraftlib.consensus.roles import Download, Follower
+from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.errors import ensure
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, OffsetAndEpoch
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
+
+REFUSALS_MAX = 3
+"""After so many answers in a row that say nothing, the download begins anew: its position may be what is wrong."""
+
+LIMITED_BYTES_MIN = 4 * 1024
+"""The least that is asked for at once where the rate is limited."""
+
+
+def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: int) -> list[Action] | None:
+    """The leader's log begins behind ours: its snapshot is wanted. None: what it names is impossible."""
+    if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0 and is nobody else's
+        state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
+        return None
+    snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
+    fills = state.filling is not None and state.log.may_begin_at(snapshot_id)
+    if end_offset < state.committed_offset and not fills:
+        state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
+        return None
+    kept = state.kept
+    if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
+        log.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
+        role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id, fills=fills)
+        return []
+    kept.fills = fills
+    log.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
+    role.download = kept
+    kept.unproven, kept.digest = kept.source_id != role.leader_id, None
+    return [HashDownload(snapshot_id, kept.position)] if kept.unproven else []
+
+
+def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
+    """Ask for the next bytes, once the last ones are written and their source is the leader's file."""
+    place = endpoint_of(state, role.leader_endpoints)
+    if role.writing_chunk or place is None or state.now_ms < download.not_before_ms:
+        return []
+    if not download.unproven and download.position == download.size:
+        return _use(state, role, download)
+    if not state.connections.is_ready(role.leader_id, state.now_ms):
+        return []
+    if download.unproven:
+        return _ask_for_hash(state, role, download, place)
+    partition = FetchSnapshotRequest.PartitionSnapshot(
+        current_leader_epoch=state.epoch,
+        snapshot_id=FetchSnapshotRequest.SnapshotId(
+            end_offset=download.snapshot_id.offset, epoch=download.snapshot_id.epoch
+        ),
+        position=download.position,
+        replica_directory_id=state.key.directory_id or ZERO_UUID,
+    )
+    request = FetchSnapshotRequest(
+        cluster_id=state.cluster_id,
+        replica_id=state.key.id,
+        max_bytes=_bytes_at_once(state),
+        topics=(FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
+    )
+    return [send(state, role.leader_id, place, request)]
+
+
+def handle_fetch_snapshot_response(
+    state: ReplicaState, outstanding: Outstanding, response: FetchSnapshotResponse
+) -> list[Action]:
+    """Write the bytes, or begin again: Fetch tells whether the snapshot still is the one to have."""
+    role = state.role_state
+    if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(role, Follower):
+        # All that a Kafka leader can say when it means "gone" or "not leader" (rpcs.md section 8, the trap). Fetch
+        # tells which: the same snapshot of the same leader goes on where it was.
+        back_off(state, outstanding)
+        return _pause_download(state, role)
+    answer, partition = _read_response(state, response)
+    gone = partition is not None and partition.error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+    if gone and isinstance(role, Follower) and answer.epoch == state.epoch:
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        return drop_download(state, role)
+    beyond = partition is not None and partition.error_code == ErrorCode.POSITION_OUT_OF_RANGE
+    if beyond and isinstance(role, Follower) and answer.epoch == state.epoch:
+        back_off(state, outstanding)
+        return drop_download(state, role)
+    concerns_us, actions = common_part(state, outstanding, answer)
+    role = state.role_state
+    if not concerns_us or partition is None or not isinstance(role, Follower) or role.download is None:
+        return actions
+    download = role.download
+    snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
+    data = partition.unaligned_records
+    size_is_wrong = partition.size <= 0 or download.position + len(data) > partition.size or not len(data)
+    size_is_wrong |= download.size not in (None, partition.size)
+    if snapshot_id != download.snapshot_id or partition.position != download.position or size_is_wrong:
+        state.refuse(
+            "foreign snapshot chunk",
+            f"{len(data)} bytes at {partition.position} of {partition.size} of {snapshot_id}, wanted"
+            f" {download.position} of {download.snapshot_id}",
+        )
+        back_off(state, outstanding)
+        return [*actions, *drop_download(state, role)]
+    download.size = partition.size
+    download.refusals = 0
+    download.not_before_ms = _next_allowed_ms(state, len(data))
+    role.writing_chunk = True
+    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    role.has_fetched = True
+    return [*actions, WriteSnapshotChunk(snapshot_id, download.position, data, download.source_id, partition.size)]
+
+
+def _read_response(
+    state: ReplicaState, response: FetchSnapshotResponse
+) -> tuple[Answer, FetchSnapshotResponse.PartitionSnapshot | None]:
+    if response.error_code != ErrorCode.NONE:
+        return Answer(top_level_error=response.error_code), None
+    topics = response.topics
+    if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
+    partition = topics[0].partitions[0]
+    leader_id = None if partition.current_leader.leader_id < 0 else partition.current_leader.leader_id
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=partition.error_code,
+        epoch=partition.current_leader.leader_epoch,
+        leader_id=leader_id,
+        endpoints=node_endpoints(state, response.node_endpoints, leader_id),
+    )
+    return answer, partition
+
+
+def drop_download(state: ReplicaState, role: Follower) -> list[Action]:
+    """Forget what was downloaded: nobody will want the rest of it."""
+    role.download = None
+    if state.kept is None:
+        return []
+    state.kept = None
+    return [DropSnapshotDownload()]
+
+
+def _pause_download(state: ReplicaState, role: Follower) -> list[Action]:
+    """Ask by Fetch whether the snapshot still is the one to have."""
+    download, role.download = role.download, None
+    if download is None:
+        return []
+    download.refusals += 1
+    return drop_download(state, role) if download.refusals >= REFUSALS_MAX else []
+
+
+def _bytes_at_once(state: ReplicaState) -> int:
+    """With a limit to the rate, ask for little at a time: between two answers the leader must not seem dead."""
+    rate, at_once = state.config.snapshot_rate_bytes, state.config.snapshot_max_bytes
+    return min(at_once, max(rate * state.config.fetch_timeout_ms // 8_000, LIMITED_BYTES_MIN)) if rate else at_once
+
+
+def _next_allowed_ms(state: ReplicaState, size: int) -> int:
+    rate = state.config.snapshot_rate_bytes
+    # Bounded, whatever an old leader sends at once: the fetch timeout must not pass over it.
+    return state.now_ms + min(size * 1_000 // rate, state.config.fetch_timeout_ms // 2) if rate else 0
+
+
+def download_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
+    """When the next bytes may be asked for, if that is what is waited for."""
+    waits = role.download is not None and not role.writing_chunk and role.download.not_before_ms > state.now_ms
+    return role.download.not_before_ms if waits and role.download is not None else None
+
+
+# --- from another source than before ---------------------------------------------------------------------------------
+
+
+def _ask_for_hash(state: ReplicaState, role: Follower, download: Download, place: Endpoint) -> list[Action]:
+    if download.digest is None:
+        return []  # our own bytes are being hashed
+    request = SnapshotHashRequest(
+        cluster_id=state.cluster_id,
+        replica_id=state.key.id,
+        end_offset=download.snapshot_id.offset,
+        epoch=download.snapshot_id.epoch,
+        position=download.position,
+    )
+    return [send(state, role.leader_id, place, request)]
+
+
+def handle_download_hashed(state: ReplicaState, event: DownloadHashed) -> list[Action]:
+    """Our own bytes are hashed: now the leader may be asked for its."""
+    download = state.kept
+    if download is not None and (download.snapshot_id, download.position) == (event.snapshot_id, event.position):
+        download.digest = event.digest
+    return []
+
+
+def handle_snapshot_hash_response(
+    state: ReplicaState, outstanding: Outstanding, response: SnapshotHashResponse
+) -> list[Action]:
+    """Go on if the leader has the same bytes so far, and as many in all; else begin at 0 with its own."""
+    state.connections.succeeded(outstanding.destination)
+    role = state.role_state
+    download = role.download if isinstance(role, Follower) else None
+    if not isinstance(role, Follower) or download is None or not download.unproven:
+        return []
+    same = response.error_code == ErrorCode.NONE and response.size == download.size
+    if same and download.digest and response.digest == download.digest:
+        download.unproven, download.source_id = False, role.leader_id
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    else:
+        _begin_anew(state, role)
+    return []
+
+
+def handle_snapshot_hash_failed(state: ReplicaState, outstanding: Outstanding) -> list[Action]:
+    """The leader was not reached in time, or is none of ours: its bytes cannot be compared."""
+    back_off(state, outstanding)
+    role = state.role_state
+    if isinstance(role, Follower) and role.download is not None and role.download.unproven:
+        _begin_anew(state, role)
+    return []
+
+
+def _begin_anew(state: ReplicaState, role: Follower) -> None:
+    ensure(role.download is not None, "there is no download to begin anew")
+    snapshot_id = role.download.snapshot_id  # type: ignore[union-attr]  # just ensured
+    log.info("%s: snapshot %s begins anew: other bytes at replica %d", state.id_text, snapshot_id, role.leader_id)
+    fills = role.download.fills  # type: ignore[union-attr]  # as above
+    role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id, fills=fills)
+
+
+# --- what the disk says ----------------------------------------------------------------------------------------------
+
+
+def handle_chunk_written(state: ReplicaState, event: SnapshotChunkWritten) -> list[Action]:
+    """Go on at the new position; with the last byte, let the whole be verified and take the log's place."""
+    if state.kept is not None and state.kept.snapshot_id == event.snapshot_id:
+        state.kept.position = event.size
+    role = state.role_state
+    if not isinstance(role, Follower) or role.download is None or role.download.snapshot_id != event.snapshot_id:
+        return []
+    role.writing_chunk = False
+    return _use(state, role, role.download) if event.size == role.download.size else []
+
+
+def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
+    """Let it take the place of the log, or of what is missing in the log; begin again where that is not so any more."""
+    if download.fills != (state.filling is not None and state.log.may_begin_at(download.snapshot_id)):
+        return drop_download(state, role)
+    role.writing_chunk = True
+    return [AdoptSnapshot(download.snapshot_id) if download.fills else InstallSnapshot(download.snapshot_id)]
+
+
+def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list[Action]:
+    """What was missing is replaced, and the log behind it is what it was."""
+    state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
+    log.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
+    state.filling = state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    if state.high_watermark is not None and state.high_watermark >= event.snapshot_id.offset:
+        return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
+    state.committed_offset = max(state.committed_offset, event.snapshot_id.offset)
+    state.high_watermark = state.committed_offset
+    return [AdvanceHighWatermark(state.committed_offset)]
+
+
+def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> list[Action]:
+    """The log begins anew at the end of the snapshot, all of which is committed."""
+    ensure(event.snapshot_id.offset >= state.committed_offset, f"snapshot {event.snapshot_id} is behind the commits")
+    state.log.install(event.snapshot_id, event.controls)
+    state.filling = None
+    state.high_watermark = state.committed_offset = event.snapshot_id.offset
+    state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+    return [AdvanceHighWatermark(event.snapshot_id.offset)]
+
+
+def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list[Action]:
+    """What came did not verify: nothing was replaced. Fetch again, and begin at 0."""
+    state.refuse("damaged snapshot", f"{event.snapshot_id}: {event.reason}")
+    state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        state.connections.failed(role.leader_id, state.now_ms, state.jittered_backoff_ms())
+    return []
