@@ -66,6 +66,8 @@ class Checker:
         self.facts = Facts()
         self.elections = 0
         """How often somebody became leader."""
+        self.on_elected: Callable[[SimulatedNode], None] | None = None
+        """Is told of every new leader, before anybody else hears of it."""
         self.alarms_expected = False
         self.tolerated: set[str] = set()
         """Alarms that are no violation in this world."""
@@ -140,6 +142,8 @@ class Checker:
             self.elections += 1
             self.check(elections.i1_one_leader_per_epoch, facts, epoch, node.key)
             self.check(elections.i5_leader_has_everything_committed, facts, epoch, node)
+            if self.on_elected is not None:
+                self.on_elected(node)
         elif state.leader_id is not None:
             self.check(elections.i1_known_leader, facts, epoch, state.leader_id, node)
 

@@ -34,6 +34,9 @@ class Fault:
     longest_ms: int
     """How long it lasts at most, where election timeouts are those of the default configuration."""
 
+    shortest_ms: int = 20
+    """How long at least, likewise."""
+
 
 # --- processes and machines -----------------------------------------------------------------------------------------
 
@@ -435,6 +438,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("cut-one-way", net.cut_one_way, 8_000),
         Fault("isolate", net.isolate, 8_000),
         Fault("lonely-leader", net.lonely_leader, 8_000),
+        Fault("unheard-leaders", net.unheard_leaders, 20_000, shortest_ms=5_000),
         Fault("split", net.split, 8_000),
         Fault("random-cuts", net.random_cuts, 8_000),
         Fault("loss", net.loss, 6_000),
@@ -444,6 +448,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("delay", net.delay, 5_000),
         Fault("reset-connections", net.reset_connections, 0),
         Fault("corruption", net.corruption, 4_000),
+        Fault("withhold-records", net.withhold_records, 16_000, shortest_ms=2_000),
         Fault("slow-disk", slow_disk, 6_000),
         Fault("hung-disk", hung_disk, 6_000),
         Fault("failing-disk", failing_disk, 3_000),

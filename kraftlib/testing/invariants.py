@@ -320,6 +320,13 @@ def e7_leader_without_listeners_resigns(node: DiskImage, silent_ms: int, limit_m
     return f"{node.key} still leads, {silent_ms} ms after a majority asked for anything, limit {limit_ms}"
 
 
+def e8_leader_that_gets_nowhere_resigns(node: DiskImage, stalled_ms: int, limit_ms: int) -> Complaint:
+    """E8: a leader that commits nothing, with followers that fetch and do not get on, gives up."""
+    if stalled_ms <= limit_ms:
+        return None
+    return f"{node.key} still leads, and has committed nothing of what waits for {stalled_ms} ms, limit {limit_ms}"
+
+
 def i19_every_request_is_answered(node: DiskImage, forgotten: Sequence[int]) -> Complaint:
     """I19: a request is answered, or its core knows that it waits."""
     return None if not forgotten else f"{node.key} has forgotten the requests {list(forgotten)}"
@@ -393,6 +400,6 @@ INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
         for name, value in list({**vars(election_invariants), **globals()}.items())
         if name.startswith(f"{number.lower()}_")
     ]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "L16", "M5", "S6", "S10", "HOLD", "V6")
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "E8", "L16", "M5", "S6", "S10", "HOLD", "V6")
 }
 """Every check of this module and of `election_invariants` by its id."""

@@ -1,7 +1,7 @@
 """Looks at every replica now and then: for what shows only over time.
 
 A leader whom no majority has asked for anything for too long must have given up (E7), as must one whose disk hangs
-(S10), and nobody may spin (I20).
+(S10) and one whose followers ask and get nowhere (E8), and nobody may spin (I20).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.state import FADING_MAX
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.clock import MILLISECOND
 
@@ -37,6 +38,9 @@ class _Seen:
     running_since_us: int
     """Since when it has been looked at without a break, with the same voters: of others nobody may have heard."""
     voters: Sequence[ReplicaKey] = ()
+    stalled_at: tuple[Epoch, Offset | None, Sequence[ReplicaKey]] | None = None
+    """While it leads and something waits to be committed: what is committed, and by whom it is decided."""
+    stalled_since_us: int = 0
 
 
 @attrs.frozen
@@ -84,6 +88,7 @@ class Monitor:
         check(inv.i20_no_spin, node, process.turns - seen.turns, BURST)
         seen.turns = process.turns
         self._check_quorum(node, process, seen)
+        self._check_commits(node, process, seen)
         self._check_removal(node, seen)
         view = process.replica.state.log
         if view.end_offset == node.chain.end_offset and (node.chain.tail is not None or node.disks == 1):
@@ -130,10 +135,37 @@ class Monitor:
         if not isinstance(role, Leader) or len(voters) < 2:
             return
         heard = sorted((process.heard_us.get(voter.id, 0) for voter in voters if voter.id != node.key.id), reverse=True)
-        needed = len(voters) // 2 + 1 - (1 if any(voter.id == node.key.id for voter in voters) else 0)
+        needed = _others_needed(node, voters)
         latest_us = max(heard[needed - 1] if needed else seen.running_since_us, process.leads_since_us)
         silent_ms = (self._world.timeline.now_us - max(latest_us, seen.running_since_us)) // MILLISECOND
         # One and a half fetch timeouts, on a clock that may be a fifth too slow. They begin anew whenever a majority
         # has been heard of, which may be long after one of them was heard of last.
         limit_ms = node.config.fetch_timeout_ms * 15 // 8 * min(needed, 2) + LATE_MS
         self._world.checker.check(inv.e7_leader_without_listeners_resigns, node, silent_ms, limit_ms)
+
+    def _check_commits(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
+        """See that a leader gives up who commits nothing, though he is asked, for none of a majority gets on.
+
+        Two fetch timeouts, twice as long after each leadership that was given up for that, on a clock that may be a
+        fifth too slow.
+        """
+        state, now_us = process.replica.state, self._world.timeline.now_us
+        voters = self._world.checker.voters_of(node)
+        needed = _others_needed(node, voters)
+        if node.leads is None or state.high_watermark == state.log.end_offset or needed <= 0:
+            seen.stalled_at = None
+            return
+        stalled_at = (node.leads, state.high_watermark, voters)
+        if stalled_at != seen.stalled_at:
+            seen.stalled_at, seen.stalled_since_us = stalled_at, now_us
+            return
+        moved = sorted((process.moved_us.get(voter.id, 0) for voter in voters if voter.id != node.key.id), reverse=True)
+        stalled_ms = (now_us - max(seen.stalled_since_us, moved[needed - 1])) // MILLISECOND
+        patience_ms = 2 * node.config.fetch_timeout_ms << min(state.stalls, FADING_MAX)
+        limit_ms = patience_ms * 5 // 4 + LATE_MS
+        self._world.checker.check(inv.e8_leader_that_gets_nowhere_resigns, node, stalled_ms, limit_ms)
+
+
+def _others_needed(node: SimulatedNode, voters: Sequence[ReplicaKey]) -> int:
+    """How many besides the node make a majority."""
+    return len(voters) // 2 + 1 - (1 if any(voter.id == node.key.id for voter in voters) else 0)

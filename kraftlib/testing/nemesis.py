@@ -73,7 +73,6 @@ class Nemesis:
         self._pace = pace
         self._weights = {name: random.uniform(0.2, 1.0) ** 2 for name in kinds}
         self._pause_ms = rarely * pace * 10 ** random.uniform(2.0, 3.5)
-        self._shortest_ms = pace * 20
         self._active: dict[int, tuple[Fault, Undo]] = {}
         self._planned_ends_us: list[int] = []
         self._number = 0
@@ -103,8 +102,9 @@ class Nemesis:
 
     def _draw(self, name: str, duration_ms: int | None = None) -> Strike:
         random, fault = self._random, FAULTS[name]
-        longest = max(self._shortest_ms, fault.longest_ms * self._pace)
-        drawn_ms = int(self._shortest_ms * (longest / self._shortest_ms) ** random.random())
+        shortest = fault.shortest_ms * self._pace
+        longest = max(shortest, fault.longest_ms * self._pace)
+        drawn_ms = int(shortest * (longest / shortest) ** random.random())
         self._number += 1
         return Strike(
             number=self._number,

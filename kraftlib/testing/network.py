@@ -185,6 +185,8 @@ class Port:
         data = batches[0].data if len(batches) == 1 else b"".join(batch.data for batch in batches)
         if self._network.corruption:
             data = self._network.corrupted(data)
+        if self.node_id in self._network.withholding:
+            data = b""
         topic = response.responses[0]
         partition = attrs.evolve(topic.partitions[0], records=data)
         self.respond(request_id, attrs.evolve(response, responses=(attrs.evolve(topic, partitions=(partition,)),)))
@@ -215,6 +217,8 @@ class SimulatedNetwork:
         self.links: dict[tuple[ReplicaId, ReplicaId], Link] = {}
         self.corruption = 0.0
         """How many of the Fetch answers arrive with a flipped bit."""
+        self.withholding: set[ReplicaId] = set()
+        """Nodes whose Fetch answers arrive without their records."""
         self.meddler: Meddler | None = None
         """Somebody who drops, delays, repeats or rewrites particular messages."""
         self.lost = self.repeated = self.reordered = self.damaged = 0

@@ -6,6 +6,7 @@ import random as chance
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kraftlib.consensus.events import ResignRequested
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.network import Link
 from kraftlib.testing.node import SimulatedNode
@@ -48,6 +49,41 @@ def lonely_leader(world: World, random: chance.Random) -> Undo | None:
     undo = _cut(world, random, [pair for pair in _pairs(world) if own in pair], holds=False)
     for _ in range(random.randint(1, 6)):
         world.timeline.after(random.randrange(100 * MILLISECOND), world.workload.append_to, leader)
+    return undo
+
+
+def unheard_leaders(world: World, random: chance.Random) -> Undo | None:
+    """Cut each leader off as it is elected, and let the one before be heard again (Raft, figure 8; reliability L2, L4).
+
+    So the first records of each epoch, and a few more, are on one disk only, and whoever leads next lacks them.
+    """
+    leader = world.leader()
+    if leader is None or len(world.current_voters()) < 3:
+        return None
+    left = random.randint(2, 4)
+    alone: list[Link] = []
+
+    def elected(node: SimulatedNode) -> None:
+        nonlocal left
+        world.network.heal(alone)
+        alone.clear()
+        left -= 1
+        if left < 0:
+            world.checker.on_elected = None
+            return
+        alone.extend(world.network.link(*pair) for pair in _pairs(world) if node.key.id in pair)
+        for link in alone:
+            link.cut, link.holds = True, False
+        for _ in range(random.randint(0, 3)):
+            world.timeline.after(random.randrange(20 * MILLISECOND), world.workload.append_to, node)
+
+    def undo() -> None:
+        world.checker.on_elected = None
+        world.network.heal(alone)
+
+    world.checker.on_elected = elected
+    if leader.process is not None:
+        leader.process.executor.submit(ResignRequested(leader.leads or 0))
     return undo
 
 
@@ -123,6 +159,15 @@ def corruption(world: World, random: chance.Random) -> Undo:
         world.network.corruption = 0.0
 
     return undo
+
+
+def withhold_records(world: World, random: chance.Random) -> Undo | None:
+    """Let what a node answers arrive without the records: whoever follows it asks on, and gets nowhere (E8)."""
+    node = leader_or_any(world, random)
+    if node is None:
+        return None
+    world.network.withholding.add(node.key.id)
+    return lambda: world.network.withholding.discard(node.key.id)
 
 
 def any_node(world: World, random: chance.Random) -> SimulatedNode | None:

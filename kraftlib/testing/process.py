@@ -40,6 +40,7 @@ from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
@@ -89,6 +90,9 @@ class Process:
         """How often the core was called."""
         self.heard_us: dict[int, int] = {}
         """When each node last fetched from here."""
+        self.moved_us: dict[int, int] = {}
+        """When each node last fetched from somewhere else than before, or some of a snapshot."""
+        self._fetch_offsets: dict[int, Offset] = {}
         self.leads_since_us = 0
         self.doom: Doom | None = None
         """If set: asked before each action of the core whether this process ends there, and how."""
@@ -301,11 +305,20 @@ class Process:
     def request_received(self, request_id: int, message: Any, version: int, peer: Peer) -> None:
         """A request is here."""
         if isinstance(message, FetchRequest):
-            self.heard_us[message.replica_state.replica_id] = self._world.timeline.now_us
+            self._note_fetch(message)
+        elif isinstance(message, FetchSnapshotRequest):
+            self.moved_us[message.replica_id] = self._world.timeline.now_us
         if isinstance(message, ApiVersionsRequest):
             self.deliver(self._tell_versions, request_id, message, version)
             return
         self.deliver(self.executor.request_received, request_id, message, version, peer)
+
+    def _note_fetch(self, request: FetchRequest) -> None:
+        replica_id, now_us = request.replica_state.replica_id, self._world.timeline.now_us
+        self.heard_us[replica_id] = now_us
+        for offset in (partition.fetch_offset for topic in request.topics for partition in topic.partitions):
+            if self._fetch_offsets.get(replica_id) != offset:
+                self._fetch_offsets[replica_id], self.moved_us[replica_id] = offset, now_us
 
     def _tell_versions(self, request_id: int, message: ApiVersionsRequest, version: int) -> None:
         finalized = {"kraft.version": self.replica.kraft_version}

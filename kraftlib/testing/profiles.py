@@ -11,8 +11,9 @@ from kraftlib.errors import ConfigError
 from kraftlib.testing.faults import FAULTS
 
 NETWORK: Final = (
-    "cut-pair", "cut-one-way", "isolate", "lonely-leader", "split", "random-cuts", "loss", "packet-loss",
-    "duplication", "reordering", "delay", "reset-connections", "corruption", "strangers-message", "impossible-message",
+    "cut-pair", "cut-one-way", "isolate", "lonely-leader", "unheard-leaders", "split", "random-cuts", "loss",
+    "packet-loss", "duplication", "reordering", "delay", "reset-connections", "corruption", "withhold-records",
+    "strangers-message", "impossible-message",
 )  # fmt: skip
 CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
 DISKS: Final = ("slow-disk", "hung-disk", "stuck-disk", "full-disk", "failing-disk", "lose-vote", "damage-log")

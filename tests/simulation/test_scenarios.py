@@ -32,6 +32,7 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
     "E5": ("stale-log-wins",),
     "E6": ("answers-are-counted-not-voters", "less-than-half-of-the-votes"),
     "E7": ("leader-never-gives-up",),
+    "E8": ("stalled-leader-stays",),
     "E9": ("healthy-leader-is-deposed",),
     "E16": ("strangers-are-believed",),
     "L1": ("answer-used-twice", "unmatched-answer-used"),

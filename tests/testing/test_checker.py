@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from kraftlib.consensus.events import ResignRequested
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.types import ElectionState
 from tests.testing.logs import batch
@@ -70,3 +71,25 @@ def test_the_first_complaint_counts_and_is_raised_when_its_event_is_over() -> No
         made.violated("I2", "second")
         with pytest.raises(InvariantViolation, match=r"I1 is violated at .* ms: first"):
             made.run_for(1)
+
+
+def test_what_a_winner_wrote_before_it_gave_up_at_once_is_no_follower_s_append_to_a_full_disk() -> None:
+    """A leader that is shut down as it wins writes the first record of its epoch, and has resigned by then (S6)."""
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        assert leader.process is not None
+        state, epoch = leader.process.replica.state, leader.leads or 0
+        leader.process.executor.submit(ResignRequested(epoch))
+        state.disk_full = True
+        assert leader.leads is None
+        end_offset = leader.chain.end_offset
+        made.checker.appended(leader.process, [batch(end_offset, epoch)])
+        assert made.violation is None
+
+        follower = next(node for node in made.nodes.values() if node is not leader)
+        assert follower.process is not None
+        follower.process.replica.state.disk_full = True
+        made.checker.appended(follower.process, [batch(end_offset, epoch)])
+        assert made.violation is not None
+        assert made.violation.invariant == "S6"

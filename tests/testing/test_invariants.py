@@ -79,6 +79,7 @@ CASES: list[tuple[Callable[..., Complaint], tuple[Any, ...], tuple[Any, ...]]] =
     (inv.l16_core_knows_its_log, (NODE, {"end": 3}, {"end": 3}), (NODE, {"end": 3}, {"end": 2})),
     (inv.m5_removed_leader_resigns, (NODE, 5, 5), (NODE, 6, 5)),
     (inv.e7_leader_without_listeners_resigns, (NODE, 5, 5), (NODE, 6, 5)),
+    (inv.e8_leader_that_gets_nowhere_resigns, (NODE, 5, 5), (NODE, 6, 5)),
 ]  # fmt: skip
 
 
@@ -187,6 +188,7 @@ def test_every_invariant_that_is_documented_has_a_check_with_a_docstring() -> No
         *(f"I{n}" for n in range(1, 21)),
         "I22",
         "E7",
+        "E8",
         "L16",
         "M5",
         "S6",

@@ -29,6 +29,26 @@ def test_a_leader_whom_nobody_asks_must_give_up() -> None:
         assert caught.value.invariant == "E7"
 
 
+def test_a_leader_whose_followers_ask_and_get_nowhere_must_give_up() -> None:
+    """With the rule of E8 it does; without it, it is seen."""
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        made.network.withholding.add(leader.key.id)
+        made.workload.append_to(leader)
+        made.run_for(10_000)
+        assert leader.leads is None
+
+    never = Edit("consensus.stalling.stall_deadline_ms", "if others_needed <= 0:", "if True:")
+    with planted(Mutant("one", "a leader that gets nowhere stays", (never,))), world() as made:
+        leader = made.leader()
+        assert leader is not None
+        made.network.withholding.add(leader.key.id)
+        made.workload.append_to(leader)
+        with pytest.raises(InvariantViolation, match=r"E8 .*committed nothing"):
+            made.run_for(20_000)
+
+
 def test_a_leader_that_is_cut_off_and_gives_up_is_fine() -> None:
     with world() as made:
         leader = made.leader()

@@ -25,6 +25,32 @@ def test_a_lonely_leader_gets_records_that_nobody_else_has() -> None:
         assert {node.chain.end_offset for node in made.nodes.values()} == {made.committed_end}
 
 
+def test_leaders_that_nobody_hears_leave_first_records_of_their_epochs_behind() -> None:
+    """Each on one disk only: two replicas then have epochs that the other one lacks."""
+    with world() as made:
+        chains: dict[int, set[int]] = {number: set() for number in made.nodes}
+        undo = net.unheard_leaders(made, random.Random(1))
+        assert undo is not None
+
+        def look() -> bool:
+            for number, node in made.nodes.items():
+                if node.chain.tail is not None:
+                    chains[number].add(node.chain.tail.epoch)
+            return False
+
+        made.run_until(look, 8_000)
+        only_here = [
+            number for number, epochs in chains.items()
+            if epochs - set().union(*(other for place, other in chains.items() if place != number))
+        ]  # fmt: skip
+        assert len(only_here) >= 2, chains
+        undo()
+        assert made.checker.on_elected is None
+        made.run_for(4_000)
+
+        assert {node.chain.end_offset for node in made.nodes.values()} == {made.committed_end}
+
+
 def test_an_isolated_node_and_split_halves_do_not_reach_each_other() -> None:
     with world(voters=5) as made:
         for begin in (net.isolate, net.split, net.random_cuts, net.cut_pair, net.cut_one_way):

@@ -17,6 +17,12 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "stalled-leader-stays",
+        "a leader that is fetched from and commits nothing stays leader (E8)",
+        (Edit("consensus.stalling.stall_deadline_ms", "if others_needed <= 0:", "if True:"),),
+        profiles=("network",),
+    ),
+    Mutant(
         "nobody-is-told-who-leads",
         "BeginQuorumEpoch is never sent (E20)",
         (Edit("consensus.transitions.become_leader", "begin_epoch_due_ms=state.now_ms", "begin_epoch_due_ms=10**18"),),

@@ -127,6 +127,7 @@ MUTANTS: Final = (
                 "min(state.log.end_offset, leader_end.offset)",
             ),
         ),
+        profiles=("network",),
         slow=True,
     ),
     Mutant(
