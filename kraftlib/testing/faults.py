@@ -437,7 +437,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("cut-pair", net.cut_pair, 8_000),
         Fault("cut-one-way", net.cut_one_way, 8_000),
         Fault("isolate", net.isolate, 8_000),
-        Fault("lonely-leader", net.lonely_leader, 8_000),
+        Fault("lonely-leader", net.lonely_leader, 8_000, shortest_ms=1_000),
         Fault("unheard-leaders", net.unheard_leaders, 20_000, shortest_ms=5_000),
         Fault("split", net.split, 8_000),
         Fault("random-cuts", net.random_cuts, 8_000),

@@ -137,7 +137,10 @@ def last_burst(world: World) -> None:
 
 
 def e9_returning_voter_disturbs_nobody(world: World) -> None:
-    """E9: a voter that was cut off for several election timeouts comes back, and nobody loses its leader."""
+    """E9: a voter that was cut off for several election timeouts comes back, and nobody loses its leader.
+
+    It comes back in the midst of asking for votes, and what it asked meanwhile arrives at once.
+    """
     leader = world.leader()
     voters = [node for node in world.nodes.values() if world.is_voter(node)]
     others = [node for node in voters if node is not leader]
@@ -152,8 +155,9 @@ def e9_returning_voter_disturbs_nobody(world: World) -> None:
     ]
     elections = world.checker.elections
     for link in links:
-        link.cut, link.holds = True, False
+        link.cut, link.holds = True, link.source == lonely.key.id
     world.run_for(3 * leader.config.fetch_timeout_ms)
+    world.run_until(lambda: lonely.stands, 2 * leader.config.fetch_timeout_ms)
     world.network.heal(links)
     world.run_for(leader.config.fetch_timeout_ms + leader.config.request_timeout_ms)
     if world.checker.elections != elections:

@@ -41,7 +41,10 @@ def isolate(world: World, random: chance.Random) -> Undo | None:
 
 
 def lonely_leader(world: World, random: chance.Random) -> Undo | None:
-    """Cut the leader off and let it take records that nobody else will have: its log has to be cut back later (L2)."""
+    """Cut the leader off and let it take records that nobody else will have: its log has to be cut back later (L2).
+
+    Who reads there meanwhile must not be told what was so before the others had another leader (C2).
+    """
     leader = world.leader()
     if leader is None or len(world.nodes) == 1:
         return None
@@ -49,6 +52,9 @@ def lonely_leader(world: World, random: chance.Random) -> Undo | None:
     undo = _cut(world, random, [pair for pair in _pairs(world) if own in pair], holds=False)
     for _ in range(random.randint(1, 6)):
         world.timeline.after(random.randrange(100 * MILLISECOND), world.workload.append_to, leader)
+    until_us = 4 * leader.config.election_timeout_ms * MILLISECOND
+    for _ in range(12):
+        world.timeline.after(random.randrange(until_us), world.workload.read_from, leader)
     return undo
 
 

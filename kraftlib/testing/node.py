@@ -81,6 +81,11 @@ class SimulatedNode:
         process = self.process
         return process.replica.epoch if process is not None and process.replica.role is Role.LEADER else None
 
+    @property
+    def stands(self) -> bool:
+        """Whether it asks for pre-votes."""
+        return self.process is not None and self.process.replica.role is Role.PROSPECTIVE
+
     def start(self) -> None:
         """Begin a new life on what the disk holds."""
         if self.process is not None:
