@@ -37,6 +37,11 @@ PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
     "bench": (CORE, ("kraftlib", "bench"), "measure commits per second; --against kafka: beside Kafka's raft client"),
     "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
+    "elsewhere": (
+        FULL,
+        ("python", "-m", "tests.spark.elsewhere"),
+        "Spark on a cluster and by Connect, kraftlib sent along",
+    ),
     "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
     "campaign": (
         FULL,

@@ -108,6 +108,7 @@ class ReadOptions:
     pin: tuple[tuple[str, int], ...] | None = None
     """Files and how much of each is read, as `kraftlib.analysis.splits.pin` gives them."""
     pushdown: bool = False
+    """Let Spark's filters prune. Sound for one query of a DataFrame only: see `kraftlib.spark.lookup`."""
     about: frozenset[Entity] | None = None
     """Keep records of Kafka's metadata about these things only, topics by their ids: `broker:3,config:TOPIC:events`."""
     at_offset: int | None = None
@@ -166,6 +167,15 @@ def _one_of(*allowed: str, fold: Callable[[str], str] = str.lower) -> Callable[[
 
 def _flag(text: str) -> bool:
     return _one_of("true", "false")(text) == "true"
+
+
+def _once(text: str) -> bool:
+    if text.strip().lower() == "true":
+        raise ValueError(
+            "Spark keeps what the first filter left, and later queries of the same DataFrame would lack rows: ask with"
+            " kraftlib.spark.lookup, or say 'once' and ask once"
+        )
+    return _one_of("never", "once")(text) == "once"
 
 
 def _number(text: str) -> int:
@@ -268,7 +278,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "maxPartitionBytes": ("max_partition_bytes", _bytes),
     "parallelism": ("parallelism", _number),
     "pin": ("pin", _pin),
-    "pushdown": ("pushdown", _flag),
+    "pushdown": ("pushdown", _once),
     "about": ("about", _about),
     "atOffset": ("at_offset", _number),
     "atTimestamp": ("at_timestamp", _timestamp),

@@ -38,9 +38,9 @@ def session(
     config: Mapping[str, str] | None = None,
     start_timeout_s: float = START_TIMEOUT_S,
 ) -> Any:
-    """Return a Spark session, a new one in local mode unless `master` or an active session says otherwise.
+    """Return a Spark session, a new one in local mode unless `master`, spark-submit or an active session is there.
 
-    `memory` is the heap of local mode; `config` has the last word on every setting.
+    `memory` is the heap of local mode; `config` has the last word on every setting, and spark-submit the one before.
     Raises: ConfigError, if there is no Java; KraftError, if a JVM of local mode has not started in time.
     """
     from pyspark import SparkConf, SparkContext
@@ -49,8 +49,9 @@ def session(
     active = SparkSession.getActiveSession()
     if active is not None and master is None and config is None:
         return active
-    master = master or os.environ.get("MASTER") or f"local[{os.cpu_count() or 1}]"
-    settings = {**settings_for(master, memory=memory), **(config or {})}
+    said = submitted()
+    master = master or said.get("spark.master") or os.environ.get("MASTER") or f"local[{os.cpu_count() or 1}]"
+    settings = {**settings_for(master, memory=memory), **said, **(config or {})}
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -62,6 +63,16 @@ def session(
         conf = SparkConf().setMaster(master).setAppName(app_name).setAll(list(settings.items()))
         started(lambda: SparkContext.getOrCreate(conf), start_timeout_s, give_up=_end_jvm)
     return builder.getOrCreate()
+
+
+def submitted() -> dict[str, str]:
+    """Return the settings that spark-submit was given, by options and configuration; none in any other program."""
+    from pyspark import SparkConf, SparkContext
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # connects to the JVM that started us, which knows them
+    return dict(SparkConf().getAll())
 
 
 def started(start: Callable[[], object], timeout_s: float, *, give_up: Callable[[], object]) -> None:

@@ -6,7 +6,8 @@ Spark calls this in short-lived processes: an object of these classes is pickled
 leave as Arrow batches; as tuples they would be slower than one process without Spark.
 
 Filters reach the source only where the session allows it, and a reader that could take them makes the query fail where
-it does not: hence two classes of readers. What is pushed down only prunes; Spark's own filter stays on top of it.
+it does not: hence two classes of readers. What is pushed down only prunes; Spark's own filter stays on top. It prunes
+whatever else is asked of that DataFrame, too, filtered or not: so it is for `kraftlib.spark.lookup`, which asks once.
 """
 
 from __future__ import annotations

@@ -12,29 +12,47 @@ from kraftlib.analysis.options import pin_text
 from kraftlib.analysis.reading import options_of, text_options
 from kraftlib.analysis.splits import pin as pinned_files
 from kraftlib.spark.sessions import PUSHDOWN
+from kraftlib.spark.shipping import ship_to
 
 
-def register(spark: Any) -> None:
-    """Make the format `kraft` known to a session. Workers must be able to import kraftlib."""
-    from kraftlib.spark.source import KraftDataSource
+def register(spark: Any, *, ship: str = "auto") -> None:
+    """Make the format `kraft` known to a session.
 
-    spark.dataSource.register(KraftDataSource)
+    Executors of a cluster get this kraftlib as an archive, and so does a server of Spark Connect that has none, unless
+    `ship` is never. What kraftlib is built on must be there: numpy, pyarrow, attrs, crc32c, lz4 and zstandard.
+    """
+    if ship_to(spark, ship=ship):
+        from kraftlib.spark.source import KraftDataSource
+
+        spark.dataSource.register(KraftDataSource)
 
 
 def read(spark: Any, path: str | os.PathLike[str], **options: object) -> Any:
     """Return what is at `path` as a DataFrame; options are those of the format, as keywords.
 
-    Filters are pushed down where the session allows it. Raises: ConfigError for an unknown option.
+    It can be asked any number of times. A filter on it does not prune what is read: options do (startOffset, …), and so
+    does `lookup`. Raises: ConfigError for an unknown option.
     """
     register(spark)
     given = text_options(options)
-    if "pushdown" not in {name.lower() for name in given}:
-        given["pushdown"] = str(spark.conf.get(PUSHDOWN, "false")).lower()
     if "parallelism" not in {name.lower() for name in given}:
-        given["parallelism"] = str(_parallelism(spark))
+        given["parallelism"] = str(parallelism(spark))
     options_of(path, **given)  # to fail here, in the caller's own traceback
     # Planners are processes of their own, which need not be where this one is.
     return spark.read.format("kraft").options(**given).load(absolute(path))
+
+
+def lookup(spark: Any, path: str | os.PathLike[str], condition: Any, **options: object) -> Any:
+    """Return the rows at `path` that meet `condition`, SQL or a Column, as a DataFrame that holds them.
+
+    What the condition says of offset, epoch and timestamp prunes files, splits and batches, if the session allows it.
+
+    Rows are read now, and not when the DataFrame is asked. For Spark (4.1 to 4.3) keeps what was planned for a filter
+    with the table, not with the query: another query of that table, or another part of the same, would lack rows.
+    """
+    allowed = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    once = read(spark, path, **{**options, "pushdown": "once" if allowed else "never"})
+    return once.where(condition).localCheckpoint()
 
 
 def pin(path: str | os.PathLike[str], **options: object) -> str:
@@ -45,7 +63,7 @@ def pin(path: str | os.PathLike[str], **options: object) -> str:
     return pin_text(pinned_files(attrs.evolve(options_of(path, **options), pin=None)))
 
 
-def _parallelism(spark: Any) -> int:
+def parallelism(spark: Any) -> int:
     """Return how many tasks run at once, 0 if the session does not say: through Spark Connect."""
     from pyspark.errors import PySparkException
 

@@ -28,7 +28,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         "starttimestamp": "1970-01-01T00:00:01Z", "endTimestamp": "5", "minEpoch": "2", "maxEpoch": "3",
         "mode": "permissive", "tail": "fail", "verifyCrc": "False", "contiguous": "false", "decode": "none",
         "maxInflatedBytes": "2m", "chunkBytes": "1 kb", "maxPartitionBytes": "1g", "parallelism": "4",
-        "pin": '[["/logs/x",7]]', "pushdown": "true",
+        "pin": '[["/logs/x",7]]', "pushdown": "Once",
     }  # fmt: skip
     others = {"about", "atoffset", "attimestamp"}  # not for the view batches
     assert {name.lower() for name in given} | others == {name.lower() for name in OPTION_NAMES}
@@ -63,6 +63,8 @@ def test_every_option_is_read_whatever_its_case() -> None:
         ("chunkBytes", "0", "at least one byte"),
         ("maxInflatedBytes", "2g", "at most 1g"),
         ("verifyCrc", "yes", "one of true, false"),
+        ("pushdown", "true", "later queries of the same DataFrame would lack rows"),
+        ("pushdown", "on", "one of never, once"),
         ("decode", "TopicRecrod", "did you mean TopicRecord"),
         ("pin", "x", "what kraftlib.spark.pin gave"),
         ("pin", "[1]", "what kraftlib.spark.pin gave"),

@@ -36,6 +36,17 @@ def test_a_session_on_a_cluster_gets_no_local_addresses() -> None:
     assert settings[sessions.UNIX_SOCKETS] == settings[sessions.PUSHDOWN] == "true"
 
 
+def test_what_spark_submit_was_given_is_heeded(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sessions.submitted() == {}
+    properties = spark._jvm.java.lang.System
+    properties.setProperty("spark.kraftlib.told", "by spark-submit")
+    try:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+        assert sessions.submitted()["spark.kraftlib.told"] == "by spark-submit"
+    finally:
+        properties.clearProperty("spark.kraftlib.told")
+
+
 def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")

@@ -77,18 +77,32 @@ def test_a_narrower_schema_is_read_narrower(spark: Any) -> None:
     ],
 )
 def test_a_filter_gives_the_same_rows_pushed_down_or_not(spark: Any, condition: str) -> None:
-    frames = [
-        kraft.read(spark, NODE, include="all", pushdown=pushdown, columns="offset,epoch,timestamp,control,origin,value")
-        for pushdown in (True, False)
-    ]
-    pushed, plain = (rows(frame.where(condition)) for frame in frames)
-    assert pushed == plain
+    options = {"include": "all", "columns": "offset,epoch,timestamp,control,origin,value"}
+    found = kraft.lookup(spark, NODE, condition, **options)
+    assert rows(found) == rows(kraft.read(spark, NODE, **options).where(condition))
 
 
-def test_without_pushdown_in_the_session_a_query_with_a_filter_runs_all_the_same(spark: Any) -> None:
+def test_a_lookup_plans_one_task_and_can_be_asked_again(spark: Any) -> None:
+    found = kraft.lookup(spark, NODE, "offset = 100", maxPartitionBytes="8k")
+    assert found.rdd.getNumPartitions() == 1 < kraft.read(spark, NODE, maxPartitionBytes="8k").rdd.getNumPartitions()
+    assert [found.count(), found.where("offset = 7").count(), found.unionAll(found).count()] == [1, 0, 2]
+
+
+def test_one_frame_answers_any_questions_in_any_order_and_several_in_one(spark: Any) -> None:
+    """Spark keeps what it planned for a filter that was pushed down, and takes it for the answer to the next query."""
+    frame = kraft.read(spark, NODE, columns="offset,epoch", maxPartitionBytes="8k")
+    one, other = frame.where("offset = 100"), frame.where("offset = 200")
+    assert [one.count(), frame.count(), other.count(), frame.count()] == [1, 275, 1, 275]
+    assert [one.unionAll(other).count(), frame.unionAll(one).count(), frame.join(one, "offset").count()] == [2, 276, 1]
+    frame.createOrReplaceTempView("asked")
+    both = "SELECT (SELECT count(*) FROM asked WHERE offset = 3), (SELECT count(*) FROM asked)"
+    assert tuple(spark.sql(both).first()) == (1, 275)
+
+
+def test_without_pushdown_in_the_session_a_lookup_runs_all_the_same(spark: Any) -> None:
     spark.conf.set(PUSHDOWN, "false")
     try:
-        assert kraft.read(spark, NODE).where("offset = 7").count() == 1
+        assert kraft.lookup(spark, NODE, "offset = 7").count() == 1
     finally:
         spark.conf.set(PUSHDOWN, "true")
 

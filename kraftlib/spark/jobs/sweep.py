@@ -23,6 +23,7 @@ import attrs
 import pyarrow as pa
 
 from kraftlib.errors import ConfigError
+from kraftlib.spark.tables import parallelism, register
 
 SEED_TIMEOUT_S: Final = 300.0
 TASKS_PER_CORE: Final = 2
@@ -73,7 +74,8 @@ def sweep(spark: Any, seeds: range, *, tasks: int | None = None, **options: Any)
         raise ConfigError(f"{seeds} are no seeds: a range that ascends by one is expected")
     from kraftlib.spark.seeds import SeedSource
 
-    many = min(len(seeds), tasks or TASKS_PER_CORE * int(spark.sparkContext.defaultParallelism))
+    register(spark)  # which brings kraftlib to executors that lack it
+    many = min(len(seeds), tasks or TASKS_PER_CORE * max(parallelism(spark), 1))
     given = {"first": seeds.start, "end": seeds.stop, "tasks": many, **attrs.asdict(SweepOptions(**options))}
     spark.dataSource.register(SeedSource)
     said = {name: str(value) for name, value in given.items() if value is not None}
@@ -98,8 +100,14 @@ def results(seeds: range, options: SweepOptions) -> Iterator[dict[str, Any]]:
 def _child(seeds: range, options: SweepOptions) -> Iterator[dict[str, Any]]:
     """Run one child on `seeds`; yield their rows, up to the first one that it does not survive."""
     expected = iter(seeds)
+    # On an executor kraftlib may be an archive that only the worker's own path names.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(
-        options.command(seeds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        options.command(seeds),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as child:
         lines = _Lines(child)
         began = time.monotonic()

@@ -68,11 +68,12 @@ def main() -> int:
                 print(f"… {name}", file=sys.stderr, flush=True)
                 began = time.monotonic()
                 context.begin()
-                figures += BENCHMARKS[name](context)
+                found = BENCHMARKS[name](context)
                 print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+                show(found)  # as they come: a run that is cut short has shown what it measured
+                figures += found
         finally:
             context.stop()
-    show(figures)
     missed = [figure.name for figure in figures if not figure.is_met]
     if missed:
         print(f"missed: {', '.join(missed)}")

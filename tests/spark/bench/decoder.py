@@ -36,7 +36,7 @@ def measure(context: Context) -> list[Figure]:
         def copied(content: bytes = content) -> None:
             bytearray(content)
 
-        fast, slow, copy = context.best(columns, plain, copied)
+        fast, slow, copy = context.best(columns, plain, copied, rounds=3 * context.rounds)
         beside = f"plain loop {many / slow / 1e6:.2f} M/s; memcpy {len(content) / copy / 1e9:.1f} GB/s"
         goals = (">= 4.5", ">= 6") if records == data.RECORDS else ("", "")
         figures += [

@@ -20,7 +20,10 @@ def measure(context: Context) -> list[Figure]:
     frame = kraft.read(spark, path, maxPartitionBytes=1, columns="offset")
     if frame.rdd.getNumPartitions() != TASKS:
         raise RuntimeError(f"{frame.rdd.getNumPartitions()} tasks were planned, not {TASKS}")
-    jvm = spark.range(0, TASKS, numPartitions=TASKS).selectExpr("sum(id)")
-    ours, theirs = context.best(frame.selectExpr("sum(offset)").collect, jvm.collect)
+    ours, theirs = context.best(
+        # A DataFrame that is asked again takes its first answer from the shuffle.
+        lambda: frame.selectExpr("sum(offset)").collect(),
+        lambda: spark.range(0, TASKS, numPartitions=TASKS).selectExpr("sum(id)").collect(),
+    )
     return [Figure(name=f"{TASKS} small tasks, of the JVM's own", value=ours / theirs, unit="x", goal="<= 1.5",
                    beside=f"{ours:.2f} s, JVM {theirs:.2f} s")]  # fmt: skip

@@ -1,0 +1,54 @@
+"""Spark finds the format by itself; and what keeps it from working costs nobody else his session."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kraftlib.spark import discovery
+from kraftlib.spark.source import KraftDataSource
+
+LOOKED_UP = """
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+sys.path.insert(0, sys.argv[1])
+mod = import_module(next(info.name for info in iter_modules([sys.argv[1]]) if info.name.startswith("pyspark_")))
+from pyspark.sql.datasource import DataSource
+assert issubclass(mod.DefaultSource, DataSource)
+print(mod.DefaultSource.name())
+try:
+    mod.DefaultSource(options={})
+except ImportError as error:
+    print(error)
+"""
+"""What Spark does before the first Python data source is used (pyspark.sql.worker.lookup_data_sources)."""
+
+
+def looked_up(directory: Path, broken: str, text: str) -> list[str]:
+    """Return what is printed where a package is as `text` has it."""
+    (directory / "pyspark_kraft.py").write_text(Path(discovery.__file__).read_text())
+    if broken:
+        (directory / f"{broken}.py").write_text(text)
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", LOOKED_UP, str(directory)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_the_format_is_found_by_its_name(tmp_path: Path) -> None:
+    assert looked_up(tmp_path, "", "") == ["kraft"]
+    assert discovery.DefaultSource is KraftDataSource
+
+
+def test_a_missing_or_broken_package_is_named_when_the_format_is_used_and_not_before(tmp_path: Path) -> None:
+    missing = "ImportError: kraftlib.analysis needs numpy and pyarrow: pip install 'kraftlib[spark]'"
+    for name, text, reason in (
+        ("pyarrow", "raise ImportError", missing),
+        ("numpy", "raise ValueError('binary incompatibility')", "ValueError: binary incompatibility"),
+    ):
+        (tmp_path / name).mkdir()
+        found = looked_up(tmp_path / name, name, text)
+        assert found == ["kraft", f"the format kraft needs what kraftlib[spark] installs: {reason}"]
