@@ -59,7 +59,8 @@ def ship_to(spark: Any, *, ship: str) -> bool:
         spark.addArtifacts(str(_shipped()), pyfile=True)
         return True
     context = spark.sparkContext
-    if ship == "auto" and not _is_local(context.master) and context not in _contexts:
+    came_along = not Path(__file__).is_file()  # by --py-files: executors have it from there
+    if ship == "auto" and not came_along and not _is_local(context.master) and context not in _contexts:
         context.addPyFile(str(_shipped()))
         _contexts.add(context)
     return True

@@ -120,5 +120,8 @@ def output_of(command: list[str], home: Path, **more: str) -> str:
         command, cwd=home, env=environment(**more), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     if ran.returncode:
-        raise RuntimeError(f"{' '.join(command[:3])} … ended with {ran.returncode}: {ran.stderr[-4_000:]}")
+        errors = "\n".join(line for line in ran.stderr.splitlines() if " INFO " not in line)
+        raise RuntimeError(
+            f"{' '.join(command[:3])} … ended with {ran.returncode}: {ran.stdout[-2_000:]}{errors[-4_000:]}"
+        )
     return ran.stdout
