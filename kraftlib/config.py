@@ -23,6 +23,8 @@ from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
 MEBIBYTE: Final = 1024 * 1024
 PRIORITY_MAX: Final = 100
 ENGINES: Final = ("thread", "inline")
+SYNC_NOTES: Final = ("auto", "always", "never")
+
 FLUSHES: Final = ("thread", "inline")
 EVENT_LOOPS: Final = ("auto", "asyncio", "uvloop")
 
@@ -213,6 +215,13 @@ class RaftConfig:
     segment_zero_fill: bool = False
     """Whether `segment_reserve_bytes` of the next segment are filled with zeros beforehand, in the background, and not
     only reserved: flushes are faster on some file systems, and a segment that grows ends in zeros (beyond Kafka)."""
+
+    sync_note: str = attrs.field(default="auto", validator=one_of(*SYNC_NOTES))
+    """Whether each flush also makes durable how far it came, in `kraftlib-sync.json`, before it counts. Without that a
+    power cut may leave what looks like damage, which the others then repair. `auto`: where there is no majority without
+    this replica, alone or as one of two voters, for there nobody could. `always`: also where all replicas may lose
+    power at once. `never`: a sole voter may then have to be restored from a backup after a power cut. It costs one more
+    sync per flush, of one page (beyond Kafka)."""
 
     disk_reserve_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(0))
     """Space taken in advance, in `kraftlib-reserve.bin`, and given back when the disk is full, so that votes can always

@@ -2,13 +2,16 @@
 
 What the log adds to a plain `pwrite` and `fdatasync` is the price of its order: offsets, epochs, an index, a note of
 what is durable. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. In the same way
-a log that grows is compared with one whose space is reserved and one whose space is filled with zeros. Then a log is
-opened: of a process that was killed, after a clean end, and with its notes lost, when all of it must be read.
+a log that grows is compared with one whose space is reserved, one whose space is filled with zeros, and one that syncs
+its note, too; and a quorum of one that does so (`sync_note`) with one that does not. Then a log is opened: of a process
+that was killed, after a clean end, and with its notes lost, when all of it must be read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -17,20 +20,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from kraftlib.config import RaftConfig, parse_voters
 from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.runtime.client import RaftClient
 from kraftlib.storage import names
+from kraftlib.storage.directory import format_directory
 from kraftlib.storage.log import FileReplicatedLog
 
 FLUSH_BYTES: Final = (4 << 10, 64 << 10, 1 << 20)
 FLUSHES_MAX: Final = 200
 BATCH_BYTES: Final = 1 << 20
 WRITING_SECONDS: Final = 600
+CALLERS: Final = (1, 16, 256)
+TURNS: Final = 3
+PATIENCE_MS: Final = 20_000
 TIMESTAMP_MS: Final = 1_700_000_000_000
 
 
 def measure_storage(directory: Path, mib: int, *, say: Callable[[str], object] = lambda line: None) -> dict[str, Any]:
     """Measure appends that are flushed, and how long a log of `mib` MiB takes to open, in a directory on that disk."""
-    found: dict[str, Any] = {"mib": mib, "flush": [], "ahead": [], "open": []}
+    found: dict[str, Any] = {"mib": mib, "flush": [], "ahead": [], "alone": [], "open": []}
     for size in FLUSH_BYTES:
         say(f"flushes of {size >> 10} KiB")
         found["flush"].append(
@@ -40,6 +49,8 @@ def measure_storage(directory: Path, mib: int, *, say: Callable[[str], object] =
         _measure_ahead(directory, size, count=row["flushes"], say=say)
         for size, row in zip(FLUSH_BYTES, found["flush"], strict=True)
     ]
+    say("a quorum of one")
+    found["alone"] = asyncio.run(_measure_alone(directory, seconds=min(1.0, mib / 100)))
     say(f"writing a log of {mib} MiB")
     found["open"] = _measure_opening(directory, mib, say)
     return found
@@ -75,18 +86,28 @@ def _measure_flushes(directory: Path, size: int, *, count: int) -> dict[str, Any
 
 
 def _measure_ahead(directory: Path, size: int, *, count: int, say: Callable[[str], object]) -> dict[str, Any]:
-    """Flush `size` bytes `count` times through three logs in turn; each is in a segment made when it was wanted."""
+    """Flush `size` bytes `count` times through four logs in turn; each is in a segment made when it was wanted."""
     say(f"flushes of {size >> 10} KiB with space ahead")
     ahead = (count + 2) * (size + BATCH_BYTES // 8)
     logs: dict[str, FileReplicatedLog] = {}
     took: dict[str, list[float]] = {}
     try:
-        for name, reserve, zero_fill in (("grows", 0, False), ("reserved", ahead, False), ("zeros", ahead, True)):
+        for name, reserve, zero_fill, sync_note in (
+            ("grows", 0, False, False),
+            ("reserved", ahead, False, False),
+            ("zeros", ahead, True, False),
+            ("noted", 0, False, True),
+        ):
             place = directory / f"{name}-{size}"
             place.mkdir()
             # The first batch is in the segment that a log begins with; the next one begins another.
             log = FileReplicatedLog.open(
-                place, segment_bytes=ahead, segment_ms=1, reserve_bytes=reserve, zero_fill=zero_fill
+                place,
+                segment_bytes=ahead,
+                segment_ms=1,
+                reserve_bytes=reserve,
+                zero_fill=zero_fill,
+                sync_note=sync_note,
             )
             log.prepare_spare()
             logs[name], took[name] = log, []
@@ -100,6 +121,46 @@ def _measure_ahead(directory: Path, size: int, *, count: int, say: Callable[[str
         for log in logs.values():
             log.close()
     return {"bytes": size} | {f"{name}_ms": round(statistics.median(times) * 1_000, 3) for name, times in took.items()}
+
+
+async def _measure_alone(directory: Path, *, seconds: float) -> list[dict[str, Any]]:
+    """Return commits per second of a quorum of one that syncs its note and of one that does not, in turn."""
+    per_s: dict[str, dict[int, list[float]]] = {}
+    for turn in range(TURNS):
+        for sync_note in ("never", "always"):
+            place = directory / f"alone-{sync_note}-{turn}"
+            counts = per_s.setdefault(sync_note, {callers: [] for callers in CALLERS})
+            async with _alone(place, sync_note) as client:
+                await client.wait_for_leader(timeout_ms=PATIENCE_MS)
+                for callers in CALLERS:
+                    counts[callers].append(await _commits_per_s(client, callers, seconds))
+    return [
+        {"callers": callers} | {name: round(statistics.median(counts[callers])) for name, counts in per_s.items()}
+        for callers in CALLERS
+    ]
+
+
+def _alone(directory: Path, sync_note: str) -> RaftClient[bytes]:
+    format_directory(directory, node_id=1, cluster_id="bench", static_voters=[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    voters = parse_voters(f"1@127.0.0.1:{port}")
+    config = RaftConfig(node_id=1, directory=directory, voters=voters, engine="inline", sync_note=sync_note)
+    return RaftClient(config)
+
+
+async def _commits_per_s(client: RaftClient[bytes], callers: int, seconds: float) -> float:
+    began = time.perf_counter()
+
+    async def commit() -> int:
+        count = 0
+        while time.perf_counter() - began < seconds:
+            await client.append_one(bytes(100))
+            count += 1
+        return count
+
+    return sum(await asyncio.gather(*(commit() for _ in range(callers)))) / (time.perf_counter() - began)
 
 
 def _append(log: FileReplicatedLog, batch: Batch) -> None:
@@ -159,17 +220,21 @@ def _seconds(work: Callable[..., object], *arguments: object) -> float:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Return two tables."""
+    """Return the tables."""
     lines = [f"{'flush of':>10} {'log':>10} {'file':>10} {'log':>12} {'file':>12} {'ratio':>6}"]
     for row in found["flush"]:
         lines.append(
             f"{row['bytes'] >> 10:>6} KiB {row['log_ms']:>7.2f} ms {row['file_ms']:>7.2f} ms"
             f" {row['log_mb_per_s']:>7.1f} MB/s {row['file_mb_per_s']:>7.1f} MB/s {row['ratio']:>6.2f}"
         )
-    lines.append(f"\n{'flush of':>10} {'grows':>10} {'reserved':>10} {'zeros':>10}")
+    lines.append(f"\n{'flush of':>10} {'grows':>10} {'reserved':>10} {'zeros':>10} {'note synced':>12}")
     for row in found["ahead"]:
-        times = " ".join(f"{row[f'{name}_ms']:>7.2f} ms" for name in ("grows", "reserved", "zeros"))
+        times = " ".join(f"{row[f'{name}_ms']:>7.2f} ms" for name in ("grows", "reserved", "zeros", "noted"))
         lines.append(f"{row['bytes'] >> 10:>6} KiB {times}")
+    lines.append(f"\n{'a quorum of one':<16} {'sync_note never':>18} {'always':>18}")
+    for row in found["alone"]:
+        callers = f"{row['callers']} caller{'s' if row['callers'] > 1 else ''}"
+        lines.append(f"{callers:<16} {row['never']:>8,} commits/s {row['always']:>8,} commits/s")
     lines.append(f"\na log of {found['mib']} MiB opens")
     for row in found["open"]:
         lines.append(f"  {row['after']:<12} in {row['ms']:>9,.1f} ms, of which {row['mib_read']:,.1f} MiB were read")

@@ -249,6 +249,11 @@ class Replica:
         return self._state.is_voter
 
     @property
+    def is_indispensable(self) -> bool:
+        """Whether no majority is without it: it is the only voter, or one of two. Nobody else could lead and repair."""
+        return self._state.is_voter and len(self._state.voters) <= 2
+
+    @property
     def wants_records(self) -> bool:
         """Whether draining the accumulator now would move anything."""
         return replication.wants_records(self._state)

@@ -38,7 +38,7 @@ from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
 from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Promise, Waiters
-from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog, RoomyLog
+from kraftlib.storage.interface import NotingLog, QuorumStateStore, ReplicatedLog, RoomyLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
 
 logger = logging.getLogger("kraftlib.runtime.executor")
@@ -110,6 +110,7 @@ class Executor:
         self._suspended = True  # until it is started
         self._after_disk: Callable[[Any], None] = _nothing
         self._roomy = log if isinstance(log, RoomyLog) else None
+        self._noting = log if config.sync_note == "auto" and isinstance(log, NotingLog) else None
         self._repair = repair_of(log)
         self._disk_full = False
         self._damaged_at: Offset | None = None
@@ -410,6 +411,8 @@ class Executor:
     def _begin_flush(self, log_version: int) -> None:
         self._flushing, self._flush_version = True, log_version
         self._flush_began_ns = time.perf_counter_ns()
+        if self._noting is not None:
+            self._noting.sync_note = self.core.is_indispensable
         self._disk.flush(self._log, self._flush_done)
 
     def _flush_done(self, end_offset: Any, error: BaseException | None) -> None:

@@ -56,6 +56,11 @@ class Core(Protocol):
         ...
 
     @property
+    def is_indispensable(self) -> bool:
+        """Whether there is no majority without this replica: it is the only voter, or one of two."""
+        ...
+
+    @property
     def role(self) -> Role:
         """What this replica is doing."""
         ...

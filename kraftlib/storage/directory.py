@@ -250,6 +250,7 @@ def open_directory(config: RaftConfig) -> OpenDirectory:
             reserve_bytes=config.segment_reserve_bytes,
             zero_fill=config.segment_zero_fill,
             reserve=reserve,
+            sync_note=config.sync_note != "never",  # until the core says who votes, if that matters
             keep_damage=True,
             lock=claim.lock,
         )

@@ -144,6 +144,14 @@ class RoomyLog(Protocol):
 
 
 @runtime_checkable
+class NotingLog(Protocol):
+    """A log that can sync with every flush how far it came, so that nothing a power cut leaves is taken for damage."""
+
+    sync_note: bool
+    """Whether it does, from the next flush on. May be set at any time."""
+
+
+@runtime_checkable
 class SparingLog(Protocol):
     """A log that has something to prepare for later, which takes long."""
 

@@ -53,7 +53,13 @@ class FileReplicatedLog:
     """One partition's batches and snapshots, in a directory that this process owns."""
 
     def __init__(
-        self, log: RecoveredLog, settings: SegmentSettings, *, tail_bytes: int, lock: DirectoryLock | None
+        self,
+        log: RecoveredLog,
+        settings: SegmentSettings,
+        *,
+        tail_bytes: int,
+        sync_note: bool,
+        lock: DirectoryLock | None,
     ) -> None:
         """Take over what recovery found; `open` does both."""
         self._directory: Final = log.directory
@@ -79,7 +85,7 @@ class FileReplicatedLog:
         self.is_doubtful: Final = log.is_doubtful
         """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self._prefix_mark = NOTHING
-        self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode)
+        self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode, exact=sync_note)
         self.bytes_read_at_start: Final = log.bytes_read
         """How much of the log was read to open it."""
 
@@ -95,6 +101,7 @@ class FileReplicatedLog:
         zero_fill: bool = False,
         reserve: Reserve | None = None,
         tail_bytes: int = TAIL_BYTES,
+        sync_note: bool = False,
         keep_damage: bool = False,
         lock: DirectoryLock | None = None,
     ) -> FileReplicatedLog:
@@ -104,8 +111,8 @@ class FileReplicatedLog:
         its first one. `reserve_bytes` of disk space are kept reserved ahead of the end, without changing the size of
         the file; 0 reserves none. With `zero_fill` so much of the next segment is filled with zeros beforehand, too,
         by `prepare_spare`. `reserve` is given up when the disk is full. `tail_bytes` of the newest batches are kept in
-        memory. With `keep_damage` a damaged log is opened, too, and `holes` says what must be repaired. `lock` is
-        released with the log.
+        memory. `sync_note` may be changed later, and is explained there. With `keep_damage` a damaged log is opened,
+        too, and `holes` says what must be repaired. `lock` is released with the log.
 
         Raises: else CorruptBatchError that names file and position, if there is damage and not just a torn tail;
         nothing is changed then. StorageError for all else.
@@ -122,7 +129,7 @@ class FileReplicatedLog:
         )
         files.refuse_link(directory)
         found = recover(directory, file_mode=file_mode, keep_damage=keep_damage)
-        log = cls(found, settings, tail_bytes=tail_bytes, lock=lock)
+        log = cls(found, settings, tail_bytes=tail_bytes, sync_note=sync_note, lock=lock)
         log._write_epochs()
         log._write_unsynced_again(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
         log.look_at_space()
@@ -146,6 +153,18 @@ class FileReplicatedLog:
     def flushed_offset(self) -> Offset:
         """One past the last record that survives a crash."""
         return self._flushed_offset
+
+    @property
+    def sync_note(self) -> bool:
+        """Whether each flush, from the next one on, makes durable how far it came, before anybody hears of it.
+
+        Then a power cut never leaves what could be taken for damage. For who has nobody to repair that.
+        """
+        return self._sync_point.exact
+
+    @sync_note.setter
+    def sync_note(self, wanted: bool) -> None:
+        self._sync_point.exact = wanted
 
     @property
     def size_bytes(self) -> int:
@@ -207,9 +226,7 @@ class FileReplicatedLog:
         mark = self._segments.mark  # before the segments look which files there are
         if mark.end_offset != self._flushed_offset:
             at_end_of_segment = self._segments.sync()
-            self._sync_point.write(mark)
-            if at_end_of_segment:
-                self._sync_point.sync()
+            self._sync_point.note(mark, durable=at_end_of_segment)
             self._flushed_offset = mark.end_offset
             if at_end_of_segment or mark.position - self._prefix_mark.position >= PREFIX_BYTES:
                 self._write_prefix(mark, durable=False)
@@ -503,6 +520,8 @@ class FileReplicatedLog:
         self._tail.clear()
         self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
         self._write_epochs()
+        if self.sync_note:
+            self._sync_point.replace(self._segments.mark)
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Forget batches and snapshots that this stored snapshot replaces; the files go with the next flush.

@@ -8,6 +8,7 @@ A replica may forget only what it never acknowledged. So there are two kinds of 
 * **damage**: a whole batch or segment stands behind them, or the sync point or a snapshot lies beyond them, or what
   stands there is whole and in the wrong place. Records that were acknowledged may be gone. Nothing is cut.
 
+Behind an **exact** sync point nothing was ever acknowledged, so all that is bad there is a torn tail, whatever follows.
 Where there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage, unless it
 is all zeros or too short for a batch.
 
@@ -159,6 +160,8 @@ def _judge(log: RecoveredLog, *, doubtful: bool, keep_damage: bool) -> None:
 
 def _objection(log: RecoveredLog, hole: Hole, *, doubtful: bool) -> str | None:
     """Return why a hole is no torn tail, with nothing whole behind it; None if it is."""
+    if log.is_torn and hole is log.holes[-1]:
+        return None
     behind = [segment for segment in log.segments if segment.base_offset > hole.segment]
     if hole.was_durable:
         return "whole batches stand behind it, or stood there"

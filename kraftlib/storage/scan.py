@@ -3,6 +3,9 @@
 The scan goes on behind bad bytes, if anything whole stands there, and leaves a `Hole`: one per segment at most, from
 the first bad batch to the next whole one, or to the end of the segment if there is trouble more than once. What a hole
 means is for `kraftlib.storage.recovery` to say.
+
+Behind an exact sync point nothing was ever acknowledged: there the first bad byte ends the log, and nothing is read
+behind it.
 """
 
 from __future__ import annotations
@@ -71,6 +74,8 @@ class RecoveredLog:
     known_start: Offset = 0
     epoch_place: tuple[int, Offset] = (0, 0)
     """Position and offset in the segment at hand from which on all batches are of one epoch."""
+    is_torn: bool = False
+    """Whether the last hole is where what was never acknowledged leaves off; segments behind it were not read."""
 
     @property
     def start_offset(self) -> Offset:
@@ -81,6 +86,15 @@ class RecoveredLog:
     def is_empty(self) -> bool:
         """Whether there is no batch."""
         return self.start_offset == self.end_offset
+
+    @property
+    def is_unacknowledged(self) -> bool:
+        """Whether nothing that is missing from the present end on was ever acknowledged: an exact note says so."""
+        if self.sync_point is None or not self.sync_point.is_exact or self.holes:
+            return False
+        known, here = self.sync_point.mark, self.segments[-1]
+        has_all = (here.base_offset, here.size) >= (known.segment, known.position)
+        return has_all and self.end_offset >= known.end_offset
 
     @property
     def mark(self) -> Mark:
@@ -113,9 +127,12 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
     if log.segments and log.segments[-1].base_offset == base_offset:
         segment = log.segments[-1]
     else:
-        if log.segments and base_offset != log.end_offset:
+        if log.segments and base_offset != log.end_offset and not log.is_torn:
             _leave_gap(log, base_offset)
         segment = Segment(log.directory, base_offset)
+        if log.is_torn:
+            log.segments.append(segment)
+            return
         segment.index = SegmentIndex(base_offset)
         log.segments.append(segment)
         log.end_offset = base_offset
@@ -128,6 +145,9 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
             if not is_whole and only_zeros_follow(descriptor, segment.path, segment.size, size):
                 log.zero_tails.append(segment)
                 break
+            if log.is_unacknowledged:
+                _end_torn(log, segment, reason)
+                break
             if is_whole and _skip_epoch(log, segment, descriptor, reason):
                 continue
             if not _skip(log, segment, reason, is_whole=is_whole):
@@ -136,6 +156,22 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
             files.sync_data(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _end_torn(log: RecoveredLog, segment: Segment, reason: str) -> None:
+    """Let the log end here: nobody was promised more."""
+    log.is_torn = True
+    log.holes.append(
+        Hole(
+            segment=segment.base_offset,
+            position=segment.size,
+            start_offset=log.end_offset,
+            end_offset=log.end_offset,
+            end_position=None,
+            was_durable=False,
+            reason=reason,
+        )
+    )
 
 
 def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
@@ -149,6 +185,9 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
         log.holes.append(attrs.evolve(hole, end_offset=base_offset, end_position=None))
         return
     reason = f"{last.path} ends at offset {log.end_offset}, the next segment begins at {base_offset}"
+    if log.is_unacknowledged:
+        _end_torn(log, last, reason)
+        return
     log.holes.append(
         Hole(
             segment=last.base_offset,

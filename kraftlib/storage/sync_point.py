@@ -5,18 +5,28 @@ durable once and are broken now. Only who noted what was durable can tell. So ea
 down what it made durable, in one of two slots in turn:
 
     {"segment":0,"inode":77,"mtime_ns":0,"position":4096,"end_offset":12,"end_epoch":3,"segment_crc":1,"generation":9,
-     "layout":1,"crc":305419896}
+     "exact":0,"layout":1,"crc":305419896}
 
-one padded line of 512 bytes each. `segment_crc` is the CRC-32C of *all* bytes of the segment up to `position`, also of
-base offsets and epochs, which the CRC of a batch leaves out; -1 where it is not known. `crc` is that of the line
-without that key. A slot of another `layout` is no slot of ours; the first release wrote none, which is 1.
+one padded line of 512 bytes each, each in a page of its own: what a disk has torn or lost takes one of them. Releases
+that knew no `exact` had the second one right behind the first. `segment_crc` is the CRC-32C of *all* bytes of the
+segment up to `position`, also of base offsets and epochs, which the CRC of a batch leaves out; -1 where it is not
+known. `crc` is that of the line without that key. A slot of another `layout` is no slot of ours; the first release
+wrote none, which is 1.
 
-The note itself is not synced, the kernel writes it back within seconds. So it may be a little old after a power cut,
-but it never claims too much: it is **lowered, durably, before the log is cut**. It is synced where a segment ends and
-at a clean end, and only then names the time of change of the segment.
+A note may be too old but never claims too much: it is **lowered, durably, before the log is cut**. How old, is a matter
+of choice:
+
+* `exact` 0: nobody waits for the note, the kernel writes it back within seconds. It is synced where a segment ends and
+  at a clean end, and only then names the time of change of the segment.
+* `exact` 1: it is synced before anybody hears of the flush, as every later one would have been. So what lies behind it
+  was never acknowledged, whatever that looks like: bad bytes there are a torn tail even before whole batches, which a
+  disk may have written first. Only who has nobody to repair him needs that (`RaftConfig.sync_note`). The slots are
+  written in place, so the sync has nothing but one page to write.
+
+Before the first flush whose note is not to be waited for, an exact one is replaced in both slots, durably.
 
 A note is **void**, and no sign of damage, where somebody else has written since: the segment is another file, or has
-changed after our clean end, or Kafka has rewritten `quorum-state`. `position` 0 claims nothing.
+changed after our clean end, or Kafka has rewritten `quorum-state`. `position` 0 claims nothing, unless it is exact.
 """
 
 from __future__ import annotations
@@ -34,10 +44,14 @@ from kraftlib.storage import files, names
 from kraftlib.types import Epoch, Offset
 
 SLOT_SIZE: Final = 512
+SLOT_PLACES: Final = (0, 4_096)
+FILE_SIZE: Final = SLOT_PLACES[1] + SLOT_SIZE
 LAYOUT: Final = 1
 UNKNOWN_CRC: Final = -1
 
 _LINE: Final = re.compile(rb'(\{.*),"crc":([0-9]{1,10})\} *\n', re.DOTALL)
+_OLD_PLACE: Final = SLOT_SIZE
+"""Where the second slot was in releases that knew no exact notes."""
 _FIELDS: Final = (
     "segment", "inode", "mtime_ns", "position", "end_offset", "end_epoch", "segment_crc", "generation",
 )  # fmt: skip
@@ -66,11 +80,13 @@ class SyncPoint:
     mtime_ns: int
     """Time of change of the segment at a clean end; 0 while the log is in use."""
     generation: int
+    is_exact: bool = False
+    """Whether nothing behind it was ever acknowledged."""
 
     @property
     def claims_nothing(self) -> bool:
         """Whether it says only that there is nothing to say."""
-        return self.mark.position == 0
+        return self.mark.position == 0 and not self.is_exact
 
 
 NOTHING: Final = Mark(0, 0, 0, 0, -1, 0)
@@ -78,21 +94,38 @@ NOTHING: Final = Mark(0, 0, 0, 0, -1, 0)
 
 
 class SyncPointFile:
-    """The two slots, open for writing. Not for two threads at once."""
+    """The two slots, open for writing. Not for two threads at once, but for `exact`."""
 
-    def __init__(self, directory: Path, *, file_mode: int) -> None:
+    exact: bool
+    """Whether notes are exact from the next one on."""
+
+    def __init__(self, directory: Path, *, file_mode: int, exact: bool = False) -> None:
+        self.exact = exact
         self._path: Final = directory / names.SYNC_POINT
-        self._generation = max((point.generation for point in _read_slots(directory)), default=0)
+        found = max(_read_slots(directory), key=_generation, default=None)
+        self._generation = 0 if found is None else found.generation
+        self._is_exact = found is not None and found.is_exact
         if not self._path.exists():
             self._descriptor = files.create(self._path, mode=file_mode)
             files.sync_directory(directory)
         else:
             self._descriptor = files.open_existing(self._path, files.WRITE)
 
-    def write(self, mark: Mark, *, mtime_ns: int = 0) -> None:
-        """Note that everything up to `mark` is durable. Not durable itself. Raises OSError."""
+    def note(self, mark: Mark, *, durable: bool) -> None:
+        """Note, after a flush, that everything up to `mark` is durable; durably, if that is wanted. Raises OSError."""
+        exact = self.exact
+        if self._is_exact and not exact:
+            self.replace(mark)
+            return
+        self.write(mark, exact=exact)
+        if exact or durable:
+            self.sync()
+
+    def write(self, mark: Mark, *, mtime_ns: int = 0, exact: bool = False) -> None:
+        """Fill the slot whose turn it is. Not durable itself. Raises OSError."""
         self._generation = generation = self._generation + 1
-        os.pwrite(self._descriptor, _slot(mark, mtime_ns, generation), generation % 2 * SLOT_SIZE)
+        self._is_exact = exact
+        os.pwrite(self._descriptor, _slot(mark, mtime_ns, generation, exact), SLOT_PLACES[generation % 2])
 
     def sync(self) -> None:
         """Make durable what was noted. Raises OSError."""
@@ -100,9 +133,12 @@ class SyncPointFile:
 
     def replace(self, mark: Mark, *, mtime_ns: int = 0) -> None:
         """Note it in both slots, durably: nothing that was noted before counts any more. Raises OSError."""
-        self.write(mark, mtime_ns=mtime_ns)
-        self.write(mark, mtime_ns=mtime_ns)
-        os.ftruncate(self._descriptor, 2 * SLOT_SIZE)
+        exact = self.exact and mark != NOTHING
+        self.write(mark, mtime_ns=mtime_ns, exact=exact)
+        self.sync()  # a disk that tears two pages at once has torn only one that counts
+        self.write(mark, mtime_ns=mtime_ns, exact=exact)
+        os.pwrite(self._descriptor, b" " * (SLOT_SIZE - 1) + b"\n", _OLD_PLACE)
+        os.ftruncate(self._descriptor, FILE_SIZE)
         self.sync()
 
     def close(self) -> None:
@@ -112,11 +148,15 @@ class SyncPointFile:
             os.close(descriptor)
 
 
-def _slot(mark: Mark, mtime_ns: int, generation: int) -> bytes:
+def _generation(point: SyncPoint) -> int:
+    return point.generation
+
+
+def _slot(mark: Mark, mtime_ns: int, generation: int, exact: bool) -> bytes:
     # Formatted by hand, since each flush does it: json.dumps takes three times as long.
     line = (
         b'{"segment":%d,"inode":%d,"mtime_ns":%d,"position":%d,"end_offset":%d,"end_epoch":%d,"segment_crc":%d,'
-        b'"generation":%d,"layout":%d}'
+        b'"generation":%d,"exact":%d,"layout":%d}'
         % (
             mark.segment,
             mark.inode,
@@ -126,6 +166,7 @@ def _slot(mark: Mark, mtime_ns: int, generation: int) -> bytes:
             mark.end_epoch,
             mark.crc,
             generation,
+            exact,
             LAYOUT,
         )
     )
@@ -134,7 +175,7 @@ def _slot(mark: Mark, mtime_ns: int, generation: int) -> bytes:
 
 def read_sync_point(directory: Path) -> SyncPoint | None:
     """Return the newest slot that can be read; None if none can, or if there is no such file."""
-    return max(_read_slots(directory), key=lambda point: point.generation, default=None)
+    return max(_read_slots(directory), key=_generation, default=None)
 
 
 def _read_slots(directory: Path) -> list[SyncPoint]:
@@ -146,16 +187,16 @@ def _read_slots(directory: Path) -> list[SyncPoint]:
     except OSError as error:
         raise files.as_storage_error("read", path, error) from error
     try:
-        slots = [_read_slot(descriptor, number) for number in range(2)]
+        slots = [_read_slot(descriptor, place) for place in (*SLOT_PLACES, _OLD_PLACE)]
     finally:
         os.close(descriptor)
     return [point for point in slots if point is not None]
 
 
-def _read_slot(descriptor: int, number: int) -> SyncPoint | None:
+def _read_slot(descriptor: int, place: int) -> SyncPoint | None:
     """Return what a slot says; None, if it cannot be read, be it for an error of the disk."""
     try:
-        match = _LINE.fullmatch(files.read_at(descriptor, SLOT_SIZE, number * SLOT_SIZE))
+        match = _LINE.fullmatch(files.read_at(descriptor, SLOT_SIZE, place))
     except OSError:
         return None
     if match is None or crc32c(match[1] + b"}") != int(match[2]):
@@ -171,4 +212,9 @@ def _read_slot(descriptor: int, number: int) -> SyncPoint | None:
     )  # fmt: skip
     if min(mark.segment, mark.position) < 0 or mark.end_offset < mark.segment:
         return None
-    return SyncPoint(mark=mark, mtime_ns=fields["mtime_ns"], generation=fields["generation"])
+    return SyncPoint(
+        mark=mark,
+        mtime_ns=fields["mtime_ns"],
+        generation=fields["generation"],
+        is_exact=fields.get("exact") == 1,
+    )

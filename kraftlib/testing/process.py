@@ -391,6 +391,11 @@ class WatchedCore:
         return actions if process.doom is None else process.until_doom(actions)
 
     @property
+    def is_indispensable(self) -> bool:
+        """As `Core.is_indispensable`."""
+        return self._replica.is_indispensable
+
+    @property
     def wants_records(self) -> bool:
         """As `Core.wants_records`."""
         return self._replica.wants_records

@@ -19,7 +19,9 @@ def test_flushes_and_openings_are_measured(tmp_path: Path) -> None:
     assert [row["bytes"] for row in found["flush"]] == [4_096, 65_536, 1_048_576]
     assert all(row["log_ms"] > 0 and row["file_ms"] > 0 and row["ratio"] > 0 for row in found["flush"])
     assert [row["bytes"] for row in found["ahead"]] == [4_096, 65_536, 1_048_576]
-    assert all(row["grows_ms"] > 0 and row["reserved_ms"] > 0 and row["zeros_ms"] > 0 for row in found["ahead"])
+    assert all(row[f"{name}_ms"] > 0 for row in found["ahead"] for name in ("grows", "reserved", "zeros", "noted"))
+    assert [row["callers"] for row in found["alone"]] == [1, 16, 256]
+    assert all(row["never"] > 0 and row["always"] > 0 for row in found["alone"])
     assert [row["after"] for row in found["open"]] == ["killed", "closed", "notes lost"]
     assert said
     assert "a log of 2 MiB opens" in as_text(found)

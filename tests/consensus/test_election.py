@@ -30,6 +30,7 @@ from tests.consensus.build import (
     requests,
     tell,
     vote_request,
+    voter_set,
 )
 
 LONG, EQUAL, SHORT = (9, 1), (2, 1), (1, 1)
@@ -355,3 +356,11 @@ def test_a_candidate_does_not_stand_again_because_a_peer_knows_no_vote() -> None
 
     assert (core.role, core.epoch) == (Role.CANDIDATE, 5)
     assert core.state.connections.is_backing_off(2, core.state.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("voters", "own_id", "expected"), [((1,), 1, True), ((1, 2), 1, True), ((1, 2, 3), 1, False), ((2,), 1, False)]
+)
+def test_who_is_in_every_majority_is_indispensable(voters: tuple[int, ...], own_id: int, expected: bool) -> None:
+    """Nobody else can be elected, so nobody else could repair its log."""
+    assert replica(own_id=own_id, voters=voter_set(*voters)).is_indispensable is expected

@@ -34,6 +34,7 @@ class ScriptedCore:
         self.first_actions: Sequence[act.Action] = ()
         self.deadline: int | None = None
         self.wants_records = False
+        self.is_indispensable = False
         self.leader_and_epoch = LeaderAndEpoch(None, 0)
         self.role = Role.FOLLOWER
         self.error: Exception | None = None
@@ -154,6 +155,7 @@ class TracingLog(MemoryReplicatedLog):
     def __init__(self, trace: Trace) -> None:
         super().__init__()
         self._trace = trace
+        self.sync_note: bool | None = None
 
     def append(self, batches: Sequence[Batch]) -> None:
         self._trace.append(f"append [{batches[0].base_offset}, {batches[-1].end_offset})")

@@ -112,6 +112,25 @@ def test_one_flush_is_in_flight_and_what_arrives_meanwhile_shares_the_next(rig: 
     assert [event for event in rig.core.events if isinstance(event, ev.Flushed)] == [ev.Flushed(4, 0), ev.Flushed(4, 0)]
 
 
+@pytest.mark.parametrize(
+    ("sync_note", "expected"), [("auto", [True, False, True]), ("always", [None] * 3), ("never", [None] * 3)]
+)
+def test_the_log_is_told_before_each_flush_whether_others_could_repair_it(
+    sync_note: str, expected: list[bool | None]
+) -> None:
+    rig = Rig(sync_note=sync_note)
+    rig.executor.start()
+    found = []
+    for offset, needed in enumerate([True, False, True]):
+        rig.core.is_indispensable = needed
+        rig.core.on(ev.TimeoutReached, act.AppendToLog((batch(offset),)), act.FlushLog(0))
+        rig.executor.submit(ev.TimeoutReached())
+        found.append(rig.log.sync_note)
+        rig.disk.finish()
+
+    assert found == expected
+
+
 def test_events_go_on_while_a_flush_is_in_flight(rig: Rig) -> None:
     rig.core.on(ev.ResponseReceived, act.AppendToLog((batch(0),)), act.FlushLog(0))
     rig.core.on(ev.RequestReceived, act.SendResponse(1, "hello"))

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
@@ -16,6 +17,8 @@ from kraftlib.errors import ConfigError, DirectoryInUseError, NotLeaderError, Ou
 from kraftlib.runtime.client import RaftClient
 from kraftlib.runtime.listener import BatchReader, Listener
 from kraftlib.storage.directory import format_directory
+from kraftlib.storage.names import PARTITION_DIRECTORY
+from kraftlib.storage.sync_point import read_sync_point
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 
@@ -143,3 +146,18 @@ async def test_a_leader_that_is_gone_is_replaced_long_before_the_fetch_timeout(t
             for client in others:
                 await until(lambda client=client: client.leader_and_epoch().leader_id not in (None, old.node_id))
             assert await leader_of(others) is not old
+
+
+@pytest.mark.parametrize(("sync_note", "alone"), [("auto", True), ("auto", False), ("always", False), ("never", True)])
+async def test_a_note_is_synced_where_nobody_could_repair_the_log(sync_note: str, alone: bool, tmp_path: Path) -> None:
+    members = configs(tmp_path, sync_note=sync_note)
+    if alone:
+        members = [attrs.evolve(members[0], voters=members[0].voters[:1])]
+    async with running(members) as (clients, _):
+        leader = await leader_of(clients)
+        directory = next(config.directory for config in members if config.node_id == leader.node_id)
+        assert directory is not None
+        found = read_sync_point(directory / PARTITION_DIRECTORY)
+
+    assert found is not None
+    assert found.is_exact is (sync_note == "always" or (sync_note == "auto" and alone))

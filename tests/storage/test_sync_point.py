@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlib.storage import names
-from kraftlib.storage.sync_point import NOTHING, SLOT_SIZE, Mark, SyncPointFile, read_sync_point
+from kraftlib.storage.sync_point import FILE_SIZE, NOTHING, SLOT_PLACES, SLOT_SIZE, Mark, SyncPointFile, read_sync_point
 
 numbers = st.integers(0, 2**63 - 1)
 
@@ -50,7 +50,7 @@ def test_the_newest_one_counts_also_in_the_next_life(tmp_path: Path) -> None:
         found = read_sync_point(tmp_path)
         assert found is not None
         assert (found.mark.end_offset, found.generation) == (end, end)
-    assert (tmp_path / "kraftlib-sync.json").stat().st_size == 2 * SLOT_SIZE
+    assert (tmp_path / "kraftlib-sync.json").stat().st_size == FILE_SIZE
 
 
 def test_every_flipped_bit_of_a_slot_leaves_the_other_one(tmp_path: Path) -> None:
@@ -59,11 +59,11 @@ def test_every_flipped_bit_of_a_slot_leaves_the_other_one(tmp_path: Path) -> Non
     file.write(a_mark(2))
     path = tmp_path / "kraftlib-sync.json"
     whole = path.read_bytes()
-    for number, other in ((0, 1), (1, 2)):
-        length = len(whole[number * SLOT_SIZE : (number + 1) * SLOT_SIZE].rstrip())
+    for place, other in zip(SLOT_PLACES, (1, 2), strict=True):
+        length = len(whole[place : place + SLOT_SIZE].rstrip())
         for bit in range(length * 8):
             data = bytearray(whole)
-            data[number * SLOT_SIZE + bit // 8] ^= 1 << bit % 8
+            data[place + bit // 8] ^= 1 << bit % 8
             path.write_bytes(data)
             found = read_sync_point(tmp_path)
             assert found is not None
@@ -89,16 +89,16 @@ def test_what_is_replaced_is_in_neither_slot_any_more(tmp_path: Path, monkeypatc
     monkeypatch.setattr("kraftlib.storage.files.sync_data", synced.append)
     file.replace(a_mark(2))
 
-    assert len(synced) == 1
+    assert len(synced) == 2, "one after the other: a disk that tears what it writes leaves one of them"
     path = tmp_path / "kraftlib-sync.json"
-    for number in range(2):
+    for place in SLOT_PLACES:
         data = bytearray(path.read_bytes())
-        data[number * SLOT_SIZE] ^= 1
+        data[place] ^= 1
         path.write_bytes(data)
         found = read_sync_point(tmp_path)
         assert found is not None
         assert found.mark.end_offset == 2
-        data[number * SLOT_SIZE] ^= 1
+        data[place] ^= 1
         path.write_bytes(data)
 
 
@@ -115,4 +115,84 @@ def test_a_file_that_has_become_far_too_long_is_written_over(tmp_path: Path) -> 
     file = SyncPointFile(tmp_path, file_mode=0o600)
     file.replace(NOTHING)
     file.close()
-    assert (tmp_path / names.SYNC_POINT).stat().st_size == 1_024
+    assert (tmp_path / names.SYNC_POINT).stat().st_size == FILE_SIZE
+
+
+def in_the_old_places(directory: Path) -> None:
+    """Lay the slots one behind the other, as releases did that knew no exact notes."""
+    path = directory / names.SYNC_POINT
+    data = path.read_bytes()
+    path.write_bytes(b"".join(data[place : place + SLOT_SIZE] for place in SLOT_PLACES))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_slots_in_their_old_places_are_read_and_do_not_outlive_the_next_opening(count: int, tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    for end in range(1, count + 1):
+        file.write(a_mark(end))
+    file.close()
+    in_the_old_places(tmp_path)
+    found = read_sync_point(tmp_path)
+    assert found is not None
+    assert (found.mark.end_offset, found.generation, found.is_exact) == (count, count, False)
+
+    file = a_file(tmp_path)
+    file.replace(a_mark(1))
+    data = bytearray((tmp_path / names.SYNC_POINT).read_bytes())
+    for place in SLOT_PLACES:
+        data[place] ^= 1
+    (tmp_path / names.SYNC_POINT).write_bytes(data)
+    assert read_sync_point(tmp_path) is None, "nor would it come back if both new ones were lost"
+
+
+def test_an_exact_note_is_durable_on_return_and_another_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SyncPointFile(tmp_path, file_mode=0o600, exact=True)
+    synced: list[int] = []
+    monkeypatch.setattr("kraftlib.storage.files.sync_data", synced.append)
+    file.note(a_mark(1), durable=False)
+    found = read_sync_point(tmp_path)
+    assert found is not None
+    assert (found.is_exact, len(synced)) == (True, 1)
+
+    file.exact = False
+    file.note(a_mark(2), durable=False)  # before it is not waited for, nothing may say any more that it would be
+    assert len(synced) == 3
+    for place in SLOT_PLACES:
+        data = bytearray((tmp_path / names.SYNC_POINT).read_bytes())
+        data[place] ^= 1
+        (tmp_path / names.SYNC_POINT).write_bytes(data)
+        found = read_sync_point(tmp_path)
+        assert found is not None
+        assert (found.mark.end_offset, found.is_exact) == (2, False)
+        data[place] ^= 1
+        (tmp_path / names.SYNC_POINT).write_bytes(data)
+
+    for end in (3, 4):
+        file.note(a_mark(end), durable=False)
+    assert len(synced) == 3
+    file.note(a_mark(5), durable=True)
+    assert len(synced) == 4
+
+
+def test_an_exact_note_of_another_life_is_replaced_before_one_that_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SyncPointFile(tmp_path, file_mode=0o600, exact=True).note(a_mark(1), durable=False)
+    file = a_file(tmp_path)
+    synced: list[int] = []
+    monkeypatch.setattr("kraftlib.storage.files.sync_data", synced.append)
+    file.note(a_mark(2), durable=False)
+    file.note(a_mark(3), durable=False)
+
+    assert len(synced) == 2
+
+
+def test_an_exact_note_of_the_beginning_says_that_nothing_was_acknowledged(tmp_path: Path) -> None:
+    file = SyncPointFile(tmp_path, file_mode=0o600, exact=True)
+    file.replace(a_mark(0, position=0))
+    found = read_sync_point(tmp_path)
+
+    assert found is not None
+    assert not found.claims_nothing

@@ -21,7 +21,7 @@ from tests.storage.crash.damages import DAMAGES, Keeper
 from tests.storage.crash.judge import Judge, Verdict
 from tests.storage.crash.ledger import Ledger
 from tests.storage.crash.lives import LIVES, Life
-from tests.storage.crash.protocols import PROTOCOLS, Story, Teller, formatted
+from tests.storage.crash.protocols import NOTED, PROTOCOLS, Story, Teller, formatted
 
 FAULTS = {
     "EIO": Fault(errno=errno.EIO),
@@ -31,6 +31,7 @@ FAULTS = {
     "EINTR": Fault(errno=errno.EINTR),
 }
 WRITES = ("pwrite", "pwritev")
+STORIES = {**PROTOCOLS, "append, note synced": NOTED["append, note synced"]}
 
 
 @attrs.define
@@ -49,7 +50,7 @@ class Sweep:
 def sweep(
     top: Path,
     *,
-    stories: Sequence[str] = tuple(PROTOCOLS),
+    stories: Sequence[str] = tuple(STORIES),
     lives: Sequence[str] = tuple(LIVES),
     damages: Sequence[str] = tuple(DAMAGES),
     faults: Sequence[str] = tuple(FAULTS),
@@ -58,7 +59,7 @@ def sweep(
     """Let every distinct call of all these fail in each of these ways, in a directory in memory."""
     result = Sweep()
     for name in stories:
-        for place, call in _distinct(_calls(PROTOCOLS[name], top, result)):
+        for place, call in _distinct(_calls(STORIES[name], top, result)):
             for fault in _fitting(call, faults):
                 _story_run(name, place, call, fault, top, result)
         say(f"{name}: {result.runs.total()} runs, {len(result.bad)} bad")
@@ -95,7 +96,7 @@ def _distinct(calls: Sequence[Call]) -> Iterator[tuple[int, Call]]:
 def _calls(story: Story, top: Path, result: Sweep) -> list[Call]:
     trace = FileTrace(formatted(_fresh(top)), with_stacks=True)
     with trace:
-        story(Teller(trace))
+        story.tell(Teller(trace, story.sync_note))
     _note(trace, result)
     return trace.calls
 
@@ -115,8 +116,8 @@ def _story_run(name: str, place: int, call: Call, fault: str, top: Path, result:
     failed = False
     with trace:
         try:
-            teller = Teller(trace)
-            PROTOCOLS[name](teller)
+            teller = Teller(trace, STORIES[name].sync_note)
+            STORIES[name].tell(teller)
         except _reported(call):
             failed = True
         except Exception as error:  # noqa: BLE001 - any other error is what this looks for

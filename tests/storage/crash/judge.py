@@ -29,7 +29,7 @@ class Verdict(enum.Enum):
 
     OPENED = "opened"
     HALTED = "halted by policy"
-    """A whole batch stands behind bad bytes: what was never acknowledged looks like damage then."""
+    """A whole batch stands behind bad bytes, and no exact note: what was never acknowledged looks like damage then."""
     BAD = "bad"
 
 
@@ -58,10 +58,10 @@ class Judge(LaidOut):
         """Open `image` and compare it with the ledger; then, with `go_on`, append to it and open it once more."""
         self.lay_out(image)
         try:
-            log = FileReplicatedLog.open(self.directory, segment_bytes=SEGMENT_BYTES)
+            log = FileReplicatedLog.open(self.directory, segment_bytes=SEGMENT_BYTES, sync_note=ledger.is_exact)
             election = FileQuorumStateStore(self.directory, log_epoch=0).read()
         except CorruptBatchError as error:
-            if is_ambiguous(image, ledger):
+            if not ledger.is_exact and is_ambiguous(image, ledger):
                 return Judgement(Verdict.HALTED, str(error))
             return Judgement(Verdict.BAD, f"does not open: {error}")
         except KraftError as error:

@@ -97,6 +97,13 @@ class Recovered:
     election: ElectionState
 
 
+@attrs.frozen
+class Exact:
+    """Whether, from here on, each flush has made durable how far it came before it was acknowledged."""
+
+    is_exact: bool
+
+
 @attrs.define
 class Ledger:
     """What may be found, and what must be."""
@@ -109,6 +116,8 @@ class Ledger:
     """From here on nothing that stands in the files was ever said to be durable."""
     start_max: Offset = 0
     """The log must not begin beyond this, unless a snapshot beyond its end takes its place."""
+    is_exact: bool = False
+    """Whether nothing that a power cut leaves may look like damage."""
     written: dict[OffsetAndEpoch, bytes] = attrs.Factory(dict)
     needed: set[OffsetAndEpoch] = attrs.Factory(set)
     elections: list[ElectionState] = attrs.Factory(lambda: [ElectionState()])
@@ -145,6 +154,8 @@ class Ledger:
             case Deleting(snapshot_id):
                 self.start_max = max(self.start_max, snapshot_id.offset)
                 self._need_no_older_than(snapshot_id)
+            case Exact(is_exact):
+                self.is_exact = is_exact
             case Voting(election):
                 self.elections = [self.elections[-1], election]
             case Voted(election):

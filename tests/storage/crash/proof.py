@@ -15,7 +15,7 @@ from kraftlib.testing.crash_states import CrashState, CrashStates
 from kraftlib.testing.file_trace import Fault, FileTrace
 from tests.storage.crash.judge import Judge, Verdict
 from tests.storage.crash.ledger import Ledger
-from tests.storage.crash.protocols import PROTOCOLS, interrupted, recovered, traced
+from tests.storage.crash.protocols import NOTED, PROTOCOLS, Story, interrupted, recovered, traced
 
 SYNCS = ("fsync", "fdatasync")
 GO_ON_EVERY = 4
@@ -60,7 +60,7 @@ def prove(
 ) -> list[Tally]:
     """Make and judge crash states in a directory; it should be one in memory."""
     tallies = []
-    for name, story in PROTOCOLS.items():
+    for name, story in (PROTOCOLS | NOTED).items():
         if only and name not in only:
             continue
         trace = traced(story, _fresh(top))
@@ -68,9 +68,9 @@ def prove(
         tallies.append(first)
         say(f"{name}: {first.states} states, {first.verdicts[Verdict.BAD]} bad")
         for kind, traces in (
-            ("crash in recovery", _recoveries(trace, top, effort)),
-            ("killed, then crash", _kills(name, top, effort)),
-            ("failed sync, then crash", _failed_syncs(name, top, effort)),
+            ("crash in recovery", _recoveries(story, trace, top, effort)),
+            ("killed, then crash", _kills(story, top, effort)),
+            ("failed sync, then crash", _failed_syncs(story, top, effort)),
         ):
             if effort.until_bad and tallies[-1].bad:
                 return tallies
@@ -98,33 +98,33 @@ def _described(state: CrashState, why: str) -> str:
     return f"after operation {state.after}, {[str(mark)[:80] for mark in state.marks[-2:]]}: {why}\n    of {files}"
 
 
-def _recoveries(trace: FileTrace, top: Path, effort: Effort) -> Iterator[FileTrace]:
+def _recoveries(story: Story, trace: FileTrace, top: Path, effort: Effort) -> Iterator[FileTrace]:
     """Yield traces of recoveries from crash states of `trace`; they begin with its marks."""
     chance = random.Random(effort.seed)
     states = list(CrashStates(trace.operations, trace.initial, most=12, seed=effort.seed + 1))
     for state in chance.sample(states, min(effort.again, len(states))):
-        again = recovered(state.image, _fresh(top), state.marks)
+        again = recovered(story, state.image, _fresh(top), state.marks)
         if again is not None:
             yield again
 
 
-def _kills(name: str, top: Path, effort: Effort) -> Iterator[FileTrace]:
+def _kills(story: Story, top: Path, effort: Effort) -> Iterator[FileTrace]:
     """Yield traces of a process that was killed before one of its calls, and of the next one."""
-    calls = len(traced(PROTOCOLS[name], _fresh(top)).calls)
+    calls = len(traced(story, _fresh(top)).calls)
     chance = random.Random(effort.seed)
     for place in chance.sample(range(calls), min(effort.interruptions, calls)):
         fault = Fault(kill=True, short=chance.random() < 0.5)
-        yield interrupted(PROTOCOLS[name], _fresh(top), fault, at=lambda number, call, place=place: number == place)
+        yield interrupted(story, _fresh(top), fault, at=lambda number, call, place=place: number == place)
 
 
-def _failed_syncs(name: str, top: Path, effort: Effort) -> Iterator[FileTrace]:
+def _failed_syncs(story: Story, top: Path, effort: Effort) -> Iterator[FileTrace]:
     """Yield traces in which a sync fails, whereupon the process is replaced."""
-    calls = traced(PROTOCOLS[name], _fresh(top)).calls
+    calls = traced(story, _fresh(top)).calls
     places = [number for number, call in enumerate(calls) if call.name in SYNCS]
     chance = random.Random(effort.seed)
     for place in chance.sample(places, min(effort.interruptions, len(places))):
         fault = Fault(errno=errno.EIO)
-        yield interrupted(PROTOCOLS[name], _fresh(top), fault, at=lambda number, call, place=place: number == place)
+        yield interrupted(story, _fresh(top), fault, at=lambda number, call, place=place: number == place)
 
 
 def _fresh(top: Path) -> Path:

@@ -24,6 +24,7 @@ from tests.storage.crash.judge import SEGMENT_BYTES
 from tests.storage.crash.ledger import (
     Appending,
     Deleting,
+    Exact,
     Flushed,
     Frozen,
     Installed,
@@ -42,6 +43,7 @@ class Teller:
     """Uses a log and an election store as a replica does, and marks in the trace what it knows."""
 
     trace: FileTrace
+    sync_note: bool = False
     log: FileReplicatedLog = attrs.field(init=False)
     elections: FileQuorumStateStore = attrs.field(init=False)
 
@@ -50,7 +52,12 @@ class Teller:
 
     def open(self, **options: Any) -> None:
         """Open what is there."""
-        self.log = FileReplicatedLog.open(self.trace.directory, segment_bytes=SEGMENT_BYTES, **options)
+        if not self.sync_note:
+            self.trace.mark(Exact(is_exact=False))
+        self.log = FileReplicatedLog.open(
+            self.trace.directory, segment_bytes=SEGMENT_BYTES, sync_note=self.sync_note, **options
+        )
+        self.trace.mark(Exact(self.sync_note))
         self.elections = FileQuorumStateStore(self.trace.directory)
         election = self.elections.read() or ElectionState()
         self.trace.mark(Recovered(self.log.start_offset, self.log.end_offset, election))
@@ -64,7 +71,11 @@ class Teller:
 
     def flush(self) -> None:
         """Make it durable."""
-        self.trace.mark(Flushed(self.log.flush()))
+        if not self.log.sync_note:
+            self.trace.mark(Exact(is_exact=False))
+        end_offset = self.log.flush()
+        self.trace.mark(Exact(self.log.sync_note))
+        self.trace.mark(Flushed(end_offset))
 
     def truncate(self, end_offset: int) -> None:
         """Cut the log."""
@@ -119,7 +130,12 @@ def snapshot_bytes(snapshot_id: OffsetAndEpoch, *, records: int = 3, size: int =
     return b"".join(parts)
 
 
-Story = Callable[[Teller], None]
+@attrs.frozen
+class Story:
+    """What a replica does, and how it keeps the note of what is durable."""
+
+    tell: Callable[[Teller], None]
+    sync_note: bool = False
 
 
 def append(teller: Teller) -> None:
@@ -247,10 +263,45 @@ def stop_and_start(teller: Teller) -> None:
     teller.close()
 
 
+def switch_note(teller: Teller) -> None:
+    """There is a majority without this replica, and then there is none, and then there is one again."""
+    teller.append(1, 1, size=300)
+    teller.flush()
+    teller.log.sync_note = True
+    teller.append(1, 1, 1, size=300)
+    teller.flush()
+    teller.append(1, 2, size=700)
+    teller.flush()
+    teller.log.sync_note = False
+    teller.append(2, 2, size=300)
+    teller.flush()
+    teller.append(2, 2, size=900)
+    teller.flush()
+    teller.log.sync_note = True
+    teller.truncate(6)
+    teller.append(3, 3, size=300)
+    teller.flush()
+
+
 PROTOCOLS: dict[str, Story] = {
-    story.__name__: story
-    for story in (append, roll, roll_into_zeros, truncate, vote, write_snapshot, install_snapshot, stop_and_start)
+    tell.__name__: Story(tell)
+    for tell in (
+        append,
+        roll,
+        roll_into_zeros,
+        truncate,
+        vote,
+        write_snapshot,
+        install_snapshot,
+        stop_and_start,
+        switch_note,
+    )
 }
+NOTED: dict[str, Story] = {
+    f"{tell.__name__}, note synced": Story(tell, sync_note=True)
+    for tell in (append, roll, roll_into_zeros, truncate, write_snapshot, install_snapshot, stop_and_start)
+}
+"""The same by a replica that nobody could repair: nothing may look like damage."""
 
 
 def formatted(directory: Path) -> Path:
@@ -265,7 +316,7 @@ def traced(story: Story, directory: Path) -> FileTrace:
     """Tell a story in a new directory and return what it did."""
     trace = FileTrace(formatted(directory))
     with trace:
-        story(Teller(trace))
+        story.tell(Teller(trace, story.sync_note))
     return trace
 
 
@@ -283,14 +334,14 @@ def interrupted(story: Story, directory: Path, fault: Fault, *, at: Callable[[in
     trace = FileTrace(formatted(directory), before=before)
     with trace:
         try:
-            story(Teller(trace))
+            story.tell(Teller(trace, story.sync_note))
         except (StorageError, ProcessKilled):
             trace.restart()
-            go_on(Teller(trace))
+            go_on(Teller(trace, story.sync_note))
     return trace
 
 
-def recovered(image: Image, directory: Path, marks: Sequence[Any]) -> FileTrace | None:
+def recovered(story: Story, image: Image, directory: Path, marks: Sequence[Any]) -> FileTrace | None:
     """Open an image, of which `marks` tell what is known, and go on; None if it does not open."""
     image.lay_out(directory)
     trace = FileTrace(directory, image=image)
@@ -298,7 +349,7 @@ def recovered(image: Image, directory: Path, marks: Sequence[Any]) -> FileTrace 
         for mark in marks:
             trace.mark(mark)
         try:
-            teller = Teller(trace)
+            teller = Teller(trace, story.sync_note)
         except StorageError:
             return None
         go_on(teller)

@@ -9,13 +9,13 @@ import pytest
 from tests.storage.crash.judge import Verdict
 from tests.storage.crash.planted import PLANTED, Bug
 from tests.storage.crash.proof import Effort, prove
-from tests.storage.crash.protocols import PROTOCOLS
+from tests.storage.crash.protocols import NOTED, PROTOCOLS
 
 SHORT = Effort(most=10, again=1, interruptions=1)
 HUNT = Effort(most=60, again=1, interruptions=40, until_bad=True)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [*PROTOCOLS, *NOTED])
 def test_no_crash_loses_what_was_acknowledged_or_brings_back_a_vote(protocol: str, place: Path) -> None:
     tallies = prove(place, SHORT, only=[protocol])
 

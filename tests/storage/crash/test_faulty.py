@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.storage.crash.damages import DAMAGES
-from tests.storage.crash.faulty import FAULTS, sweep
+from tests.storage.crash.faulty import FAULTS, STORIES, sweep
 from tests.storage.crash.lives import LIVES
-from tests.storage.crash.protocols import PROTOCOLS
 from tests.storage.crash.sites import call_sites
 
 FEW = ("EIO", "short", "short, then ENOSPC")
 """The rest is for `dev.py storage`."""
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", STORIES)
 def test_a_protocol_survives_an_error_at_each_of_its_calls(protocol: str, place: Path) -> None:
     result = sweep(place, stories=[protocol], lives=(), damages=(), faults=FEW)
 

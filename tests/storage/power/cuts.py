@@ -130,8 +130,13 @@ def _count(result: Result, number: int, lines: Sequence[Sequence[str]], look: Ca
         losses = list(look())
     except KraftError as error:
         losses = [f"it does not open: {type(error).__name__}: {error}"]
-    ended = [" ".join(line) for line in lines if line[0] == "ended" and line[1] != "StorageError"]
+    ended = [" ".join(line) for line in lines if line[0] == "ended" and not _of_a_dead_disk(line)]
     result.losses += [f"cut {number}: {what}" for what in losses + ended]
+
+
+def _of_a_dead_disk(line: Sequence[str]) -> bool:
+    """Whether a child has ended as it must when nothing can be written any more, or read."""
+    return line[1] == "StorageError" or (line[1] == "CorruptBatchError" and line[2].endswith("Input/output_error'"))
 
 
 class _disks:  # noqa: N801 - used as a function

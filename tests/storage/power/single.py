@@ -74,7 +74,7 @@ def write(directory: Path, seed: int, reports: Reports) -> None:
     """Do what a replica does, for ever."""
     chance = random.Random(seed)
     partition = directory / PARTITION_DIRECTORY
-    log = FileReplicatedLog.open(partition, segment_bytes=SEGMENT_BYTES)
+    log = FileReplicatedLog.open(partition, segment_bytes=SEGMENT_BYTES, sync_note=True)
     elections = FileQuorumStateStore(partition)
     epoch = max(1, (elections.read() or ElectionState()).epoch, *(start.epoch for start in log.epoch_starts()))
     reports.say("ready")
@@ -119,7 +119,7 @@ def _snapshot(log: FileReplicatedLog, reports: Reports) -> None:
 def losses(directory: Path, promises: Promises) -> Iterator[str]:
     """Open what is left with the real recovery; yield what is missing or wrong. What is there is promised from then."""
     partition = directory / PARTITION_DIRECTORY
-    log = FileReplicatedLog.open(partition, segment_bytes=SEGMENT_BYTES)
+    log = FileReplicatedLog.open(partition, segment_bytes=SEGMENT_BYTES, sync_note=True)
     try:
         floor = promises.acknowledged if promises.truncating_to is None else promises.truncating_to
         if log.end_offset < floor:
