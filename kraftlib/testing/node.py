@@ -18,6 +18,7 @@ from kraftlib.testing.damage import DamagedLog, damaged
 from kraftlib.testing.disk import SimulatedDisk
 from kraftlib.testing.facts import Chain, LogEntry
 from kraftlib.testing.images import LostDisk
+from kraftlib.testing.incremental import IncrementDirectory
 from kraftlib.testing.process import Ending, Process
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Endpoint, Epoch, Offset, ReplicaKey
@@ -48,6 +49,7 @@ class SimulatedNode:
         self.disk = SimulatedDisk(world.timeline, self.random)
         self.log = MemoryReplicatedLog()
         self.elections = MemoryQuorumStateStore()
+        self.increments = IncrementDirectory()
         self.holds: Sequence[StoredHold] = ()
         """What readers of its log hold."""
 
@@ -154,6 +156,7 @@ class SimulatedNode:
         self.lost_disks.append(LostDisk(self.key, self.chain, self.flushed_offset))
         self.key = ReplicaKey(self.key.id, uuid.UUID(int=self.random.getrandbits(128)))
         self.log, self.elections, self.chain = MemoryReplicatedLog(), MemoryQuorumStateStore(), Chain()
+        self.increments = IncrementDirectory()
         self.holds = ()
 
     def save_holds(self, holds: Sequence[StoredHold]) -> None:

@@ -22,7 +22,8 @@ from kraftlib.runtime import api_versions
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import Done
 from kraftlib.runtime.executor import Executor
-from kraftlib.runtime.listener import StateMachineListener
+from kraftlib.runtime.increments import IncrementalStateMachine
+from kraftlib.runtime.listener import CommittedBatch, StateMachineListener
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.opening import view_of
 from kraftlib.runtime.snapshot_transfer import LogSnapshots
@@ -32,6 +33,7 @@ from kraftlib.runtime.waiters import Waiters
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
+from kraftlib.testing.incremental import Keeper
 from kraftlib.testing.keeping import retention_of
 from kraftlib.testing.network import Port
 from kraftlib.testing.reads import checksum
@@ -105,7 +107,8 @@ class Process:
 
         config, clock = node.config, node.clock
         self._disk = node.disk
-        log = self.log = SimulatedLog(node.log, node.disk, self, node.random)
+        self.log: SimulatedLog = SimulatedLog(node.log, node.disk, self, node.random)
+        log = self.log
         elections = SimulatedElections(node.elections, node.disk, self)
         self.replica = Replica(
             config,
@@ -128,7 +131,7 @@ class Process:
         self.port = Port(world.network, self)
         self.waiters = Waiters()
         self.metrics = RaftMetrics(clock.now_ns)
-        self.applier = Applier(
+        self.applier: Applier = Applier(
             node_id=self.node_id,
             log=log,
             serde=world.subject.serde,
@@ -138,6 +141,8 @@ class Process:
             on_failure=self._fail,
             on_damage=self._damage_found,
             clock_ns=clock.now_ns,
+            on_applied=self._applied,
+            increments=lambda: None if self.keeper is None else self.keeper.increments,
         )
         self.executor = Executor(
             WatchedCore(self),
@@ -159,6 +164,9 @@ class Process:
         )
         self.retention = retention_of(self, log, world.timeline.after)
         self.machine = WatchedMachine(world, self)
+        inner = self.machine.inner
+        self.keeper: Keeper | None = Keeper(world, self, inner) if isinstance(inner, IncrementalStateMachine) else None
+        """Writes the snapshots of a state machine that knows its changes."""
         feeding = StateMachineListener(
             self.machine, deliver=self._deliver_results, wants_results=lambda: self.waiters.wants_results
         )
@@ -217,6 +225,8 @@ class Process:
         """Write a snapshot of the state machine as it stands, in so much time; return whether there is one to write."""
         high_watermark, log = self.executor.high_watermark or 0, self.log
         offset = self.applier.applied_offset
+        if self.keeper is not None:
+            return self.keeper.take()
         values = [self._world.subject.serde.to_bytes(value) for value in self.machine.snapshot()]
         try:
             plan = plan_snapshot(log, offset=offset, high_watermark=high_watermark, view=self.replica.state.log)
@@ -236,6 +246,10 @@ class Process:
             self.untold.add(plan.snapshot_id)
             self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
             self.retention.look()
+
+    def _applied(self, batches: Sequence[CommittedBatch]) -> None:
+        if self.keeper is not None:
+            self.keeper.applied(batches)
 
     def _deliver_results(self, end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
         self.waiters.applied(end_offset, base_offset=base_offset, results=results)

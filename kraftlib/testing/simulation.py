@@ -20,6 +20,7 @@ import attrs
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.testing import histories, liveness
 from kraftlib.testing.drills import DRILLS
+from kraftlib.testing.incremental import INCREMENTAL
 from kraftlib.testing.nemesis import Nemesis
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Ending
@@ -30,6 +31,9 @@ from kraftlib.testing.world import ListenerFactory, World
 from kraftlib.types import ReplicaId
 
 NO_DRILL: Final = "none"
+
+INCREMENTS_SHARE: Final = 0.2
+"""How many of the seeds have a state machine that writes increments."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,6 +83,9 @@ class Simulation:
         self.pace = draw.choice(profile.paces)
         drawn_ms = int(draw.uniform(*profile.trouble_ms) * self.pace)
         self.trouble_ms = drawn_ms if trouble_ms is None else trouble_ms
+        own = chance.Random(f"increments/{profile.name}/{seed}")
+        if subject is DEFAULT and profile.odd_configurations and own.random() < INCREMENTS_SHARE:
+            subject = INCREMENTAL
         if replay is None:
             replay = replay_command(seed, profile.name, trouble_ms, only=only)
         voters, observers = draw.choice(profile.voters), draw.choice(profile.observers)
@@ -95,6 +102,7 @@ class Simulation:
             on_entry=on_entry,
         )
         self.world.seed = seed
+        self.world.snapshot_interval_records = own.choice((5, 10, 30))
         kinds = draw_kinds(draw, profile)
         self.nemesis = Nemesis(
             self.world,

@@ -8,6 +8,8 @@ Every replica feeds its own copy, through crashes, restarts and snapshots. What 
     U1  the same record has the same result on every replica, and after every restart
     U2  a state machine raises nothing
     U3  equal logs make equal states, and a state that was written to a snapshot and restored is the same state
+
+Of an `IncrementalStateMachine` the replicas write increments, too, and load them (`kraftlib.testing.incremental`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import attrs
 
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import BytesSerde, RecordSerde
+from kraftlib.runtime.increments import IncrementalStateMachine
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
 from kraftlib.types import LeaderAndEpoch
 
@@ -129,8 +132,12 @@ class WatchedMachine(StateMachine):
 
 
 def state_of(subject: Subject, machine: StateMachine) -> list[bytes]:
-    """Return what a state machine would write to a snapshot, as bytes."""
-    return [subject.serde.to_bytes(value) for value in machine.snapshot()]
+    """Return what a state machine would write to a snapshot, as bytes; where it has keys, in their order."""
+    values = list(machine.snapshot())
+    inner = machine.inner if isinstance(machine, WatchedMachine) else machine
+    if isinstance(inner, IncrementalStateMachine):
+        values.sort(key=inner.key_of)
+    return [subject.serde.to_bytes(value) for value in values]
 
 
 def restored(subject: Subject, state: Iterable[bytes]) -> StateMachine:

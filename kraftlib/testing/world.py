@@ -44,6 +44,8 @@ RECODE_ONE_IN: Final = 50
 REAL_FILES: Final = 0.03
 """How many of the power losses leave real files, which the real recovery reads. They take milliseconds of real time."""
 
+SNAPSHOT_INTERVAL_RECORDS: Final = 60
+
 ListenerFactory = Callable[[Process], Listener]
 
 
@@ -95,6 +97,10 @@ class World:
         """What applying a record came to, wherever it was applied first."""
         self.snapshots: list[tuple[ReplicaId, Offset, int]] = []
         """Every snapshot that was written: by whom, up to where, and a checksum of the state in it."""
+        self.snapshot_interval_records = SNAPSHOT_INTERVAL_RECORDS
+        """After how many records a state machine that knows its changes writes a snapshot by itself."""
+        self.increments_loaded = 0
+        """How often a state was restored from a checkpoint and its increments."""
         self.states: dict[Offset, int] = {}
         """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener

@@ -57,6 +57,24 @@ MUTANTS: Final = (
         profiles=("membership",),
     ),
     Mutant(
+        "increments-forget-what-is-gone",
+        "an increment names what was put, and not what was removed",
+        (Edit("runtime.increments.Increments.write", "keep_tombstones=True", "keep_tombstones=False"),),
+        profiles=("crashes", "membership"),
+    ),
+    Mutant(
+        "merged-without-the-first",
+        "the first increment of a chain does not come into the checkpoint of its end",
+        (
+            Edit(
+                "runtime.increments.Increments._merge",
+                "for increment in increments)",
+                "for increment in increments[1:])",
+            ),
+        ),
+        profiles=("crashes", "membership"),
+    ),
+    Mutant(
         "installed-snapshot-keeps-the-log",
         "the core goes on with the old end of its log after a snapshot was installed",
         (

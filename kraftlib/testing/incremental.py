@@ -1,0 +1,174 @@
+"""Increments in a simulation: a state machine that knows what it has changed, and the real snapshotter on real files.
+
+Some seeds draw such a state machine. Its replicas then write snapshots as those of an application do: after so many
+records, each as an increment on what was before, merged into a checkpoint now and then. Whatever is loaded from a
+checkpoint and its increments is compared with what the log comes to (I14).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from kraftlib.consensus import events as ev
+from kraftlib.errors import ConfigError, CorruptBatchError
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.increments import IncrementalStateMachine, Increments
+from kraftlib.runtime.listener import CommittedRecord, LoadedSnapshot
+from kraftlib.runtime.snapshots import SnapshotPlan, plan_snapshot
+from kraftlib.runtime.snapshotter import Snapshotter
+from kraftlib.storage.increment_files import IncrementFiles
+from kraftlib.testing.keeping import Background
+from kraftlib.testing.reads import checksum
+from kraftlib.testing.subject import Subject, state_of
+from kraftlib.types import Offset, OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftlib.testing.process import Process
+    from kraftlib.testing.world import World
+
+KEYS: Final = 200
+GONE_ONE_IN: Final = 4
+"""How many of the records remove something instead of putting it."""
+
+
+class Shelves(IncrementalStateMachine):
+    """Some keys with a value each. All of it depends on every record and on their order."""
+
+    def __init__(self) -> None:
+        self.digest = 0
+        self.items: dict[bytes, bytes] = {}
+        self.changed: set[bytes] = set()
+
+    def apply(self, record: CommittedRecord) -> int:
+        """Put something or remove something; return a hash of everything applied so far."""
+        self.digest = zlib.crc32(record.value, self.digest)
+        key = b"%03d" % (self.digest % KEYS)
+        if self.digest // KEYS % GONE_ONE_IN == 0:
+            self.items.pop(key, None)
+        else:
+            self.items[key] = b"%d" % self.digest
+        self.items[b"digest"] = b"%d" % self.digest
+        self.changed |= {key, b"digest"}
+        return self.digest
+
+    def snapshot(self) -> Iterable[bytes]:
+        """Return every key with its value, in the order of the keys."""
+        return [key + b":" + value for key, value in sorted(self.items.items())]
+
+    def freeze(self) -> Iterable[bytes]:
+        """Return the same, and begin to note changes anew."""
+        self.changed.clear()
+        return self.snapshot()
+
+    def freeze_changes(self) -> Iterable[tuple[bytes, bytes | None]]:
+        """Return what was changed."""
+        changed, self.changed = self.changed, set()
+        return [(key, key + b":" + self.items[key] if key in self.items else None) for key in changed]
+
+    def key_of(self, value: bytes) -> bytes:
+        """Return what stands before the colon."""
+        return value.partition(b":")[0]
+
+    def restore(self, values: Iterable[bytes]) -> None:
+        """Begin with these."""
+        self.items = {key: value for key, _, value in (item.partition(b":") for item in values)}
+        self.digest = int(self.items.get(b"digest", b"0"))
+        self.changed.clear()
+
+
+INCREMENTAL: Final = Subject(machine=Shelves)
+"""In the place of the ordinary state machine in some of the seeds."""
+
+
+class IncrementDirectory:
+    """Where a simulated disk has its increments: real files, which go with the world."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+
+    def files(self) -> IncrementFiles:
+        """Return what a new life finds there."""
+        if self._path is None:
+            self._path = Path(tempfile.mkdtemp(prefix="kraftlib-increments-"))
+            weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+        found = IncrementFiles(self._path)
+        found.find()
+        return found
+
+
+class WatchedIncrements(Increments):
+    """The chain of one life; what is loaded from it is kept for the comparison with the log."""
+
+    def __init__(
+        self, world: World, process: Process, machine: IncrementalStateMachine, stored: IncrementFiles
+    ) -> None:
+        chain_max = process.node.config.increments_max
+        super().__init__(process.log, stored, machine, world.subject.serde, chain_max=chain_max)
+        self._world = world
+        self._process = process
+
+    def was_loaded(self, snapshot: LoadedSnapshot) -> None:
+        """As `Increments.was_loaded`."""
+        super().was_loaded(snapshot)
+        if self.base is not None:
+            self._world.increments_loaded += 1
+        state = checksum(state_of(self._world.subject, self._process.machine))
+        self._world.snapshots.append((self._process.node_id, snapshot.snapshot_id.offset, state))
+
+
+class Keeper:
+    """The snapshots of one life: the real snapshotter, with a background that takes time."""
+
+    def __init__(self, world: World, process: Process, machine: IncrementalStateMachine) -> None:
+        self._world = world
+        self._process = process
+        node = process.node
+        self.increments = WatchedIncrements(world, process, machine, node.increments.files())
+        self._snapshotter = Snapshotter(
+            attrs.evolve(node.config, snapshot_interval_records=world.snapshot_interval_records),
+            process.log,
+            machine,
+            serde=world.subject.serde,
+            background=Background(process, world.timeline.after),
+            plan=self._plan,
+            applied_offset=lambda: process.applier.applied_offset,
+            on_created=self._created,
+            clock=node.clock.now_ms,
+            increments=self.increments,
+        )
+        self.applied = self._snapshotter.applied
+
+    def take(self) -> bool:
+        """Write a full one, as an operator asks for it; return whether there is one to write."""
+        try:
+            self._snapshotter.create(lambda *_: None, None, None)
+        except (ConfigError, CorruptBatchError):
+            return False  # nothing new, or in the midst of a batch, or in what is damaged
+        return True
+
+    def _plan(self, offset: Offset) -> SnapshotPlan:
+        process = self._process
+        high_watermark, view = process.executor.high_watermark or 0, process.replica.state.log
+        plan = plan_snapshot(process.log, offset=offset, high_watermark=high_watermark, view=view)
+        process.untold.add(plan.snapshot_id)  # it is stored from the next moment on
+        return plan
+
+    def _created(self, snapshot_id: OffsetAndEpoch) -> None:
+        world, process = self._world, self._process
+        if snapshot_id not in process.log.snapshots():
+            return  # a newer one has replaced it meanwhile
+        with SnapshotReader(process.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
+            values: Sequence[Any] = [value for batch in reader.batches() for value in batch.values()]
+        world.snapshots.append((process.node_id, snapshot_id.offset, checksum(values)))
+        world.checker.snapshot_created(process, snapshot_id)
+        process.executor.submit(ev.SnapshotCreated(snapshot_id))
+        self.increments.checkpoint_added(snapshot_id)
+        process.retention.look()
