@@ -368,6 +368,7 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
         role.fetch_deadline_ms = state.now_ms + backoff_ms
         if backoff_ms == 0:
             state.setbacks += 1  # forgotten as soon as we lead
+            role.leader_left = True
         # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
         role.has_fetched = False
     response = answers.quorum_epoch(state, EndQuorumEpochResponse, error=ErrorCode.NONE, version=event.version)

@@ -67,6 +67,8 @@ class Prospective:
     """The leader that it has lost; it goes back to it if the pre-vote is lost."""
     leader_refused: bool = False
     """The leader was given up because it refused a connection: it is told dead again as soon as it does so again."""
+    leader_left: bool = False
+    """The leader said that it leads no more, and named us first: who refuses us has not heard that yet."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
     stand_not_before_ms: int = 0
@@ -248,6 +250,8 @@ class Follower:
     """The connection to the leader broke; a refused new one makes it a dead leader."""
     refused: bool = False
     """A new connection to the leader was refused."""
+    leader_left: bool = False
+    """As in Prospective."""
     download: Download | None = None
     writing_chunk: bool = False
 

@@ -9,7 +9,7 @@ import pytest
 from kraftlib.consensus.actions import PersistElection, SendResponse
 from kraftlib.consensus.events import Failure, RequestFailed, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
+from kraftlib.consensus.roles import Follower, Role
 from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -307,6 +307,45 @@ def test_a_successor_waits_as_its_place_in_the_list_says(candidates: tuple[int, 
         assert core.role is Role.PROSPECTIVE
     else:
         assert role.fetch_deadline_ms == core.state.now_ms + pause_ms  # type: ignore[union-attr]
+
+
+def refuse_pre_votes(core: Replica) -> None:
+    for voter_id in (2, 3):
+        answer_vote(core, voter_id, granted=False, pre_vote=True)
+
+
+def test_a_successor_that_is_refused_by_who_has_not_heard_of_it_asks_again_at_once() -> None:
+    """Its request may be faster than the leader's good-bye to the others; they hear that any moment."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
+    for _ in range(3):
+        refuse_pre_votes(core)
+        role = core.state.role_state
+        assert isinstance(role, Follower)
+        pause_ms = role.fetch_deadline_ms - core.state.now_ms
+        assert core.state.config.retry_backoff_ms <= pause_ms < 2 * core.state.config.retry_backoff_ms
+        core.handle(TimeoutReached(), role.fetch_deadline_ms)
+        assert core.role is Role.PROSPECTIVE
+
+
+def test_a_leader_that_left_and_leads_again_in_a_new_epoch_is_followed_as_any_other() -> None:
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
+    tell(core, begin_request(epoch=6, leader_id=2), request_id=79)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
+
+
+def test_who_is_not_the_first_successor_goes_back_to_waiting() -> None:
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(3, 1)))
+    core.handle(TimeoutReached(), core.deadline_ms())
+    assert core.role is Role.PROSPECTIVE
+    refuse_pre_votes(core)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
 
 
 def test_a_late_end_of_an_older_epoch_is_fenced() -> None:
