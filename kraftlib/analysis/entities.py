@@ -50,7 +50,7 @@ def entity_of(record: Message) -> Entity | None:
             return Entity("broker", str(fields.broker_id))
         case "FenceBrokerRecord" | "UnfenceBrokerRecord":
             return Entity("broker", str(fields.id))
-        case "RegisterControllerRecord":
+        case "RegisterControllerRecord" | "UnregisterControllerRecord":
             return Entity("controller", str(fields.controller_id))
         case "ConfigRecord":
             kind = RESOURCE_TYPES.get(fields.resource_type, str(fields.resource_type))

@@ -176,6 +176,8 @@ def _subject(record: Any) -> Message:
     match type(record).__name__:
         case "UnregisterBrokerRecord" | "BrokerRegistrationChangeRecord":
             return _make("RegisterBrokerRecord", broker_id=record.broker_id)
+        case "UnregisterControllerRecord":
+            return _make("RegisterControllerRecord", controller_id=record.controller_id)
         case "FenceBrokerRecord" | "UnfenceBrokerRecord":
             return _make("RegisterBrokerRecord", broker_id=record.id)
         case "RemoveAccessControlEntryRecord":
@@ -294,6 +296,7 @@ def _clear_elr(state: dict[bytes, bytes], record: Any) -> None:
 
 _CHANGES: Final[Mapping[str, Callable[[dict[bytes, bytes], Any], None]]] = {
     "UnregisterBrokerRecord": _remove,
+    "UnregisterControllerRecord": _remove,
     "RemoveAccessControlEntryRecord": _remove,
     "RemoveUserScramCredentialRecord": _remove,
     "RemoveDelegationTokenRecord": _remove,

@@ -20,7 +20,7 @@ from kraftlib.cli import UsageError
 from kraftlib.cli.config_file import FORMS, HELP, read_config
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
-from kraftlib.storage.bootstrap import NEWEST_RELEASE, parse_initial_controllers
+from kraftlib.storage.bootstrap import DEFAULT_RELEASE, parse_initial_controllers
 from kraftlib.storage.directory import FormattedDirectory, format_directory
 from kraftlib.types import Endpoint, uuid_text
 
@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-r",
         "--release-version",
         metavar="RELEASE",
-        default=NEWEST_RELEASE,
-        help=f"of the oldest Kafka controller in the quorum, if there is one ({NEWEST_RELEASE})",
+        default=DEFAULT_RELEASE,
+        help=f"of the oldest Kafka controller in the quorum, if there is one ({DEFAULT_RELEASE})",
     )
     parser.add_argument("-g", "--ignore-formatted", action="store_true", help="leave a formatted directory alone")
 

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar, cast
 
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
-from kraftlib.runtime.api_versions import question
+from kraftlib.runtime.api_versions import ASKED, question
 from kraftlib.types import Endpoint
-from kraftlib.wire.apis import ApiKey, ErrorCode, api, api_of, error_name
+from kraftlib.wire.apis import ApiKey, ErrorCode, api_of, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request
 
 CLIENT_ID: Final = "kraftlib-cli"
@@ -71,11 +71,9 @@ class WireClient:
         return cast("R", self._exchange(request, version))
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
-        known = api(ApiKey.API_VERSIONS)
-        newest = known.versions.last if known else 0
-        answer = self._exchange(question(), newest)
+        answer = self._exchange(question(), ASKED)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = self._exchange(question(), min([newest, *(key.max_version for key in answer.api_keys)]))
+            answer = self._exchange(question(), min([ASKED, *(key.max_version for key in answer.api_keys)]))
         if answer.error_code != ErrorCode.NONE:
             raise RemoteProtocolError(f"{self._endpoint} refuses ApiVersions: {error_name(answer.error_code)}")
         return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}

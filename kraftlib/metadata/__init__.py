@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         RegisterControllerRecord,
         UnfenceBrokerRecord,
         UnregisterBrokerRecord,
+        UnregisterControllerRecord,
     )
     from kraftlib.metadata.config_records import (
         ClientQuotaRecord,
@@ -86,6 +87,7 @@ __all__ = [
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UnregisterControllerRecord",
     "UserScramCredentialRecord",
     "ZkMigrationStateRecord",
 ]

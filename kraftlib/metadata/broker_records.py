@@ -124,3 +124,11 @@ class RegisterControllerRecord(Message):
         name: str = string("0+")
         min_supported_version: int = int16("0+")
         max_supported_version: int = int16("0+")
+
+
+@message(kind="metadata", api_key=29, versions="0", flexible="0+")
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class UnregisterControllerRecord(Message):
+    """A controller is gone for good."""
+
+    controller_id: int = int32("0+")

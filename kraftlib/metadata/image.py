@@ -81,6 +81,7 @@ class ClusterImage:
             brokers.FenceBrokerRecord: lambda record: self._fence(record.id, True),
             brokers.UnfenceBrokerRecord: lambda record: self._fence(record.id, False),
             brokers.RegisterControllerRecord: self._register_controller,
+            brokers.UnregisterControllerRecord: lambda record: self.controllers.pop(record.controller_id),
             topics.TopicRecord: self._add_topic,
             topics.PartitionRecord: self._add_partition,
             topics.PartitionChangeRecord: self._change_partition,

@@ -41,6 +41,7 @@ class RecordType(enum.IntEnum):
     REMOVE_DELEGATION_TOKEN_RECORD = 26
     REGISTER_CONTROLLER_RECORD = 27
     CLEAR_ELR_RECORD = 28
+    UNREGISTER_CONTROLLER_RECORD = 29
 
 
 _NUMBERS: Final = frozenset(RecordType)
@@ -64,7 +65,7 @@ def _classes_beside(api_key: int) -> list[type[Message]]:
     """Return the classes of the module in which this number is declared."""
     module: ModuleType
     match api_key:
-        case 0 | 1 | 7 | 8 | 17 | 27:
+        case 0 | 1 | 7 | 8 | 17 | 27 | 29:
             from kraftlib.metadata import broker_records
 
             module = broker_records

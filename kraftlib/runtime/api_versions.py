@@ -1,4 +1,4 @@
-"""Who speaks what: the answer to ApiVersions, and what to speak with a peer after its own (KIP-35, 511, 584).
+"""Who speaks what: the answer to ApiVersions, and what to speak with a peer after its own (KIP-35, 511, 584, 1242).
 
 The first request on every connection asks for the ranges of versions that the peer serves, and per API the highest
 version that both sides know is spoken. Nothing else is ever guessed, so replicas of different releases form one quorum.
@@ -18,7 +18,7 @@ from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 
 SERVED: Final[Mapping[int, Versions]] = {
     ApiKey.FETCH: Versions(13, 18),  # older ones name the topic, which a KRaft leader refuses
-    ApiKey.API_VERSIONS: Versions(0, 4),
+    ApiKey.API_VERSIONS: Versions(0, 5),
     ApiKey.VOTE: Versions(0, 2),
     ApiKey.BEGIN_QUORUM_EPOCH: Versions(0, 1),
     ApiKey.END_QUORUM_EPOCH: Versions(0, 1),
@@ -31,7 +31,7 @@ SERVED: Final[Mapping[int, Versions]] = {
     ApiKey.UPDATE_FEATURES: Versions(0, 2),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
 }
-"""What a replica serves and says it serves, as a controller of Kafka 4.3 does (rpcs.md section 1)."""
+"""What a replica serves and says it serves, as a controller of Kafka 4.4 does (rpcs.md section 1)."""
 
 PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.READ_BARRIER: Versions(0, 0),
@@ -49,9 +49,11 @@ SUPPORTED_FEATURES: Final[Mapping[str, Versions]] = {"kraft.version": Versions(0
 METADATA_VERSION: Final = "metadata.version"
 """A feature of controllers and brokers, which a log alone has none of."""
 
-NEWEST: Final = SERVED[ApiKey.API_VERSIONS].last
-"""The version of ApiVersions that we ask with."""
+ASKED: Final = 4
+"""The version of ApiVersions that we ask with. Version 5 costs a question more at each peer before Kafka 4.4, and a
+controller makes nothing of what it adds: every request of the protocol bears the cluster id by itself."""
 
+NO_NODE: Final = -1
 _OUTER: Final = frozenset(string.ascii_letters + string.digits)
 _INNER: Final = _OUTER | frozenset("-.")
 
@@ -71,10 +73,13 @@ def answer(
 ) -> ApiVersionsResponse:
     """Return the answer to a request of a version that we know; private APIs are named to our own kind alone.
 
-    `finalized` holds the levels of the features that are in force; level 0 is not told, as in Kafka.
+    Whom version 5 means to have reached (KIP-1242) must be named wholly or not at all; Kafka's controllers look no
+    further, and neither do we. `finalized` holds the levels of the features that are in force; level 0 is not told, as
+    in Kafka.
     """
     named = is_software_name(request.client_software_name) and is_software_name(request.client_software_version)
-    if version >= 3 and not named:
+    meant = (request.cluster_id is None) == (request.node_id == NO_NODE)
+    if version >= 3 and not (named and meant):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     # A client of version 3 takes a minimum of 0 for an error; version 4 says that it does not.
     lowest = 0 if version >= 4 else 1
@@ -124,4 +129,4 @@ def version_to_ask_again(response: ApiVersionsResponse) -> int | None:
     Before KIP-511 a peer named nothing at all; then version 0 is known to it.
     """
     named = common_version(ApiVersionsRequest, ranges(response)) if response.api_keys else 0
-    return named if named is not None and named < NEWEST else None
+    return named if named is not None and named < ASKED else None

@@ -203,7 +203,7 @@ class Asking:
         if old is not None:
             self._forget(old)
         line = self._lines[destination.number] = _Line(destination)
-        self._ask_versions(line, api_versions.NEWEST)
+        self._ask_versions(line, api_versions.ASKED)
         return line
 
     def _ask_versions(self, line: _Line, version: int) -> None:

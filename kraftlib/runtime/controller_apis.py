@@ -34,8 +34,9 @@ REFUSED: Final[Mapping[int, Versions]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: Versions(0, 0),
     ApiKey.CONTROLLER_REGISTRATION: Versions(0, 0),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Versions(0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: Versions(0, 0),
 }
-"""The versions that a controller of Kafka 4.3 serves."""
+"""The versions that a controller of Kafka 4.4 serves."""
 
 
 def refusal(request: Message) -> Message:

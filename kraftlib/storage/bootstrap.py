@@ -37,12 +37,15 @@ RELEASES: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         "4.1": {METADATA_VERSION: 27, _ELR: 1, _GROUP: 1, _TRANSACTION: 2},
         "4.2": {METADATA_VERSION: 29, _ELR: 1, _GROUP: 1, _SHARE: 1, _STREAMS: 1, _TRANSACTION: 2},
         "4.3": {METADATA_VERSION: 30, _ELR: 1, _GROUP: 1, _SHARE: 1, _STREAMS: 1, _TRANSACTION: 2},
+        "4.4": {METADATA_VERSION: 33, _ELR: 1, _GROUP: 1, _SHARE: 2, _STREAMS: 1, _TRANSACTION: 2},
     }
 )
 """The levels with which each release of Kafka formats. A controller does not start on levels that it does not know."""
 
-NEWEST_RELEASE: Final = "4.3"
-FEATURE_LEVELS: Final[Mapping[str, int]] = RELEASES[NEWEST_RELEASE]
+DEFAULT_RELEASE: Final = "4.3"
+"""The newest one that is complete: the tools of 4.4.0 were never published. Later controllers start on it as well."""
+
+FEATURE_LEVELS: Final[Mapping[str, int]] = RELEASES[DEFAULT_RELEASE]
 
 
 def feature_levels(release: str) -> Mapping[str, int]:

@@ -24,7 +24,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, NotFormattedError, StorageError
 from kraftlib.storage import files, names
 from kraftlib.storage.bootstrap import (
-    NEWEST_RELEASE,
+    DEFAULT_RELEASE,
     InitialController,
     check_controllers,
     feature_levels,
@@ -84,7 +84,7 @@ def format_directory(
     initial_controllers: Sequence[InitialController] = (),
     no_initial_controllers: bool = False,
     static_voters: Sequence[ReplicaId] = (),
-    release: str = NEWEST_RELEASE,
+    release: str = DEFAULT_RELEASE,
     listener_name: str = "CONTROLLER",
     ignore_formatted: bool = False,
     file_mode: int = files.FILE_MODE,

@@ -41,6 +41,7 @@ class ApiKey(enum.IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONTROLLER_REGISTRATION = 70
     ASSIGN_REPLICAS_TO_DIRS = 73
+    UNREGISTER_CONTROLLER = 94
 
 
 class PrivateApiKey(enum.IntEnum):
@@ -256,6 +257,13 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             return (
                 assign_replicas_to_dirs.AssignReplicasToDirsRequest,
                 assign_replicas_to_dirs.AssignReplicasToDirsResponse,
+            )
+        case ApiKey.UNREGISTER_CONTROLLER:
+            from kraftlib.wire.messages import unregister_controller
+
+            return (
+                unregister_controller.UnregisterControllerRequest,
+                unregister_controller.UnregisterControllerResponse,
             )
         case PrivateApiKey.ELECTION_PRIORITY:
             from kraftlib.wire.messages import election_priority

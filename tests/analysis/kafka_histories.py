@@ -23,6 +23,7 @@ class History:
         self.topics: dict[str, UUID] = {}
         self.partitions: set[tuple[UUID, int]] = set()
         self.brokers: set[int] = set()
+        self.controllers: set[int] = set()
         self.rules: set[UUID] = set()
 
     def next(self) -> Any:
@@ -95,8 +96,17 @@ class History:
         kind, name = self.chance.choice([(2, name), (4, ""), (4, "1")])
         return configs.ConfigRecord(resource_type=kind, resource_name=name, name=self.chance.choice("ab"), value=value)
 
+    def controller(self, number: int) -> Any:
+        if number in self.controllers:
+            self.controllers.discard(number)
+            return brokers.UnregisterControllerRecord(controller_id=number)
+        self.controllers.add(number)
+        return brokers.RegisterControllerRecord(controller_id=number)
+
     def other(self) -> Any:
         number = self.chance.randrange(3)
+        if self.chance.random() < 0.2:
+            return self.controller(number)
         part = configs.ClientQuotaRecord.EntityData(entity_type="user", entity_name=self.chance.choice([None, "u"]))
         return self.chance.choice(
             [
@@ -104,7 +114,6 @@ class History:
                 configs.FeatureLevelRecord(name=self.chance.choice(["metadata.version", "f"]), feature_level=number),
                 configs.ProducerIdsRecord(broker_id=1, broker_epoch=2, next_producer_id=1_000 * number),
                 configs.ClientQuotaRecord(entity=(part,), key="rate", value=1.5, remove=number == 0),
-                brokers.RegisterControllerRecord(controller_id=number),
                 security.UserScramCredentialRecord(name="u", mechanism=1, iterations=number),
             ]
         )

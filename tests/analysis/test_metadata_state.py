@@ -183,6 +183,7 @@ def test_an_elr_that_is_void_for_all_topics_is_cleared_in_all() -> None:
         topics.RemoveTopicRecord(topic_id=TWO),
         brokers.FenceBrokerRecord(id=9),
         brokers.UnregisterBrokerRecord(broker_id=9),
+        brokers.UnregisterControllerRecord(controller_id=9),
         security.RemoveAccessControlEntryRecord(id=ONE),
         security.RemoveDelegationTokenRecord(token_id="t"),
     ],

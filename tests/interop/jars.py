@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Final
 
 POM: Final = Path(__file__).with_name("pom.xml")
+TOOLS_OF: Final = {"4.4.0": "4.3.1"}
+"""Releases whose tools were never published, and whose are run in their place."""
+
 OLDEST_JAVA: Final = 17
 PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
 FETCH_TIMEOUT_S: Final = 600
@@ -78,8 +81,9 @@ def once(target: Path, make: Callable[[Path], None]) -> None:
 def _fetch(version: str, place: Path) -> None:
     ensure_tools()
     say(f"fetching the jars of Kafka {version} into {place.parent.parent}: once, about 60 MB")
-    modern = ["-Plog4j2"] if int(version.split(".")[0]) >= 4 else []
-    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", *modern]
+    wanted = {"log4j2": int(version.split(".")[0]) >= 4, "tools": version not in TOOLS_OF}
+    profiles = [f"-P{name}" for name, is_wanted in wanted.items() if is_wanted]
+    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", *profiles]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
     try:
         status = subprocess.run([*command, *goal], check=False, timeout=FETCH_TIMEOUT_S, stdout=sys.stderr).returncode
@@ -151,7 +155,7 @@ def main(versions: Sequence[str]) -> int:
     """Fetch these releases and print where they are."""
     try:
         ensure_tools(fetching=not all((release_directory(version) / "libs").is_dir() for version in versions))
-        for version in versions:
+        for version in dict.fromkeys([*versions, *(TOOLS_OF[version] for version in versions if version in TOOLS_OF)]):
             print(f"{version} {libraries(version)}")
     except (MissingToolsError, FetchError, ValueError, OSError, subprocess.SubprocessError) as error:
         say(f"error: {error}")

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from kraftlib.types import Endpoint
-from tests.interop.jars import libraries
+from tests.interop.jars import TOOLS_OF, libraries
 from tests.interop.processes import PATIENCE_S, Process, wait_for
 
 LOG4J2: Final = """\
@@ -44,6 +44,7 @@ CLUSTER: Final = "org.apache.kafka.tools.ClusterTool"
 FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
+OF_SERVERS: Final = frozenset({SERVER, FORMAT})
 ROOT: Final = "/image"
 """Where all that the shell shows begins."""
 SHELL_PATIENCE_S: Final = 30.0
@@ -74,6 +75,16 @@ class Release:
     """A directory for files that no test looks at."""
 
     @property
+    def of_tools(self) -> Release:
+        """The release whose tools are run: this one, if they were published."""
+        return attrs.evolve(self, version=TOOLS_OF.get(self.version, self.version))
+
+    @property
+    def minor(self) -> str:
+        """As `4.3`."""
+        return ".".join(self.version.split(".")[:2])
+
+    @property
     def is_modern(self) -> bool:
         """Whether it is 4.x."""
         return self.at_least(4, 0)
@@ -86,6 +97,8 @@ class Release:
         self, main: str, *arguments: object, heap_mb: int = 64, level: str = "ERROR", classes: Path | None = None
     ) -> list[str]:
         """Return the command line of a class of this release, or of `classes` on top of it."""
+        if classes is None and main not in OF_SERVERS and self.version in TOOLS_OF:
+            return self.of_tools.java(main, *arguments, heap_mb=heap_mb, level=level)
         settings = self.scratch / f"log4j-{level}.properties"
         if not settings.exists():
             settings.write_text((LOG4J2 if self.is_modern else LOG4J1).format(level=level))

@@ -75,8 +75,9 @@ class Lab:
         ours: Sequence[int] = (),
         properties: Mapping[str, object] | None = None,
         settings: Mapping[str, object] | None = None,
+        as_of: str | None = None,
     ) -> Quorum:
-        """Return a formatted static quorum (kraft.version 0)."""
+        """Return a formatted static quorum (kraft.version 0), with the feature levels of `as_of`: another release."""
         places = self._places([*kafka, *peers, *ours])
         voters = ",".join(f"{node_id}@{place}" for node_id, place in places.items())
         quorum = Quorum(
@@ -84,11 +85,11 @@ class Lab:
             {**alone(peers), **(settings or {})},
         )  # fmt: skip
         for node_id in kafka:
-            quorum.kafka(node_id).format(self.cluster_id)
+            quorum.kafka(node_id).format(self.cluster_id, *(["--release-version", as_of] if as_of else []))
         for node_id in peers:
             quorum.peer(node_id).format(self.cluster_id)
         for node_id in ours:
-            quorum.ours(node_id).format(self.cluster_id, release=self.release.version)
+            quorum.ours(node_id).format(self.cluster_id, release=as_of or self.release.version)
         return quorum
 
     def dynamic(

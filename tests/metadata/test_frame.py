@@ -67,7 +67,7 @@ def test_what_is_no_frame_is_refused(value: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "api_key", "version"), [("01060000", 6, 0), ("011d0000", 29, 0), ("01140100", 20, 1), ("01000500", 0, 5)]
+    ("value", "api_key", "version"), [("01060000", 6, 0), ("011e0000", 30, 0), ("01140100", 20, 1), ("01000500", 0, 5)]
 )
 def test_a_record_of_a_newer_kafka_is_named_and_never_skipped(value: str, api_key: int, version: int) -> None:
     with pytest.raises(UnknownRecordError, match=r"unknown type|known are") as caught:

@@ -16,11 +16,13 @@ from kraftlib.metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     decode_record,
 )
 from kraftlib.metadata.image import ClusterImage
@@ -111,6 +113,12 @@ def test_brokers_begin_fenced_and_change(change: object, fenced: bool) -> None:
 
     assert (broker.fenced, broker.epoch) == (fenced, 7)
     assert image(BROKER, UnregisterBrokerRecord(broker_id=1, broker_epoch=7)).brokers == {}
+
+
+def test_a_controller_comes_and_goes() -> None:
+    come = RegisterControllerRecord(controller_id=3)
+    assert list(image(come).controllers) == [3]
+    assert image(come, UnregisterControllerRecord(controller_id=3)).controllers == {}
 
 
 def test_a_transaction_takes_effect_as_a_whole_or_not_at_all() -> None:

@@ -50,7 +50,7 @@ def test_real_clients_are_answered(release: str) -> None:
         assert read == response
         assert {row.api_key: (row.min_version, row.max_version) for row in response.api_keys} == {
             1: (13, 18),
-            18: (0, 4),
+            18: (0, 5),
             52: (0, 2),
             53: (0, 1),
             54: (0, 1),
@@ -104,6 +104,22 @@ def test_a_bad_software_name_is_refused_from_version_3_on(name: str, field: str)
         response = api_versions.answer(request, version, finalized={})
         assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, ())
     assert api_versions.answer(request, 2, finalized={}).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("meant", "error"),
+    [
+        ({}, ErrorCode.NONE),
+        ({"cluster_id": "another", "node_id": 99}, ErrorCode.NONE),
+        ({"cluster_id": "another"}, ErrorCode.INVALID_REQUEST),
+        ({"node_id": 0}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_whom_a_client_of_version_5_means_is_named_wholly_or_not_at_all(meant: dict[str, Any], error: int) -> None:
+    """And then a controller looks no further (Kafka 4.4; brokers do): each request says which cluster it means."""
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1", **meant)
+    response = api_versions.answer(request, 5, finalized={})
+    assert (response.error_code, bool(response.api_keys)) == (error, error == ErrorCode.NONE)
 
 
 @given(st.text(alphabet=ALLOWED + " _ü", max_size=6))

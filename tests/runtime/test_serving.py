@@ -140,13 +140,13 @@ async def test_versions_are_told_without_the_executor() -> None:
         assert running.heard == []
 
 
-@pytest.mark.parametrize("version", [5, 99, -1, 32_767])
+@pytest.mark.parametrize("version", [6, 99, -1, 32_767])
 async def test_versions_asked_in_an_unknown_version_are_answered_as_kafka_does(version: int) -> None:
     async with served() as (_, stranger, there):
         head = b"\x00\x12" + version.to_bytes(2, "big", signed=True) + b"\x00\x00\x00\x05"
         stranger.ask(there, head + b"\x00\x03lab" + b"\xff" * 9)
         await stranger.until_heard(1)
-        assert stranger.heard == [bytes.fromhex("00000005 0023 00000001 0012 0000 0004")]
+        assert stranger.heard == [bytes.fromhex("00000005 0023 00000001 0012 0000 0005")]
 
 
 async def test_a_bad_software_name_is_told_so_and_the_connection_lives() -> None:

@@ -117,7 +117,7 @@ def test_lists_that_cannot_be_are_refused(text: str, reason: str) -> None:
 def test_a_release_has_the_levels_with_which_kafka_formats() -> None:
     assert feature_levels("3.9.2") == feature_levels("3.9-IV0") == {"metadata.version": 21}
     assert feature_levels("4.3.1") == FEATURE_LEVELS
-    assert [levels["metadata.version"] for levels in RELEASES.values()] == [21, 25, 27, 29, 30]
+    assert [levels["metadata.version"] for levels in RELEASES.values()] == [21, 25, 27, 29, 30, 33]
 
 
 @pytest.mark.parametrize("release", ["3.8", "4", "newest", "", "4.3x"])

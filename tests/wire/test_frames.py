@@ -74,7 +74,7 @@ def test_api_versions_of_an_unknown_version_is_answered_as_kafka_answers_it() ->
 
     head = caught.value.head
     assert (head.api_key, head.api_version, head.correlation_id, head.client_id) == (18, 99, 5, "test")
-    assert frames.refuse_api_versions(head.correlation_id) == bytes.fromhex("00000005 0023 00000001 0012 0000 0004")
+    assert frames.refuse_api_versions(head.correlation_id) == bytes.fromhex("00000005 0023 00000001 0012 0000 0005")
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(0, 9), (1, 3), (1, 19), (52, 3), (52, -1), (999, 0), (-1, 0)])

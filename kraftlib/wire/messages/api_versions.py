@@ -1,4 +1,4 @@
-"""ApiVersions (18): what a server speaks. The first request on every connection (KIP-35, KIP-511, KIP-584).
+"""ApiVersions (18): what a server speaks. The first request on every connection (KIP-35, KIP-511, KIP-584, KIP-1242).
 
 The header of the answer is never flexible, since the client does not know yet what the server speaks; a version that
 the server does not know is answered in version 0 with UNSUPPORTED_VERSION.
@@ -11,16 +11,18 @@ import attrs
 from kraftlib.codec.declared import Message, Struct, array, boolean, int16, int32, int64, message, string
 
 
-@message(kind="request", api_key=18, versions="0-4", flexible="3+")
+@message(kind="request", api_key=18, versions="0-5", flexible="3+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ApiVersionsRequest(Message):
-    """Asks what the server speaks, and says which software asks."""
+    """Asks what the server speaks, and says which software asks; perhaps also whom it means to have reached."""
 
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
+    cluster_id: str | None = string("5+", nullable="5+", ignorable=True, default=None)
+    node_id: int = int32("5+", default=-1, ignorable=True)
 
 
-@message(kind="response", api_key=18, versions="0-4", flexible="3+")
+@message(kind="response", api_key=18, versions="0-5", flexible="3+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ApiVersionsResponse(Message):
     """The range of versions of each API, and the features that are supported and in force."""

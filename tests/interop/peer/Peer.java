@@ -279,6 +279,19 @@ public class Peer implements org.apache.kafka.raft.RaftClient.Listener<byte[]> {
         }
     }
 
+    private static FinalizedFeatures features() {
+        for (String name : List.of("fromMetadataVersion", "fromKRaftVersion")) { // since 4.4, and before
+            try {
+                return (FinalizedFeatures) FinalizedFeatures.class.getMethod(name, MetadataVersion.class).invoke(null, MetadataVersion.latestTesting());
+            } catch (NoSuchMethodException another) {
+                continue;
+            } catch (ReflectiveOperationException trouble) {
+                throw new IllegalStateException(trouble);
+            }
+        }
+        throw new IllegalStateException("FinalizedFeatures is made in another way now");
+    }
+
     @SuppressWarnings("unchecked")
     public static void main(String[] arguments) throws Exception {
         Properties properties = Utils.loadProps(arguments[0]);
@@ -287,7 +300,7 @@ public class Peer implements org.apache.kafka.raft.RaftClient.Listener<byte[]> {
         Metrics metrics = new Metrics(time);
         var mechanisms = ScramMechanism.mechanismNames();
         var credentials = new CredentialProvider(mechanisms, new DelegationTokenCache(mechanisms));
-        Supplier<FinalizedFeatures> features = () -> FinalizedFeatures.fromKRaftVersion(MetadataVersion.latestTesting());
+        Supplier<FinalizedFeatures> features = Peer::features;
         scala.Function0<FinalizedFeatures> alike = features::get;
         Object versions = new Parts(ListenerType.CONTROLLER, true, false, features, alike)
             .make("org.apache.kafka.server.SimpleApiVersionManager", "kafka.server.SimpleApiVersionManager");
