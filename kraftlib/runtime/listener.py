@@ -224,7 +224,10 @@ class Listener:
         """Forget everything and begin with this snapshot: the log does not reach back to where this listener stands."""
 
     def handle_load_bootstrap(self, reader: LoadedSnapshot) -> None:
-        """Take the checkpoint with which a dynamic quorum was formatted: control records, hardly ever of interest."""
+        """Take the checkpoint with which a dynamic quorum was formatted: control records, hardly ever of interest.
+
+        Kafka 4.4 puts there, too, what the first controller of a cluster is to write (KIP-1170). It is not committed.
+        """
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Hear of the leader: at most twice an epoch, first without one.
