@@ -169,7 +169,7 @@ async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(
 ) -> None:
     async with file_quorum(tmp_path) as together:
         leader = await filled(together)
-        monkeypatch.setattr("kraftlib.storage.log.free_bytes", lambda directory: 0)
+        monkeypatch.setattr("kraftlib.storage.growing_log.free_bytes", lambda directory: 0)
         await until(lambda: all(client.status().disk_full for client in together.clients.values()))
 
         with pytest.raises(DiskFullError, match="is full: nothing was appended; try again later"):

@@ -102,7 +102,7 @@ def test_after_a_clean_end_nothing_is_read_and_all_is_known(tmp_path: Path) -> N
 
 
 def test_after_a_kill_only_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraftlib.storage.log.PREFIX_BYTES", 3_000)
+    monkeypatch.setattr("kraftlib.storage.growing_log.PREFIX_BYTES", 3_000)
     log = FileReplicatedLog.open(tmp_path, segment_bytes=20_000)
     batches = some_batches(*[1] * 150, *[2] * 50, size=200)
     for batch in batches:

@@ -142,7 +142,7 @@ def _reported(call: Call) -> tuple[type[Exception], ...]:
 
 def _must_refuse(teller: Teller, call: Call, where: str, result: Sweep) -> None:
     """A log whose sync failed is not to be used any more, and vouches for nothing new."""
-    if not any(site.module.endswith((".log", ".segments")) for site in call.stack):
+    if not any(site.module.endswith((".log", "_log", ".segments")) for site in call.stack):
         return
     if any(site.module.endswith(".snapshot_files") for site in call.stack):
         return
