@@ -274,6 +274,7 @@ class Checker:
                 partition = request.topics[0].partitions[0]
                 epoch = partition.current_leader_epoch
                 self.check(inv.i12_fetch_only_beyond_what_is_durable, node, partition.fetch_offset)
+                self.check(elections.i12_amnesia_vouches_for_nothing, node, durable, request.replica_state.replica_id)
                 if node.process is not None:
                     known = node.process.replica.state.log.flushed_offset
                     self.check(inv.i12_core_vouches_for_what_it_knows, node, known, partition.fetch_offset)

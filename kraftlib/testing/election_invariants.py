@@ -92,6 +92,13 @@ def i12_vote_is_durable_before_it_is_spoken(
     return f"{node.key} gives {candidate} its vote in epoch {epoch}, on its disk is {durable}"
 
 
+def i12_amnesia_vouches_for_nothing(node: DiskImage, durable: ElectionState | None, replica_id: int) -> Complaint:
+    """I12: who has forgotten its votes fetches as nobody (-1): it may have voted for somebody newer than its leader."""
+    if durable is None or not durable.amnesiac or replica_id < 0:
+        return None
+    return f"{node.key} fetches under its own name, and has forgotten its votes"
+
+
 def i16_only_voters_stand(node: DiskImage, voters: Sequence[ReplicaKey], doing: str) -> Complaint:
     """I16: only a voter of its own latest voter set becomes prospective, candidate or leader."""
     if any(is_same(voter, node.key) for voter in voters):
