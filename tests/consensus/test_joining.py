@@ -7,9 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from kraftlib.consensus.events import Failure, RequestFailed, TimeoutReached
+from kraftlib.consensus.events import Failure, RequestFailed, ShutdownRequested, TimeoutReached
+from kraftlib.consensus.joining import (
+    handle_update_unsupported,
+    join_deadline_ms,
+    maybe_join,
+    maybe_update_voter,
+    update_deadline_ms,
+)
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Follower, Role
+from kraftlib.consensus.transitions import updated_voters
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, ReplicaKey
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -21,7 +30,7 @@ from kraftlib.wire.messages.raft_voters import (
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from tests.consensus.build import follower, outstanding_to, replica, reply, requests, voter_set
+from tests.consensus.build import LISTENER, follower, leader, outstanding_to, place, replica, reply, requests, voter_set
 
 
 def key(replica_id: int, disk: int = 1_000) -> ReplicaKey:
@@ -129,3 +138,188 @@ def test_a_leader_that_keeps_no_such_table_is_told_once() -> None:
     assert core.state.role_state.updated_voter  # type: ignore[union-attr]
     assert core.state.role_state.fetch_deadline_ms == 2_060 + 2_000  # type: ignore[union-attr]
     assert requests(actions, FetchRequest)
+
+
+# --- field by field --------------------------------------------------------------------------------------------------
+
+
+def due(core: Replica) -> Follower:
+    """Let a period be over at this very moment, with a leader that may be asked."""
+    state, role = core.state, core.state.role_state
+    assert isinstance(role, Follower)
+    if not state.connections.is_ready(2, state.now_ms):
+        state.connections.forget()
+        state.now_ms += 1_000
+    role.update_due_ms = state.now_ms
+    role.fetch_deadline_ms = state.now_ms + 2_000
+    return role
+
+
+def static_follower(**more: Any) -> Replica:
+    """A voter of a static quorum that follows 2, and has something to tell it now."""
+    core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=1_001), **more)
+    due(core)
+    return core
+
+
+def test_who_we_are_is_told_when_it_is_due_and_again_after_a_period() -> None:
+    core = static_follower()
+    state, role = core.state, due(core)
+    role.update_due_ms = state.now_ms + 1
+    assert maybe_update_voter(state, role) == []
+    role.update_due_ms = state.now_ms
+    assert update_deadline_ms(state, role) == state.now_ms
+    (sent,) = maybe_update_voter(state, role)
+    request = sent.request  # type: ignore[union-attr]
+    assert (request.voter_id, request.voter_directory_id, request.current_leader_epoch) == (1, UUID(int=1_001), 5)
+    assert [(one.name, one.port) for one in request.listeners] == [(LISTENER, 9001)]
+    assert role.update_due_ms == state.now_ms + state.config.fetch_timeout_ms
+    assert update_deadline_ms(state, role) is None, "an answer must come first"
+
+
+def test_nothing_is_told_by_who_has_told_it_or_nobody_to_whom() -> None:
+    core = static_follower()
+    role = due(core)
+    role.updated_voter = True
+    assert maybe_update_voter(core.state, role) == []
+    assert update_deadline_ms(core.state, role) is None
+
+    core = static_follower()
+    role = due(core)
+    role.leader_endpoints = {}
+    assert maybe_update_voter(core.state, role) == []
+    assert role.update_due_ms == core.state.now_ms, "as soon as it is known where"
+
+    core = static_follower()
+    role = due(core)
+    core.state.connections.back_off(2, core.state.now_ms + 10)
+    assert maybe_update_voter(core.state, role) == []
+    assert update_deadline_ms(core.state, role) is None
+
+    core = follower(1, epoch=5, leader_id=2)
+    role = due(core)
+    assert core.state.key.directory_id is None
+    assert maybe_update_voter(core.state, role) == []
+    assert update_deadline_ms(core.state, role) is None
+
+    core = static_follower(voters=voter_set(2, 3))
+    assert maybe_update_voter(core.state, due(core)) == [], "an observer has nothing to say"
+
+
+def test_a_dynamic_quorum_is_told_what_its_voter_set_does_not_say() -> None:
+    core = observer(key(1), key(2), own=key(1))
+    state, role = core.state, due(core)
+    assert updated_voters(state) != state.voters
+    assert [type(sent.request) for sent in maybe_update_voter(state, role)] == [UpdateRaftVoterRequest]  # type: ignore[union-attr]
+
+    state.log.voters.add(1, updated_voters(state))
+    role = due(core)
+    assert maybe_update_voter(state, role) == []
+    assert role.update_due_ms == state.now_ms + state.config.fetch_timeout_ms, "and looked at again after a period"
+
+
+def test_a_static_quorum_is_told_even_what_it_knows() -> None:
+    """Its leader keeps the table for the day of the upgrade."""
+    core = static_follower()
+    core.state.log.voters.add(1, updated_voters(core.state))
+    assert updated_voters(core.state) == core.state.voters
+    assert len(maybe_update_voter(core.state, due(core))) == 1
+
+
+def told(core: Replica, **current: Any) -> None:
+    """Tell the leader, and let it answer who leads."""
+    (sent,) = maybe_update_voter(core.state, due(core))
+    assert sent is not None
+    current = {"leader_id": 2, "leader_epoch": 5, "host": "localhost", "port": 9002, **current}
+    error = current.pop("error", 0)
+    answer = UpdateRaftVoterResponse(error_code=error, current_leader=UpdateRaftVoterResponse.CurrentLeader(**current))
+    reply(core, 2, answer)
+
+
+def test_the_answer_is_a_sign_of_life_and_says_once_for_all_in_a_static_quorum() -> None:
+    core = static_follower()
+    core.state.now_ms += 7
+    told(core)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.updated_voter
+    assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
+
+    core = observer(key(1), key(2), own=key(1))
+    told(core)
+    assert not core.state.role_state.updated_voter  # type: ignore[union-attr]
+
+
+def test_a_leader_that_does_not_know_the_question_is_not_asked_it_again() -> None:
+    core = static_follower()
+    told(core, error=35, leader_id=-1, leader_epoch=-1, host="", port=0)
+    assert core.state.role_state.updated_voter  # type: ignore[union-attr]
+    assert core.epoch == 5
+    assert handle_update_unsupported(leader().state) == [], "nor does it matter to who does not follow any more"
+
+
+@pytest.mark.parametrize("port", [1, 65535])
+def test_the_answer_may_name_a_newer_leader_and_its_place(port: int) -> None:
+    core = static_follower(voters=voter_set(0, 1, 2))
+    told(core, error=6, leader_id=0, leader_epoch=6, host="elsewhere", port=port)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert (core.epoch, role.leader_id) == (6, 0)
+    assert [(one.host, one.port) for one in core.leader_endpoints.values()] == [("elsewhere", port)]
+    assert not role.updated_voter, "the new leader has not heard of us"
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9003), ("elsewhere", 0), ("elsewhere", 65536)])
+def test_a_place_that_cannot_be_is_no_place(host: str, port: int) -> None:
+    """The leader's own entry in the voter set is used then."""
+    core = static_follower()
+    told(core, error=6, leader_id=3, leader_epoch=6, host=host, port=port)
+
+    assert core.epoch == 6
+    assert [(one.host, one.port) for one in core.leader_endpoints.values()] in ([], [("localhost", place(3).port)])
+
+
+def test_an_answer_of_a_newer_epoch_without_a_leader_ends_the_following() -> None:
+    core = static_follower()
+    told(core, error=6, leader_id=-1, leader_epoch=6, host="", port=0)
+
+    assert (core.role, core.epoch, core.leader_and_epoch.leader_id) == (Role.UNATTACHED, 6, None)
+
+
+def test_joining_waits_for_its_time_its_leader_and_its_turn() -> None:
+    core = observer(key(1), key(2), own=key(4))
+    state, role = core.state, due(core)
+    role.update_due_ms = state.now_ms + 1
+    assert maybe_join(state, role) == []
+    assert join_deadline_ms(state, role) == state.now_ms + 1
+    role.update_due_ms = state.now_ms
+    known, role.leader_endpoints = role.leader_endpoints, {}
+    assert maybe_join(state, role) == []
+    role.leader_endpoints = known
+    state.connections.back_off(2, state.now_ms + 10)
+    assert maybe_join(state, role) == []
+    assert join_deadline_ms(state, role) is None
+    state.now_ms += 10
+    assert len(maybe_join(state, role)) == 1
+    assert role.update_due_ms == state.now_ms + state.config.fetch_timeout_ms
+    assert join_deadline_ms(state, role) is None
+
+
+def test_nobody_joins_who_is_there_or_about_to_go() -> None:
+    voter = observer(key(1), key(2), own=key(1))
+    assert maybe_join(voter.state, due(voter)) == []
+    assert join_deadline_ms(voter.state, due(voter)) is None
+
+    leaving = observer(key(1), key(2), own=key(4))
+    leaving.handle(ShutdownRequested(60_000), leaving.state.now_ms)
+    assert maybe_join(leaving.state, due(leaving)) == []
+    assert join_deadline_ms(leaving.state, due(leaving)) is None
+
+
+def test_an_answer_ends_a_row_of_failures() -> None:
+    core = observer(key(1), key(2), own=key(4))
+    assert core.state.connections.failures(2) > 0
+    (_,) = maybe_join(core.state, due(core))
+    reply(core, 2, AddRaftVoterResponse(error_code=0, error_message=None))
+
+    assert core.state.connections.failures(2) == 0

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.progress import WENT_BACK
+import pytest
+
+from kraftlib.consensus.events import RecordsSubmitted, RequestReceived
+from kraftlib.consensus.progress import (
+    HIGH_WATERMARK_NEWS_DELAY_MS,
+    WENT_BACK,
+    advance_high_watermark,
+    follow_voters,
+    record_progress,
+    update_high_watermark,
+)
+from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import InvariantError
+from kraftlib.records.batch import encode_batch
 from kraftlib.types import ElectionState, ReplicaKey
 from tests.consensus.build import commits, fetch_request, flush, leader, park, tell, voter_set
 
@@ -83,3 +96,181 @@ def test_a_fetch_of_a_voters_id_with_another_disk_is_served_and_not_counted() ->
 
     assert commits(actions) == []
     assert [key.id for key in core.state.role_state.observers] == [2]  # type: ignore[union-attr]
+
+
+def append(core: Replica, count: int) -> None:
+    """Let a leader take a few records, which its disk does not have yet."""
+    log = core.state.log
+    batch = encode_batch([b"x"] * count, timestamp_ms=0, base_offset=log.end_offset, epoch=core.epoch)
+    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+
+
+def role_of(core: Replica) -> Leader:
+    """What the leader knows."""
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    return role
+
+
+def new_voters(core: Replica, voters: VoterSet) -> None:
+    """Let a voter set stand in the log of a leader, as if it had just been appended."""
+    known = core.state.log.voters
+    known.add(max(core.state.log.end_offset, known.latest_offset or 0) + 1, voters)
+    follow_voters(core.state, role_of(core))
+
+
+def longer(count: int = 2) -> Replica:
+    """A leader of epoch 1 with a few records behind the first of its epoch, all of it flushed."""
+    core = leader()
+    append(core, count)
+    flush(core)
+    return core
+
+
+def test_how_far_a_replica_is_and_when_it_asked_is_kept_for_voters_and_observers_alike() -> None:
+    """Caught up is who has all of our log, be it flushed here or not."""
+    for replica_id in (2, 9):
+        core = longer()
+        state, role = core.state, role_of(core)
+        append(core, 1)
+        assert state.log.flushed_offset < state.log.end_offset
+        state.now_ms += 5
+        record_progress(state, role, ReplicaKey(replica_id), state.log.flushed_offset)
+        progress = role.progress[2] if replica_id == 2 else role.observers[ReplicaKey(9)]
+        assert (progress.end_offset, progress.last_fetch_ms) == (state.log.flushed_offset, state.now_ms)
+        assert progress.last_caught_up_ms is None
+        record_progress(state, role, ReplicaKey(replica_id), state.log.end_offset)
+        assert progress.last_caught_up_ms == state.now_ms
+
+
+def test_a_voters_fetch_is_a_sign_of_life_and_an_observers_is_none() -> None:
+    core = leader()
+    role, deadline_ms = role_of(core), role_of(core).check_quorum_deadline_ms
+    core.state.now_ms += 100
+    record_progress(core.state, role, ReplicaKey(9), 0)
+    assert role.check_quorum_deadline_ms == deadline_ms
+    record_progress(core.state, role, ReplicaKey(2), 0)
+    assert role.check_quorum_deadline_ms == deadline_ms + 100
+
+
+def test_a_voter_of_whom_nothing_is_known_is_a_bug() -> None:
+    core = leader()
+    role_of(core).progress.pop(2)
+    with pytest.raises(InvariantError, match="no progress"):
+        record_progress(core.state, role_of(core), ReplicaKey(2), 0)
+
+
+def test_the_high_watermark_neither_falls_nor_is_told_twice() -> None:
+    """A voter goes back, to beyond the start of the epoch; another one comes to where a majority is already."""
+    core = longer()
+    state, role = core.state, role_of(core)
+    end_offset = state.log.end_offset
+    assert commits(record_progress(state, role, ReplicaKey(2), end_offset)) == [end_offset]
+    assert record_progress(state, role, ReplicaKey(3), end_offset) == []
+    assert record_progress(state, role, ReplicaKey(3), end_offset - 1) == []
+    assert record_progress(state, role, ReplicaKey(2), end_offset - 1) == []
+    assert (state.high_watermark, state.committed_offset) == (end_offset, end_offset)
+
+
+def test_a_commit_ends_the_patience_with_what_waits() -> None:
+    core = longer()
+    state, role = core.state, role_of(core)
+    role.stalled_since_ms, state.stalls = 3, 4
+    record_progress(state, role, ReplicaKey(2), state.log.end_offset)
+
+    assert (role.stalled_since_ms, state.stalls) == (None, 0)
+
+
+@pytest.mark.parametrize(("wait_ms", "expected_ms"), [(500, HIGH_WATERMARK_NEWS_DELAY_MS), (1, 1)])
+def test_who_waits_hears_of_a_commit_soon_and_never_later_than_he_wanted(wait_ms: int, expected_ms: int) -> None:
+    """KIP-1166: two Fetches wait, the one with more patience than the other."""
+    core = leader()
+    park(core, 9, 78, max_wait_ms=400)
+    park(core, 2, 77, max_wait_ms=wait_ms)
+    now_ms = core.state.now_ms
+    flush(core)
+
+    assert core.high_watermark == 1
+    assert role_of(core).parked[77].deadline_ms == now_ms + expected_ms
+    assert role_of(core).parked[78].deadline_ms == now_ms + HIGH_WATERMARK_NEWS_DELAY_MS
+    assert role_of(core).parked_deadline_ms == now_ms + expected_ms
+    assert core.deadline_ms() == now_ms + expected_ms
+
+
+def test_a_leader_that_votes_no_more_does_not_count_itself() -> None:
+    """Reliability M4: two of the two others, or nothing is committed."""
+    core = longer()
+    new_voters(core, voter_set(2, 3))
+    role, end_offset = role_of(core), core.state.log.end_offset
+    assert record_progress(core.state, role, ReplicaKey(2), end_offset) == []
+    assert commits(record_progress(core.state, role, ReplicaKey(3), end_offset)) == [end_offset]
+
+
+def test_what_is_not_in_the_log_cannot_be_committed_and_what_is_not_flushed_can() -> None:
+    core = leader()
+    state = core.state
+    assert state.log.flushed_offset < state.log.end_offset
+    with pytest.raises(InvariantError, match="beyond the log end"):
+        advance_high_watermark(state, state.log.end_offset + 1)
+    assert state.high_watermark is None
+    assert commits(advance_high_watermark(state, state.log.end_offset)) == [state.log.end_offset]
+    assert state.committed_offset == state.log.end_offset
+
+
+def test_what_is_known_of_a_replica_goes_with_it_when_it_becomes_a_voter_or_ceases_to_be_one() -> None:
+    core = longer()
+    state, role = core.state, role_of(core)
+    record_progress(state, role, ReplicaKey(9), 2)
+    record_progress(state, role, ReplicaKey(3), 1)
+    voter, observer = role.progress[3], role.observers[ReplicaKey(9)]
+    role.fetched_voters = {2, 3}
+    new_voters(core, voter_set(1, 2, 9))
+
+    assert set(role.progress) == {2, 9}
+    assert role.progress[9] is observer
+    assert role.observers == {ReplicaKey(3): voter}
+    assert role.fetched_voters == {2}
+    new_voters(core, voter_set(1, 2, 9, 7))
+    assert role.progress[7].end_offset == -1
+    assert role.progress[9] is observer
+
+
+def test_a_voter_that_the_log_names_with_its_disk_is_who_it_was_without() -> None:
+    """And the other way round; another disk is somebody else."""
+    core = leader()
+    state, role = core.state, role_of(core)
+    record_progress(state, role, ReplicaKey(2), 1)
+    known, named = role.progress[2], ReplicaKey(2, UUID(int=1_002))
+    new_voters(core, voter_set(1, named, 3))
+    assert role.progress[2] is known
+    assert known.key == named
+
+    new_voters(core, voter_set(1, ReplicaKey(2, UUID(int=5)), 3))
+    assert role.progress[2] is not known
+    assert role.observers == {named: known}
+    new_voters(core, voter_set(1, ReplicaKey(2), 3))
+    assert role.progress[2].key == ReplicaKey(2)
+
+
+def test_the_first_other_voter_has_its_time_and_a_later_one_takes_none_from_the_others() -> None:
+    """While nobody else was needed, nobody was missed."""
+    core = leader(voters=voter_set(1, 2))
+    state, role = core.state, role_of(core)
+    before_ms = role.check_quorum_deadline_ms
+    state.now_ms += 50
+    new_voters(core, voter_set(1, 2, 3))
+    assert role.check_quorum_deadline_ms == before_ms
+    new_voters(core, voter_set(1))
+    assert role.check_quorum_deadline_ms == before_ms
+    new_voters(core, voter_set(1, 2, 3, 4))
+    assert role.check_quorum_deadline_ms == before_ms + 50
+
+
+def test_nothing_is_committed_before_the_first_record_of_the_epoch() -> None:
+    core = leader(1, 1)
+    state, role = core.state, role_of(core)
+    flush(core)
+    for replica_id in (2, 3):
+        record_progress(state, role, ReplicaKey(replica_id), role.epoch_start_offset)
+    assert update_high_watermark(state, role) == []
+    assert state.high_watermark is None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import SendResponse, SubmitControl
 from kraftlib.consensus.events import RecordsSubmitted, ResignRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Leader
 from kraftlib.records.control import encode_control_batch
 from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -185,3 +187,39 @@ def test_a_request_with_very_many_features_is_refused() -> None:
 
     assert ask(core, many, version=1).error_code == ErrorCode.INVALID_REQUEST
     assert core.kraft_version == 0
+
+
+def test_as_many_features_as_are_read_are_answered() -> None:
+    """One more is not."""
+    core = static_leader(2, 3)
+    update = upgrade().feature_updates[0]
+    for count, error in ((16, ErrorCode.NONE), (17, ErrorCode.INVALID_REQUEST)):
+        request = UpdateFeaturesRequest(feature_updates=(update,) * count, validate_only=True)
+        assert ask(core, request, version=1).error_code == error
+
+
+def test_a_leader_that_shuts_down_sends_elsewhere() -> None:
+    core = static_leader(2, 3)
+    core.state.shutdown_deadline_ms = core.state.now_ms + 1_000
+
+    assert ask(core, upgrade(), version=1).error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_a_voter_whose_disk_is_not_known_cannot_be_written_down() -> None:
+    """Whatever it supports: without a directory id it could not be told from its successor."""
+    core = static_leader(2)
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    role.reported[3] = attrs.evolve(role.reported[2], key=ReplicaKey(3))
+
+    assert ask(core, upgrade(), version=1).error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_level_from_an_earlier_epoch_is_not_granted_before_anything_of_this_one_is_committed() -> None:
+    """It stands below what was committed then, for all this leader knows; only its own epoch proves it."""
+    core = static_leader(2, 3)
+    core.state.log.kraft_version.add(core.state.log.end_offset, 1)
+    core.state.committed_offset = core.state.log.end_offset + 1
+    core.state.high_watermark = None
+
+    assert ask(core, upgrade(), version=1).error_code == ErrorCode.REQUEST_TIMED_OUT
