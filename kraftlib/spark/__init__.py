@@ -18,6 +18,6 @@ if find_spec("pyspark") is None:
     raise ImportError("kraftlib.spark needs pyspark: pip install 'kraftlib[spark]'")
 
 from kraftlib.spark.sessions import session
-from kraftlib.spark.tables import lookup, pin, read, register
+from kraftlib.spark.tables import lookup, order_key, pin, read, register
 
-__all__ = ["lookup", "pin", "read", "register", "session"]
+__all__ = ["lookup", "order_key", "pin", "read", "register", "session"]

@@ -63,6 +63,18 @@ def pin(path: str | os.PathLike[str], **options: object) -> str:
     return pin_text(pinned_files(attrs.evolve(options_of(path, **options), pin=None)))
 
 
+def order_key() -> Any:
+    """Return the Column by which records of snapshots and logs (include=latest or all) stand in the order of a fold.
+
+    A snapshot stands for everything before its end: its rows come where its last offset is, before the record there, in
+    the order of the file. The columns origin, offset and snapshot_end_offset must be there.
+    """
+    from pyspark.sql import functions as f
+
+    place = f.coalesce(f.col("snapshot_end_offset") - 1, f.col("offset"))
+    return f.struct(place.alias("place"), (f.col("origin") != "snapshot").alias("is_log"), f.col("offset"))
+
+
 def parallelism(spark: Any) -> int:
     """Return how many tasks run at once, 0 if the session does not say: through Spark Connect."""
     from pyspark.errors import PySparkException

@@ -22,7 +22,7 @@ class Archive(Process):
         self.root = lab.home / "history"
         where = ["--bootstrap", ",".join(map(str, servers)), "--directory", str(self.root)]
         super().__init__(
-            [sys.executable, "-m", "kraftlib.cli", "archive", "follow", *where, "--segment-bytes", "4096", *words],
+            [sys.executable, "-m", "kraftlib.cli", "archive", "follow", *where, "--segment-bytes", "65536", *words],
             log=lab.home / f"archive{len(words)}.log",
             environment={"PYTHONPATH": str(ROOT)},
         )
@@ -43,7 +43,7 @@ def test_an_archive_of_kafka_has_every_committed_batch_through_kills(lab: Lab) -
 
     quorum = lab.static(kafka=[1, 2], ours=[3], properties=BUSY)
     quorum.start()
-    leader = quorum.leader()
+    quorum.leading_controller()
     servers = [node.endpoint for node in quorum.nodes.values()]
     archive = Archive(lab, servers)
     lab.keep(archive)
@@ -54,8 +54,8 @@ def test_an_archive_of_kafka_has_every_committed_batch_through_kills(lab: Lab) -
 
     archive.start()
     wait_for("more records", lambda: archive.end_offset > before + 5)
-    killed = quorum.nodes[leader["leader_id"]]
-    killed.kill()
+    leader = quorum.leading_controller()
+    quorum.nodes[leader["leader_id"]].kill()
     quorum.leader(not_id=leader["leader_id"])
     wait_for("records of the next leader", lambda: archive.end_offset > before + 15)
     archive.kill()
@@ -65,7 +65,7 @@ def test_an_archive_of_kafka_has_every_committed_batch_through_kills(lab: Lab) -
     wait_for("archive follow --once", lambda: not once.running)
     assert once.status == 0, once.log_text()
 
-    node = next(controller for controller in quorum.controllers if controller is not killed)
+    (node,) = quorum.controllers  # the one that was not killed
     node.stop()
     (kept,) = find_archives(archive.root)
     ranges = describe(kept).ranges

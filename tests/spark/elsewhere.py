@@ -63,7 +63,7 @@ def submitted(home: Path) -> dict[str, Any]:
     program, query = ROOT / "examples" / "kraft_job.py", "SELECT count(*) AS many FROM batches"
     with standalone(home) as master:
         shown = submit(master, program, "sql", query, str(NODE), python=bare, archive=archive(home), home=home)
-        return {"shown": shown.split(), "ran": "Registering app kraftlib sql" in (home / "master.log").read_text()}
+        return {"shown": shown.split(), "ran": "Registering app kraft_job.py" in (home / "master.log").read_text()}
 
 
 def expected_of_submitted(home: Path) -> dict[str, Any]:

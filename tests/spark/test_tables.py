@@ -21,3 +21,23 @@ def test_a_pin_names_files_and_sizes(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"12345")
     assert kraft.pin(tmp_path) == f'[["{path}",5]]'
+
+
+def test_the_order_of_a_fold_has_the_rows_of_a_snapshot_where_it_ends(spark: Any) -> None:
+    rows = [
+        ("log", 9, None),
+        ("log", 7, None),
+        ("snapshot", 1, 8),
+        ("log", 8, None),
+        ("snapshot", 0, 8),
+        ("log", 6, None),
+    ]
+    frame = spark.createDataFrame(rows, "origin string, offset bigint, snapshot_end_offset bigint")
+    found = [(row.origin, row.offset) for row in frame.orderBy(kraft.order_key()).collect()]
+    assert found == [("log", 6), ("snapshot", 0), ("snapshot", 1), ("log", 7), ("log", 8), ("log", 9)]
+
+
+def test_rows_that_were_read_can_be_put_in_that_order(spark: Any) -> None:
+    frame = kraft.read(spark, DATA / "kafka-4.3.1" / "n4", include="latest")
+    first = frame.orderBy(kraft.order_key()).first()
+    assert (first.origin, first.control_type) == ("snapshot", "snapshot_header")
