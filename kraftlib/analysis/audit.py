@@ -22,9 +22,10 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraftlib.analysis.files import Kind
 from kraftlib.analysis.options import ReadOptions
-from kraftlib.analysis.reading import options_of, read, read_table
-from kraftlib.analysis.splits import chosen_files
+from kraftlib.analysis.reading import options_of, read, read_splits, schema_for
+from kraftlib.analysis.splits import chosen_files, plan
 from kraftlib.errors import ConfigError
 
 Log = tuple[str | None, str | None, int | None]
@@ -145,7 +146,10 @@ def _edges(table: Any) -> list[dict[str, Any]]:
 
 def snapshot_findings(path: str | os.PathLike[str], **options: object) -> list[Finding]:
     """Return the snapshots below `path` that are no whole snapshots."""
-    table = read_table(path, **{**options, "view": "files"})
+    asked = options_of(path, **{**options, "view": "files"})
+    # Of the files that are there: to look into the logs, too, would be to read everything twice.
+    splits = [split for group in plan(asked) for split in group if split.file.kind is Kind.SNAPSHOT]
+    tables = read_splits(splits, asked, schema_for(asked))
     return [
         Finding(
             cluster=row["cluster"],
@@ -159,8 +163,9 @@ def snapshot_findings(path: str | os.PathLike[str], **options: object) -> list[F
             position=None,
             what=row["problem"],
         )
+        for table in tables
         for row in table.to_pylist()
-        if row["kind"] == "snapshot" and row["problem"] is not None
+        if row["problem"] is not None
     ]
 
 
