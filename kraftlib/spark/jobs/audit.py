@@ -23,6 +23,8 @@ from kraftlib.errors import ConfigError
 from kraftlib.spark.tables import read
 
 PLACE: Final = ("cluster", "topic", "partition", "base_offset")
+TASK_BYTES: Final = "512m"
+"""What a task reads, unless it is said: a row stands for a whole batch, so rows are few, and tasks are what costs."""
 
 
 def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
@@ -36,11 +38,13 @@ def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
     asked = audit_options(path, **options)
     held = pin_text(pin(asked))
     fixed = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "pin": held}
-    batches = read(spark, path, **{**options, **fixed}).withColumn("replica", f.coalesce("replica", f.lit("")))
+    given = {"maxPartitionBytes": TASK_BYTES, **options, **fixed}
+    batches = read(spark, path, **given).withColumn("replica", f.coalesce("replica", f.lit("")))
     named = [f.collect_set("replica").alias("replicas"), *(f.min(name).alias(name) for name in ("position", "segment"))]
     groups = batches.groupBy(*KEYS).agg(*named).persist()
     try:
-        ranges = ranges_of(_edges(groups), asked)
+        edges, count = _edges(groups)
+        ranges = ranges_of(edges, asked)
         if not ranges:
             raise ConfigError(f"{os.fspath(path)} holds no batch")
         suspects = {_place(row) for row in groups.where(_is_suspect(ranges)).select(*PLACE).collect()}
@@ -48,7 +52,7 @@ def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
         same_offset = groups.base_offset.eqNullSafe(offsets.base_offset)
         beside = groups.join(f.broadcast(offsets.distinct()), same_offset, "left_semi").collect() if suspects else []
         found = [group_of(row.asDict()) for row in beside if _place(row) in suspects]
-        return judged(found, ranges, snapshot_findings(path, **options), batches=groups.count())
+        return judged(found, ranges, snapshot_findings(path, **options), batches=count)
     finally:
         groups.unpersist()
 
@@ -57,14 +61,18 @@ def _place(row: Any) -> tuple[Any, ...]:
     return tuple(row[name] for name in PLACE)
 
 
-def _edges(groups: Any) -> list[dict[str, Any]]:
-    """Return the last offset of each replica, as far as it can be believed."""
+def _edges(groups: Any) -> tuple[list[dict[str, Any]], int]:
+    """Return the last offset of each replica, as far as it can be believed; and how many groups there are."""
     from pyspark.sql import functions as f
 
-    reliable = groups.where("problem IS NULL OR length IS NULL")
-    edges = reliable.select(*KEYS, f.explode("replicas").alias("replica"))
-    last = f.max(f.coalesce("last_offset", "base_offset")).alias("last_offset")
-    return [row.asDict() for row in edges.groupBy("cluster", "topic", "partition", "replica").agg(last).collect()]
+    edges = groups.select("*", f.explode("replicas").alias("replica"))
+    is_reliable = f.expr("problem IS NULL OR length IS NULL")
+    last = f.max(f.when(is_reliable, f.coalesce("last_offset", "base_offset"))).alias("last_offset")
+    # Each group counts once, with the replica that it names first.
+    first = f.count_if(f.col("replica") == f.col("replicas")[0]).alias("first")
+    rows = edges.groupBy("cluster", "topic", "partition", "replica").agg(last, first)
+    found = [row.asDict() for row in rows.collect()]
+    return found, sum(row.pop("first") for row in found)
 
 
 def _is_suspect(ranges: Sequence[ReplicaRange]) -> Any:
