@@ -87,7 +87,7 @@ def connect(home: Path) -> dict[str, Any]:
     words += [word for setting in settings.items() for word in ("--conf", "=".join(setting))]
     words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     log = home / "server.log"
-    with running(words, home, log, PYSPARK_PYTHON=str(bare)):
+    with running(words, home, log, PYSPARK_PYTHON=str(bare), SPARK_DAEMON_MEMORY="1g"):
         place = said(r"Spark Connect server started at: \S*?(127\.0\.0\.1:\d+)", log)
         command = [str(client), str(JOBS / "connect_job.py"), f"sc://{place}", str(NODE), str(home / "written")]
         return last_line(output_of(command, home))
