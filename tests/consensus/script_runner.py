@@ -7,7 +7,7 @@ like code.
 Commands (key=value arguments; an id is a replica):
 
     cluster voters=1,2,3 [observers=4] [log=[0@1 1@1]] [log:3=[...]] [election:2=epoch/leader/vote[/lost]]
-            [manual_flush=yes]
+            [manual_flush=yes] [hole:3=1-3]    the third has lost the records from 1 to before 3
     start [ids]              start all, or these
     elect id=1 [of=1,2]      start all that are not (or these), and let this one become leader; leaves no trace
     timeout id=2             let the clock run to what this replica waits for, and tell it
@@ -55,6 +55,7 @@ from kraftlib.consensus.actions import (
     SendResponse,
     ShutdownComplete,
     TruncateLog,
+    WriteRepair,
 )
 from kraftlib.consensus.connections import FIRST_LANE
 from kraftlib.consensus.events import (
@@ -64,6 +65,8 @@ from kraftlib.consensus.events import (
     LogTruncated,
     ReadBarrierRequested,
     RecordsSubmitted,
+    Repaired,
+    RepairWritten,
     RequestFailed,
     RequestReceived,
     ResignRequested,
@@ -75,7 +78,7 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.batch import Batch, encode_batch
-from kraftlib.types import ElectionState, Endpoint, EpochStart, ReplicaKey
+from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 
 LISTENER = "CONTROLLER"
@@ -112,6 +115,7 @@ class Node:
     replica: Replica | None = None
     batches: list[Batch] = attrs.field(factory=list)
     flushed: int = 0
+    hole: OffsetRange | None = None
     election: ElectionState | None = None
     flushes: list[tuple[int, int]] = attrs.field(factory=list)
     requests: dict[int, Envelope] = attrs.field(factory=dict)
@@ -120,6 +124,14 @@ class Node:
     def end(self) -> int:
         """Log end offset on disk, flushed or not."""
         return self.batches[-1].end_offset if self.batches else 0
+
+    def epoch_starts(self) -> list[EpochStart]:
+        """Epochs on disk, and where they start."""
+        starts: list[EpochStart] = []
+        for batch in self.batches:
+            if not starts or starts[-1].epoch != batch.epoch:
+                starts.append(EpochStart(epoch=batch.epoch, start_offset=batch.base_offset))
+        return starts
 
 
 class Script:
@@ -168,6 +180,8 @@ class Script:
             for offset, epoch in re.findall(r"(\d+)@(\d+)", text):
                 node.batches.append(encode_batch([b"x"], timestamp_ms=0, base_offset=int(offset), epoch=int(epoch)))
             node.flushed = node.end
+            if lost := more.get(f"hole_{replica_id}"):
+                node.hole = OffsetRange(*map(int, lost.split("-")))
             recorded = more.get(f"election_{replica_id}", more.get("election", ""))
             if recorded:
                 epoch, leader, vote, *lost = recorded.split("/")
@@ -182,11 +196,9 @@ class Script:
         """Start replicas from what their disks hold."""
         for replica_id in [int(text) for text in ids] or list(self.nodes):
             node = self.nodes[replica_id]
-            starts: list[EpochStart] = []
-            for batch in node.batches:
-                if not starts or starts[-1].epoch != batch.epoch:
-                    starts.append(EpochStart(epoch=batch.epoch, start_offset=batch.base_offset))
+            starts = node.epoch_starts()
             view = LogView.build(end_offset=node.end, epoch_starts=starts, static_voters=self.voters)
+            view.holes = [node.hole] if node.hole is not None else []
             node.replica = Replica(
                 RaftConfig(node_id=replica_id),
                 key=node.key,
@@ -419,6 +431,12 @@ class Script:
                 node.flushed = min(node.flushed, node.end)
                 follow_up.insert(0, LogTruncated(node.end))
                 return f"TruncateLog end_offset={end_offset}"
+            case WriteRepair(batches):
+                assert node.hole is not None
+                last, wanted = batches[-1], node.hole.end_offset
+                written = RepairWritten(end_offset=last.end_offset, epoch=last.epoch)
+                follow_up.append(written if last.end_offset < wanted else self.repaired(node))
+                return f"WriteRepair {batches[0].base_offset}..{batches[-1].last_offset}"
             case SendRequest(correlation_id, destination, _, request):
                 destination = FIRST_LANE - destination if destination <= FIRST_LANE else destination
                 self.wire.append(Envelope(node.key.id, destination, request, correlation_id))
@@ -447,6 +465,11 @@ class Script:
                 return "ShutdownComplete"
             case _:
                 return str(action)
+
+    def repaired(self, node: Node) -> Repaired:
+        """Let nothing be missing any more."""
+        node.hole = None
+        return Repaired(holes=(), end_offset=node.end, epoch_starts=tuple(node.epoch_starts()), control_batches=())
 
     def respond(self, node: Node, request_id: int, response: Any, more: str = "") -> str:
         """Send an answer back to whoever asked."""

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import attrs
 
+from tests.storage.crash.damage_states import prove_damages
 from tests.storage.crash.faulty import sweep
 from tests.storage.crash.judge import Verdict
 from tests.storage.crash.planted import PLANTED
@@ -73,7 +74,8 @@ class Part:
 
 def crash_states(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Enumerate crash states."""
-    tallies = prove(top, attrs.evolve(LONG if wanted.long else SHORT, seed=wanted.seed), say=say)
+    effort = attrs.evolve(LONG if wanted.long else SHORT, seed=wanted.seed)
+    tallies = [*prove(top, effort, say=say), *prove_damages(top, effort, say=say)]
     states = sum(tally.states for tally in tallies)
     part = Part("crash states", bad=[f"{tally.name}: {bad}" for tally in tallies for bad in tally.bad])
     part.figures = {

@@ -39,6 +39,8 @@ class Keeper:
 
     directory: Path
     acknowledged: Offset = 11
+    tell: Callable[[Offset], object] = lambda offset: None
+    """Is told of each acknowledgement."""
 
     def open(self, **options: Any) -> FileReplicatedLog:
         """Open what is there, damaged or not."""
@@ -49,6 +51,7 @@ class Keeper:
         for _ in range(count):
             log.append([EVER[log.end_offset]])
             self.acknowledged = max(self.acknowledged, log.flush())
+            self.tell(self.acknowledged)
 
     def snapshot(self, log: FileReplicatedLog, offset: Offset) -> OffsetAndEpoch:
         """Write a snapshot and freeze it."""
