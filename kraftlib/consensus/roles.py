@@ -202,6 +202,8 @@ class Leader:
     read_round: ReadRound | None = None
     reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
     """What the voters of a static quorum say of themselves (UpdateRaftVoter with kraft.version 0); in memory only."""
+    sent: dict[OffsetAndEpoch, int] = attrs.field(factory=dict)
+    """When somebody last asked for bytes of each snapshot, in ms."""
 
 
 @attrs.define(kw_only=True)

@@ -6,6 +6,8 @@ A leader sends the bytes of one in chunks (FetchSnapshot); whoever holds one say
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import (
     Action,
@@ -72,6 +74,7 @@ def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived) -> list[A
         note_contact(state, role, ReplicaKey(request.replica_id, None if directory_id == ZERO_UUID else directory_id))
         if request.replica_id in role.progress:
             role.progress[request.replica_id].moved_ms = state.now_ms
+    role.sent[snapshot_id] = state.now_ms
     max_bytes = min(max(request.max_bytes, 0), MAX_BYTES_LIMIT)
     return [SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes)]
 
@@ -122,13 +125,29 @@ def handle_snapshot_lost(state: ReplicaState, event: SnapshotLost) -> list[Actio
 
 
 def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Action]:
-    """Let the log begin at the end of a snapshot, if that is stored and committed. The flush removes the files."""
+    """Let the log begin at the end of a snapshot, if that is stored and committed. The flush removes the files.
+
+    A snapshot that is being sent stays until that is done, or whoever fetches more slowly than new ones are taken would
+    never have one; but a full disk does not wait.
+    """
     stored = event.snapshot_id in state.log.snapshots and event.snapshot_id.offset <= state.committed_offset
     if not stored or event.snapshot_id == state.log.snapshots[0]:
         return []
     if state.log.holes and not state.log.is_whole_before(event.snapshot_id):
         return []
+    if not state.disk_full and any(snapshot_id < event.snapshot_id for snapshot_id in _being_sent(state)):
+        return []
     return _begin_log_at(state, event.snapshot_id)
+
+
+def _being_sent(state: ReplicaState) -> Iterable[OffsetAndEpoch]:
+    """Return the snapshots that somebody asked for within the last fetch timeout."""
+    role = state.role_state
+    if not isinstance(role, Leader):
+        return ()
+    earliest_ms = state.now_ms - state.config.fetch_timeout_ms
+    role.sent = {snapshot_id: at_ms for snapshot_id, at_ms in role.sent.items() if at_ms > earliest_ms}
+    return role.sent
 
 
 def _begin_log_at(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:

@@ -118,6 +118,27 @@ def test_nothing_is_deleted_where_nothing_may_go(offset: int) -> None:
     assert replica.state.log.start_offset == 0
 
 
+@pytest.mark.parametrize("disk_full", [False, True])
+def test_a_snapshot_that_is_being_sent_stays_until_nobody_asks_for_it_any_more(disk_full: bool) -> None:
+    """Who fetches more slowly than new ones are taken would never have one; only a full disk does not wait."""
+    replica = leader(1, 1, 1, 1)
+    state = replica.state
+    state.committed_offset, state.disk_full = 4, disk_full
+    for offset in (1, 3, 4):
+        replica.handle(SnapshotCreated(OffsetAndEpoch(offset=offset, epoch=1)), state.now_ms)
+    asked_ms = state.now_ms
+    tell(replica, snapshot_request(OffsetAndEpoch(offset=3, epoch=1), epoch=replica.epoch))
+
+    def goes(offset: int, after_ms: int) -> bool:
+        actions = replica.handle(RetentionDue(OffsetAndEpoch(offset=offset, epoch=1)), asked_ms + after_ms)
+        return any(isinstance(action, DeleteBefore) for action in actions)
+
+    assert goes(3, 0)
+    last_ms = state.config.fetch_timeout_ms - 1
+    assert goes(4, last_ms) == disk_full
+    assert goes(4, last_ms + 1) == (not disk_full)
+
+
 def test_whoever_holds_a_snapshot_says_its_hash() -> None:
     log = log_view(3, 3, start=8, snapshots=(BOOTSTRAP_SNAPSHOT, SNAPSHOT), voters=voter_set(1, 2, 3))
     core = follower(log=log, epoch=5, leader_id=2)

@@ -15,7 +15,7 @@ def test_every_record_type_has_its_class_and_the_name_that_kafka_prints() -> Non
 
 
 def test_the_table_holds_all_records_of_the_released_schemas() -> None:
-    for release in ("kafka-4.3.1", "kafka-3.9.2"):
+    for release in ("kafka-4.4.0", "kafka-4.3.1", "kafka-3.9.2"):
         released = {s["apiKey"]: s["name"] for s in schema_twin.schemas(release).values() if s["type"] == "metadata"}
         assert released.items() <= {key: cls.__name__ for key, cls in RECORDS.items()}.items()
 

@@ -17,13 +17,13 @@ from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
 
-STRANGERS_ARE_BELIEVED = next(mutant for mutant in MUTANTS if mutant.name == "strangers-are-believed")
+VOTE_IS_FORGOTTEN = next(mutant for mutant in MUTANTS if mutant.name == "vote-is-forgotten-at-start")
 
 
 def failing_seed() -> int:
     """Return a seed that finds the planted bug, and makes more trouble than that takes."""
     for seed in range(100):
-        simulation = Simulation(seed, profile_of("network"), trouble_ms=1_000)
+        simulation = Simulation(seed, profile_of("crashes"), trouble_ms=1_000)
         try:
             with quiet():
                 simulation.run()
@@ -58,23 +58,23 @@ def test_of_what_is_found_nothing_can_be_left_out(numbers: list[int], random: ob
 
 
 def test_a_planted_bug_is_shown_with_the_one_strike_that_it_takes() -> None:
-    """One stranger's message is enough, whatever else the seed does; and the command shows it again."""
+    """One loss of power is enough, whatever else the seed does; and the command shows it again."""
     told: list[str] = []
-    with planted(STRANGERS_ARE_BELIEVED):
-        small = minimize(failing_seed(), "network", trouble_ms=1_000, progress=told.append)
+    with planted(VOTE_IS_FORGOTTEN):
+        small = minimize(failing_seed(), "crashes", trouble_ms=1_000, progress=told.append)
 
     assert small is not None
     assert small.complete
-    assert [strike.name for strike in small.strikes] == ["strangers-message"]
+    assert [strike.name for strike in small.strikes] == ["power-loss-everywhere"]
     assert small.began_with > 1
-    assert f"--profile network --until-ms {small.trouble_ms} --only {small.strikes[0].number}" in small.replay
+    assert f"--profile crashes --until-ms {small.trouble_ms} --only {small.strikes[0].number}" in small.replay
     assert f"{small.violation.invariant} takes 1 of" in str(small)
     assert told
 
 
 def test_there_is_not_always_time_for_everything() -> None:
-    with planted(STRANGERS_ARE_BELIEVED):
-        small = minimize(failing_seed(), "network", trouble_ms=1_000, runs_max=1)
+    with planted(VOTE_IS_FORGOTTEN):
+        small = minimize(failing_seed(), "crashes", trouble_ms=1_000, runs_max=1)
 
     assert small is not None
     assert not small.complete

@@ -12,7 +12,8 @@ from kraftlib.errors import ConfigError
 from kraftlib.testing import schemas
 from tests.schema_twin import DATA
 
-NEWEST = DATA / "kafka-4.3.1" / "schemas.json"
+NEWEST = DATA / "kafka-4.4.0" / "schemas.json"
+COMPLETE = DATA / "kafka-4.3.1" / "schemas.json"
 OLDEST = DATA / "kafka-3.9.2" / "schemas.json"
 
 
@@ -20,8 +21,9 @@ def released() -> dict[str, Any]:
     return {schema["name"]: schema for schema in json.loads(NEWEST.read_text("utf-8"))}
 
 
-def test_the_declarations_are_the_schemas_of_kafka_4_3_1() -> None:
-    assert schemas.differences(schemas.load_schemas(NEWEST)) == []
+@pytest.mark.parametrize("place", [NEWEST, COMPLETE])
+def test_the_declarations_are_the_schemas_of_kafka_4_3_and_4_4(place: Path) -> None:
+    assert schemas.differences(schemas.load_schemas(place)) == []
 
 
 def test_the_declarations_are_the_schemas_of_kafka_3_9_2_but_for_what_is_older_than_kraft() -> None:
@@ -111,14 +113,14 @@ def test_nothing_that_a_schema_says_can_change_unseen(name: str, change: Any) ->
 
 def test_a_message_that_we_have_no_use_for_is_named_unless_told_otherwise() -> None:
     new = {
-        "name": "UnregisterControllerRecord",
+        "name": "UnforeseenRecord",
         "type": "metadata",
-        "apiKey": 29,
+        "apiKey": 99,
         "validVersions": "0",
         "flexibleVersions": "0+",
         "fields": [],
     }
-    assert schemas.differences([new]) == ["UnregisterControllerRecord (api key 29): is not declared"]
+    assert schemas.differences([new]) == ["UnforeseenRecord (api key 99): is not declared"]
     assert schemas.differences([new], only_declared=True) == []
 
 
