@@ -338,6 +338,7 @@ class Checker:
         asked = request.topics[0].partitions[0]
         directory_id = asked.replica_directory_id
         candidate = ReplicaKey(asked.replica_id, None if directory_id == ZERO_UUID else directory_id)
+        self.check(elections.i3_amnesia_gives_no_vote, node, durable, candidate)
         tail = node.chain.tail
         # A vote that is given to the same candidate once more is the one that was judged when it was cast.
         is_new = asked.pre_vote or self.facts.votes.get((node.key, epoch)) != candidate

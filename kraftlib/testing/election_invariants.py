@@ -55,6 +55,13 @@ def i3_vote_is_not_forgotten(node: DiskImage, before: ElectionState | None, afte
     return f"{node.key} replaces the vote of {before} by {after}"
 
 
+def i3_amnesia_gives_no_vote(node: DiskImage, durable: ElectionState | None, candidate: ReplicaKey) -> Complaint:
+    """I3: who has forgotten its votes gives none, nor a pre-vote, until that is safe again (reliability E3)."""
+    if durable is None or not durable.amnesiac:
+        return None
+    return f"{node.key} gives {candidate} its vote, and has forgotten whom it voted for before"
+
+
 def i5_leader_has_everything_committed(facts: Facts, epoch: Epoch, node: DiskImage) -> Complaint:
     """I5, leader completeness: who is elected has every record that was committed in an earlier epoch.
 
