@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from kraftlib.consensus.actions import PersistElection
 from kraftlib.consensus.events import Failure, RequestFailed, ShutdownRequested, TimeoutReached
 from kraftlib.consensus.joining import (
     handle_update_unsupported,
@@ -226,14 +227,14 @@ def test_a_static_quorum_is_told_even_what_it_knows() -> None:
     assert len(maybe_update_voter(core.state, due(core))) == 1
 
 
-def told(core: Replica, **current: Any) -> None:
-    """Tell the leader, and let it answer who leads."""
+def told(core: Replica, **current: Any) -> list[Any]:
+    """Tell the leader, let it answer who leads, and return what is done then."""
     (sent,) = maybe_update_voter(core.state, due(core))
     assert sent is not None
     current = {"leader_id": 2, "leader_epoch": 5, "host": "localhost", "port": 9002, **current}
     error = current.pop("error", 0)
     answer = UpdateRaftVoterResponse(error_code=error, current_leader=UpdateRaftVoterResponse.CurrentLeader(**current))
-    reply(core, 2, answer)
+    return reply(core, 2, answer)
 
 
 def test_the_answer_is_a_sign_of_life_and_says_once_for_all_in_a_static_quorum() -> None:
@@ -261,7 +262,9 @@ def test_a_leader_that_does_not_know_the_question_is_not_asked_it_again() -> Non
 @pytest.mark.parametrize("port", [1, 65535])
 def test_the_answer_may_name_a_newer_leader_and_its_place(port: int) -> None:
     core = static_follower(voters=voter_set(0, 1, 2))
-    told(core, error=6, leader_id=0, leader_epoch=6, host="elsewhere", port=port)
+    actions = told(core, error=6, leader_id=0, leader_epoch=6, host="elsewhere", port=port)
+    assert isinstance(actions[0], PersistElection)
+    assert actions[0].election.leader_id == 0
     role = core.state.role_state
     assert isinstance(role, Follower)
     assert (core.epoch, role.leader_id) == (6, 0)
@@ -318,8 +321,10 @@ def test_nobody_joins_who_is_there_or_about_to_go() -> None:
 
 def test_an_answer_ends_a_row_of_failures() -> None:
     core = observer(key(1), key(2), own=key(4))
+    role = due(core)
+    core.state.connections.failed(2, core.state.now_ms - 500, 1)
     assert core.state.connections.failures(2) > 0
-    (_,) = maybe_join(core.state, due(core))
+    (_,) = maybe_join(core.state, role)
     reply(core, 2, AddRaftVoterResponse(error_code=0, error_message=None))
 
     assert core.state.connections.failures(2) == 0

@@ -202,7 +202,7 @@ def test_a_leader_that_shuts_down_sends_elsewhere() -> None:
     core = static_leader(2, 3)
     core.state.shutdown_deadline_ms = core.state.now_ms + 1_000
 
-    assert ask(core, upgrade(), version=1).error_code == ErrorCode.NOT_CONTROLLER
+    assert ask(core, upgrade(validate_only=True), version=1).error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_a_voter_whose_disk_is_not_known_cannot_be_written_down() -> None:
