@@ -360,13 +360,25 @@ def failing_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def lose_vote(world: World, random: chance.Random) -> Undo | None:
-    """Take the election file of a voter away while it is down (reliability E3)."""
+    """Take the election file of a voter away while it is down (reliability E3).
+
+    Half of the time the leader dies when it comes back, so that somebody asks it for its vote.
+    """
     node = _spared_voter(world, random)
     if node is None:
         return None
     node.end(Ending.POWER_LOST)
     node.lose_vote()
-    return node.start
+    wanted = random.random() < 0.5
+
+    def undo() -> None:
+        node.start()
+        leader = world.leader()
+        if wanted and leader is not None:
+            leader.end(Ending.KILLED)
+            world.timeline.after(3 * leader.config.election_timeout_ms * MILLISECOND, leader.start)
+
+    return undo
 
 
 def damage_log(world: World, random: chance.Random) -> Undo | None:

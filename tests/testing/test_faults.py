@@ -6,12 +6,13 @@ import random
 
 import pytest
 
-from kraftlib.testing.faults import FAULTS
+from kraftlib.testing.faults import FAULTS, lose_vote
 from kraftlib.testing.process import Ending
 from kraftlib.testing.trace import Step
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.workload import Outcome
 from kraftlib.testing.world import World
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
@@ -130,3 +131,17 @@ def test_a_deletion_of_what_is_held_is_a_violation() -> None:
         node.process.retention.hold("reader", None, 1 << 30)
         with pytest.raises(InvariantViolation, match="HOLD"):
             snapshots(made, 4)
+
+
+def test_a_voter_that_has_lost_its_vote_is_asked_for_one() -> None:
+    """The leader dies when it comes back: whoever gave its vote then would be seen."""
+    forgetful = next(mutant for mutant in MUTANTS if mutant.name == "amnesiac-votes")
+    with planted(forgetful), world(seed=2) as made, pytest.raises(InvariantViolation, match="I3 .*forgotten"):
+        dice = random.Random(2)
+        for _ in range(4):
+            made.run_for(300)
+            undo = lose_vote(made, dice)
+            made.run_for(500)
+            if undo is not None:
+                undo()
+            made.run_for(8_000)
