@@ -133,15 +133,20 @@ def test_a_deletion_of_what_is_held_is_a_violation() -> None:
             snapshots(made, 4)
 
 
+def lose_votes(made: World) -> None:
+    """Let voters lose their votes, and come back."""
+    dice = random.Random(2)
+    for _ in range(4):
+        made.run_for(300)
+        undo = lose_vote(made, dice)
+        made.run_for(500)
+        if undo is not None:
+            undo()
+        made.run_for(8_000)
+
+
 def test_a_voter_that_has_lost_its_vote_is_asked_for_one() -> None:
     """The leader dies when it comes back: whoever gave its vote then would be seen."""
     forgetful = next(mutant for mutant in MUTANTS if mutant.name == "amnesiac-votes")
-    with planted(forgetful), world(seed=2) as made, pytest.raises(InvariantViolation, match="I3 .*forgotten"):
-        dice = random.Random(2)
-        for _ in range(4):
-            made.run_for(300)
-            undo = lose_vote(made, dice)
-            made.run_for(500)
-            if undo is not None:
-                undo()
-            made.run_for(8_000)
+    with planted(forgetful), world(seed=2) as made, pytest.raises(InvariantViolation, match=r"I3 .*forgotten"):
+        lose_votes(made)
