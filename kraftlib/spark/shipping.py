@@ -1,5 +1,8 @@
 """Executors that lack kraftlib get it as an archive: the very package that the driver runs, so of the same version.
 
+A stream through Spark Connect needs kraftlib installed at the server: in PySpark 4.3 what plans streams there is not
+given what the client uploads.
+
 What kraftlib is built on (attrs, crc32c, lz4, zstandard, numpy, pyarrow) cannot travel this way, since most of it is
 compiled: it has to be where the executors are.
 """

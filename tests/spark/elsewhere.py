@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.analysis.checkpoint import parse_checkpoint_options, write_table
+from kraftlib.analysis.history import history
 from kraftlib.analysis.metadata_state import metadata_state
 from kraftlib.analysis.reading import read_table
+from kraftlib.analysis.reports import report
 from kraftlib.spark.shipping import archive
 from tests.captured import DATA
 from tests.spark.clusters import FRUGAL, ROOT, bare_python, output_of, running, said, standalone, submit
@@ -101,10 +103,9 @@ def expected_of_connect(home: Path) -> dict[str, Any]:
         "rows": read_table(NODE, columns="offset").num_rows,
         "lookup": [100],
         "findings": 0,
-        "brokers": 1,
-        "history": 1,
+        "brokers": report(NODE, "brokers").num_rows,
+        "history": history(NODE, "broker:10").num_rows,
         "checkpoint": checkpoint_of_twin(home),
-        "streamed": read_table(NODE, columns="offset").num_rows,
         "seeds": ["ok", "ok"],
     }
 
