@@ -32,6 +32,7 @@ MUTANTS: Final = (
         "healthy-leader-is-deposed",
         "a follower that hears its leader grants pre-votes all the same (E9)",
         (Edit("consensus.election.grants_pre_vote", "isinstance(role, Follower) and role.has_fetched", "False"),),
+        slow=True,
     ),
     Mutant(
         "candidate-never-tries-again",
@@ -91,12 +92,14 @@ MUTANTS: Final = (
                 "for parked in ():",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "dead-leaders-are-waited-for",
         "a leader that refuses connections is waited for until the fetch timeout",
         (Edit("consensus.replication.handle_connection_lost", "role.refused = True", "return []"),),
         profiles=("crashes", "swarm"),
+        slow=True,
     ),
     Mutant(
         "transfer-goes-anywhere",

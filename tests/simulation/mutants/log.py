@@ -22,6 +22,7 @@ MUTANTS: Final = (
         "looks-for-a-leader-before-flushed",
         "a replica without a leader vouches for what is not flushed (KAFKA-17332)",
         (Edit("consensus.replication.find_leader", " or state.log.flushed_offset != state.log.end_offset", ""),),
+        slow=True,
     ),
     Mutant(
         "old-flush-vouches",
@@ -93,6 +94,7 @@ MUTANTS: Final = (
                 "",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "high-watermark-of-a-follower-falls",
@@ -128,7 +130,6 @@ MUTANTS: Final = (
             ),
         ),
         profiles=("network",),
-        slow=True,
     ),
     Mutant(
         "truncates-to-its-own-end",

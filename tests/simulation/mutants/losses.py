@@ -15,7 +15,6 @@ MUTANTS: Final = (
             Edit("consensus.election.grants_pre_vote", "state.amnesia is not None or ", ""),
         ),
         profiles=("disks",),
-        slow=True,
     ),
     Mutant(
         "amnesia-ends-with-a-majority",
@@ -47,5 +46,6 @@ MUTANTS: Final = (
         "a replica that has lost records stands for election all the same (S1)",
         (Edit("consensus.state.ReplicaState.may_stand", " and not self.log.holes", ""),),
         profiles=("disks",),
+        slow=True,
     ),
 )

@@ -17,6 +17,7 @@ MUTANTS: Final = (
                 "if False:",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "reads-take-an-old-confirmation",
@@ -37,6 +38,7 @@ MUTANTS: Final = (
             Edit("consensus.reading._advance_round", "if 0 < read.asked <= current.number]", "]"),
             Edit("consensus.reading._advance_round", "if not 0 < read.asked <= current.number]", "if False]"),
         ),
+        slow=True,
     ),
     Mutant(
         "late-reads-join-a-question",

@@ -55,6 +55,7 @@ MUTANTS: Final = (
             ),
         ),
         profiles=("membership",),
+        slow=True,
     ),
     Mutant(
         "increments-forget-what-is-gone",

@@ -62,6 +62,7 @@ MUTANTS: Final = (
         "a leader that has committed its own removal goes on to lead (M5)",
         (Edit("consensus.reconfiguration.advance_change", "role.resign_requested = True", "pass"),),
         profiles=("membership",),
+        slow=True,
     ),
     Mutant(
         "a-new-disk-is-the-old-voter",
@@ -92,6 +93,7 @@ MUTANTS: Final = (
             ),
         ),
         profiles=("membership",),
+        slow=True,
     ),
     Mutant(
         "observers-count-when-they-catch-up",
