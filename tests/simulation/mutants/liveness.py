@@ -105,5 +105,6 @@ MUTANTS: Final = (
         "transfer-goes-anywhere",
         "a leader that hands over prefers whoever has the most, and not the one that was named",
         (Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False"),),
+        slow=True,
     ),
 )
