@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from kraftlib.consensus.events import ResignRequested
+from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.types import ElectionState
 from tests.testing.logs import batch
@@ -71,6 +72,21 @@ def test_the_first_complaint_counts_and_is_raised_when_its_event_is_over() -> No
         made.violated("I2", "second")
         with pytest.raises(InvariantViolation, match=r"I1 is violated at .* ms: first"):
             made.run_for(1)
+
+
+def test_an_epoch_that_a_sole_voter_won_and_never_wrote_down_is_none() -> None:
+    """Its disk fails before anybody hears of it: it wins the same epoch again, or an earlier one."""
+    with world(voters=1) as made:
+        node, facts = made.nodes[1], made.checker.facts
+        epoch = node.leads or 0
+        facts.leaders[epoch + 2] = node.key
+        assert made.leader() is None
+        node.end(Ending.KILLED)
+        assert max(facts.leaders) == epoch
+        node.start()
+        made.run_for(3_000)
+
+        assert made.leader() is node
 
 
 def test_what_a_winner_wrote_before_it_gave_up_at_once_is_no_follower_s_append_to_a_full_disk() -> None:
