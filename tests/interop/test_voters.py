@@ -181,7 +181,8 @@ def test_our_voter_may_be_paused_and_killed(lab: Lab) -> None:
     quorum.wait_for_growth(20)
 
     stood = " -> candidate in " in replica.log.read_text()
-    assert quorum.leader()["epoch"] == epoch or not stood, "its return has deposed the leader"
+    if lab.release.is_modern:  # 3.9 knows no pre-vote: who comes back late stands, as Kafka's own voters do there
+        assert quorum.leader()["epoch"] == epoch or not stood, "its return has deposed the leader"
     finish(quorum)
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import pytest
+
 from kraftlib.cli.wire_client import CLIENT_ID
 from kraftlib.config import RaftConfig
 from kraftlib.storage.directory import open_directory
@@ -140,6 +142,7 @@ def unlike(ours: Iterable[Seen], theirs: Iterable[Seen]) -> list[str]:
     ]
 
 
+@pytest.mark.since("4.0")  # UpdateRaftVoter is among them: see test_membership.py
 def test_rare_requests_are_asked_and_answered_as_kafka_does(lab: Lab, record_property: Record) -> None:
     """Snapshots, voters added, moved, removed by tools and replicas of both, under both leaders: the same frames."""
     answers: dict[str, list[Seen]] = {}
