@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.events import ShutdownRequested, TransferRequested
+from kraftlib.consensus.roles import Resigned
 from kraftlib.runtime.alarm import ASK_EVERY_MS
 from kraftlib.testing import impossible
 from kraftlib.testing.clock import MILLISECOND
@@ -154,9 +155,15 @@ def transfer(world: World, random: chance.Random) -> None:
     target = random.choice(others)
     elections, epoch = world.checker.elections, leader.leads or 0
     timeout_ms = leader.config.election_timeout_ms
+    replica = leader.process.replica
+    leader.process.executor.submit(TransferRequested(epoch, target.key.id, timeout_ms))
+    world.run_until(lambda: isinstance(replica.state.role_state, Resigned), timeout_ms + work_ms(world))
+    role = replica.state.role_state
+    if isinstance(role, Resigned) and (not role.preferred or role.preferred[0].id != target.key.id):
+        world.violated("TRANSFER", f"{leader} was to hand over to {target}, and names {role.preferred}")
+        world.raise_violation()
     if leader.config.election_backoff_max_ms >> (len(world.current_voters()) - 2) < work_ms(world) // 2:
         return  # the next in line may be faster here, and that is no mistake
-    leader.process.executor.submit(TransferRequested(epoch, target.key.id, timeout_ms))
     if not world.run_until(lambda: world.leader() is target, timeout_ms + work_ms(world)):
         now = world.leader()
         world.violated("TRANSFER", f"{leader} was to hand over to {target}, and now the leader is {now}")
