@@ -32,6 +32,7 @@ AREAS: Final = {
     "refusals": "Wrong questions have Kafka's answers",
     "tools": "Kafka's tools against a quorum that is wholly ours",
     "observer": "An observer of real Kafka",
+    "archive": "An archive of real Kafka's metadata",
     "swap": "Swapping nodes under load",
 }
 
