@@ -163,7 +163,9 @@ def transfer(world: World, random: chance.Random) -> None:
         world.violated("TRANSFER", f"{leader} was to hand over to {target}, and names {role.preferred}")
         world.raise_violation()
     if leader.config.election_backoff_max_ms >> (len(world.current_voters()) - 2) < work_ms(world) // 2:
-        return  # the next in line may be faster here, and that is no mistake
+        # The next in line may be faster here, and that is no mistake.
+        world.run_until(lambda: any((node.leads or 0) > epoch for node in living_voters(world)), timeout_ms)
+        return
     if not world.run_until(lambda: world.leader() is target, timeout_ms + work_ms(world)):
         now = world.leader()
         world.violated("TRANSFER", f"{leader} was to hand over to {target}, and now the leader is {now}")
