@@ -51,7 +51,11 @@ def checkpoint_writer(options: Mapping[str, str], schema: Any, *, overwrite: boo
         raise ConfigError(f"a checkpoint is written from key and value, and {sorted(missing)} is missing")
     parsed = parse_checkpoint_options(options)
     refuse_existing(parsed, overwrite=overwrite)
-    return CheckpointWriter(parsed, overwrite=overwrite)
+    writer = CheckpointWriter(parsed, overwrite=overwrite)
+    # Here and not by the tasks: one that runs on while its job is given up must not make it again.
+    with files.storage_errors("make the directory", writer.staging):
+        writer.staging.mkdir(parents=True)
+    return writer
 
 
 class Runs(WriterCommitMessage):
@@ -74,10 +78,12 @@ class CheckpointWriter(DataSourceArrowWriter):
         prepare_worker()
         paths = []
         for run in sorted_runs(iterator):
-            with files.storage_errors("make the directory", self.staging):
-                self.staging.mkdir(parents=True, exist_ok=True)
             path = self.staging / f"{uuid.uuid4().hex}.arrow"
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, run.schema) as writer:
+            with (
+                files.storage_errors("write", path),
+                pa.OSFile(str(path), "wb") as sink,
+                pa.ipc.new_file(sink, run.schema) as writer,
+            ):
                 writer.write_table(run, max_chunksize=BLOCK_ROWS)
             paths.append(str(path))
         return Runs(paths)

@@ -163,8 +163,8 @@ def transfer(world: World, random: chance.Random) -> None:
         world.violated("TRANSFER", f"{leader} was to hand over to {target}, and names {role.preferred}")
         world.raise_violation()
     if leader.config.election_backoff_max_ms >> (len(world.current_voters()) - 2) < work_ms(world) // 2:
-        # The next in line may be faster here, and that is no mistake.
-        world.run_until(lambda: any((node.leads or 0) > epoch for node in living_voters(world)), timeout_ms)
+        # The next in line may be faster here, and that is no mistake, or all may stand at once.
+        world.run_until(lambda: any((node.leads or 0) > epoch for node in living_voters(world)), patience_ms(world))
         return
     if not world.run_until(lambda: world.leader() is target, timeout_ms + work_ms(world)):
         now = world.leader()
