@@ -229,6 +229,7 @@ def is_majority(world: World, count: int) -> bool:
 def may_win(world: World, voters: Sequence[SimulatedNode], reach: Collection[tuple[int, int]]) -> bool:
     """Whether somebody who hears a majority has no shorter a log than they: in Raft nobody else can be elected.
 
+    And that he may stand, and they may vote: who has forgotten his votes does not until he has heard of everybody.
     A leader that is cut off goes on to append for a while, and so may keep from winning whoever is left in the middle.
     """
 
@@ -238,8 +239,16 @@ def may_win(world: World, voters: Sequence[SimulatedNode], reach: Collection[tup
             other for other in voters if other is node or (own, other.key.id) in reach or (other.key.id, own) in reach
         ]
 
+    def votes(node: SimulatedNode) -> bool:
+        return node.process is not None and node.process.replica.state.amnesia is None
+
+    def stands(node: SimulatedNode) -> bool:
+        return node.process is not None and node.process.replica.state.may_stand
+
     return any(
-        is_majority(world, sum(log_position(other) <= log_position(node) for other in reached(node))) for node in voters
+        is_majority(world, sum(votes(other) and log_position(other) <= log_position(node) for other in reached(node)))
+        for node in voters
+        if stands(node)
     )
 
 

@@ -63,6 +63,10 @@ def leave(
 ) -> bytes:
     """Write what the disk has of a log into an empty directory; return the part of a batch at its end, if any."""
     for snapshot_id in log.snapshots():
+        if snapshot_id.offset > log.flushed_offset:
+            # Taken of what others have committed, while our own disk is late. It goes with the log here: with it alone
+            # on the disk there is damage to repair, which this does not model (tests/storage/crash does).
+            continue
         source = log.open_snapshot(snapshot_id)
         (directory / names.checkpoint_name(snapshot_id)).write_bytes(source.read_at(0, source.size))
     batches = all_batches(log)
