@@ -63,7 +63,7 @@ def leave(
 ) -> bytes:
     """Write what the disk has of a log into an empty directory; return the part of a batch at its end, if any."""
     for snapshot_id in log.snapshots():
-        if snapshot_id.offset > log.flushed_offset:
+        if snapshot_id.offset > max(log.flushed_offset, log.start_offset):
             # Taken of what others have committed, while our own disk is late. It goes with the log here: with it alone
             # on the disk there is damage to repair, which this does not model (tests/storage/crash does).
             continue

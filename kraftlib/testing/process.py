@@ -91,7 +91,7 @@ class Process:
         self.turns = 0
         """How often the core was called."""
         self.heard_us: dict[int, int] = {}
-        """When each node last fetched from here."""
+        """When each node last fetched from here, records or some of a snapshot."""
         self.moved_us: dict[int, int] = {}
         """When each node last fetched from somewhere else than before, or some of a snapshot."""
         self._fetch_offsets: dict[int, Offset] = {}
@@ -321,7 +321,8 @@ class Process:
         if isinstance(message, FetchRequest):
             self._note_fetch(message)
         elif isinstance(message, FetchSnapshotRequest):
-            self.moved_us[message.replica_id] = self._world.timeline.now_us
+            now_us = self._world.timeline.now_us
+            self.heard_us[message.replica_id] = self.moved_us[message.replica_id] = now_us
         if isinstance(message, ApiVersionsRequest):
             self.deliver(self._tell_versions, request_id, message, version)
             return
