@@ -15,11 +15,8 @@ from kraftlib.records.batch import Batch
 from kraftlib.storage import files
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.growing_log import GrowingLog
-from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters
 from kraftlib.storage.repair import HoleRepair, remove_repairs
-from kraftlib.storage.scan import RecoveredLog
-from kraftlib.storage.segments import SegmentSettings
 from kraftlib.storage.sync_point import Mark
 from kraftlib.types import Offset, OffsetRange
 
@@ -29,18 +26,7 @@ logger: Final = logging.getLogger(__name__)
 class DamagedLog(GrowingLog):
     """What a log does about holes, and without any, about its end."""
 
-    def __init__(
-        self,
-        log: RecoveredLog,
-        settings: SegmentSettings,
-        *,
-        tail_bytes: int,
-        sync_note: bool,
-        lock: DirectoryLock | None,
-    ) -> None:
-        """Take over what recovery found."""
-        super().__init__(log, settings, tail_bytes=tail_bytes, sync_note=sync_note, lock=lock)
-        self._repair: HoleRepair | None = None
+    _repair: HoleRepair | None = None
 
     def truncate(self, end_offset: Offset) -> Offset:
         """Drop the batches that reach beyond `end_offset`; return the new end. Durable on return."""

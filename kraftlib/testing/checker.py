@@ -253,9 +253,12 @@ class Checker:
         self.check(elections.i3_vote_is_not_forgotten, node, before, after)
 
     def crashed(self, node: SimulatedNode) -> None:
-        """A node has lost whatever was not durable: a sole voter perhaps the very epoch that it had just won."""
-        durable = node.elections.read()
-        for epoch in [epoch for epoch, key in self.facts.leaders.items() if key == node.key]:
+        """A node has lost whatever was not durable: a sole voter perhaps the very epoch that it had just won.
+
+        Nobody else can: who asks others for their votes has made its own durable, and what they granted stays granted.
+        """
+        durable, is_alone = node.elections.read(), len(self.voters_of(node)) == 1
+        for epoch in [epoch for epoch, key in self.facts.leaders.items() if key == node.key and is_alone]:
             if not node.votes_lost and epoch > (0 if durable is None else durable.epoch):
                 del self.facts.leaders[epoch]
         self.check(inv.i9_committed_is_durable, self.facts, self._nodes)

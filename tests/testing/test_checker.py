@@ -89,6 +89,17 @@ def test_an_epoch_that_a_sole_voter_won_and_never_wrote_down_is_none() -> None:
         assert made.leader() is node
 
 
+def test_an_epoch_that_others_have_granted_is_remembered_whatever_its_leader_has_lost() -> None:
+    """A core that does not write down its own candidacy must not get away with a second leader of that epoch."""
+    with world(voters=3) as made:
+        made.run_until_leader()
+        node, facts = next(node for node in made.nodes.values() if node.leads), made.checker.facts
+        epoch = (node.leads or 0) + 2
+        facts.leaders[epoch] = node.key
+        node.end(Ending.KILLED)
+        assert facts.leaders[epoch] == node.key
+
+
 def test_what_a_winner_wrote_before_it_gave_up_at_once_is_no_follower_s_append_to_a_full_disk() -> None:
     """A leader that is shut down as it wins writes the first record of its epoch, and has resigned by then (S6)."""
     with world() as made:
