@@ -378,7 +378,9 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
 def successor_backoff_ms(state: ReplicaState, partition: EndQuorumEpochRequest.PartitionData) -> int:
     """How long a follower waits before it stands: the first successor not at all, the others ever longer.
 
-    Each computes it from its own place, so that no two stand at once (states.md section 7).
+    Each computes it from its own place, so that no two stand at once (states.md section 7). Among many successors, or
+    with a short longest backoff, Kafka's shortest one comes to nothing, and all would stand together: it is at least
+    the slot that a lost connection leaves to each.
     """
     longest = state.config.election_backoff_max_ms
     if partition.preferred_candidates:
@@ -398,7 +400,8 @@ def successor_backoff_ms(state: ReplicaState, partition: EndQuorumEpochRequest.P
         return 0
     if position < 0:
         return longest
-    return min(longest, (longest >> (count - 1)) << (position - 1))
+    shortest = max(longest >> (count - 1), state.config.leader_loss_stagger_ms)
+    return min(longest, shortest << (position - 1))
 
 
 def handle_end_response(

@@ -38,6 +38,9 @@ def patience_ms(world: World) -> int:
     return 10 * (2 * config.election_timeout_ms + config.fetch_timeout_ms + config.request_timeout_ms + 4 * slow_ms)
 
 
+TAKEOVERS: Final = 6
+"""Attempts in vain, as rare as they get, that the voter which is wanted as leader may need: votes may be split."""
+
 ELECTIONS_MAX: Final = 20
 """So many epochs may a voter have stood for in vain, and told an observer of, before it went down."""
 
@@ -181,15 +184,17 @@ def v6_changes_come_to_an_end(world: World) -> None:
 def whoever_joins_has_joined(world: World) -> None:
     """JOIN: with auto_join every replica of a dynamic quorum becomes a voter by itself, one after the other (KIP-1186).
 
-    Not among replicas of an older release, which need not know how.
+    Among replicas of an older release it is only waited for: those need not know how, nor need their leader.
     """
-    missing = [node for node in world.nodes.values() if not world.is_voter(node)]
+    missing = [
+        node for number, node in world.nodes.items() if not world.is_voter(node) and number not in world.network.older
+    ]
     config = next(iter(world.nodes.values())).config
-    if not config.auto_join or not world.is_dynamic or world.network.older or not missing:
+    if not config.auto_join or not world.is_dynamic or not missing:
         return
     # Each may have a lost disk of its own to remove before, and asks once in a fetch timeout.
     limit_ms = (1 + len(missing)) * patience_ms(world)
-    if not world.run_until(lambda: all(world.is_voter(node) for node in world.nodes.values()), limit_ms):
+    if not world.run_until(lambda: all(world.is_voter(node) for node in missing), limit_ms) and not world.network.older:
         voters = sorted(key.id for key in world.current_voters())
         _violated(
             world, "JOIN", f"after {limit_ms} ms voters are {voters}, wanted to join had {missing}: {_roles(world)}"
@@ -212,7 +217,7 @@ def whoever_is_wanted_leads(world: World) -> None:
         return leader is not None and leader.config.election_priority >= wanted
 
     config = voters[0].config
-    limit_ms = patience_ms(world) + 2 * (config.priority_takeover_ms << FADING_MAX)
+    limit_ms = patience_ms(world) + TAKEOVERS * (config.priority_takeover_ms << FADING_MAX)
     if not world.run_until(leads, limit_ms) and not world.network.older:
         _violated(world, "PRIORITY", f"for {limit_ms} ms no voter of priority {wanted} has led: {_roles(world)}")
     settle(world)

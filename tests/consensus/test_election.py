@@ -309,6 +309,21 @@ def test_a_successor_waits_as_its_place_in_the_list_says(candidates: tuple[int, 
         assert role.fetch_deadline_ms == core.state.now_ms + pause_ms  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("longest_ms", "pauses_ms"), [(50, [20, 40, 50, 50]), (1_000, [62, 124, 248, 496]), (5, [5, 5, 5, 5])]
+)
+def test_of_many_successors_no_two_stand_as_soon_as_the_leader_leaves(longest_ms: int, pauses_ms: list[int]) -> None:
+    """Kafka's shortest pause comes to nothing where `longest` is short, and then every vote would be split."""
+    for place, pause_ms in enumerate(pauses_ms, start=1):
+        others = [3, 4, 5, 6, 7]
+        candidates = (*others[:place], 1, *others[place:])[:5]
+        core = follower(1, epoch=5, leader_id=2, election_backoff_max_ms=longest_ms)
+        tell(core, end_request(epoch=5, leader_id=2, candidates=candidates))
+        role = core.state.role_state
+
+        assert role.fetch_deadline_ms == core.state.now_ms + pause_ms  # type: ignore[union-attr]
+
+
 def refuse_pre_votes(core: Replica) -> None:
     for voter_id in (2, 3):
         answer_vote(core, voter_id, granted=False, pre_vote=True)
