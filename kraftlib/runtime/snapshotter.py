@@ -160,6 +160,7 @@ class Snapshotter:
             elif self._increments is not None:
                 self._increments.base = None
             done(plan.snapshot_id, error)
+            self._look_again(error)
 
         self._writing += 1
         self._background.run(write, written)
@@ -188,9 +189,15 @@ class Snapshotter:
             elif merged is not None:
                 self._on_created(merged)
             self._log_outcome(plan.snapshot_id, error)
+            self._look_again(error)
 
         self._writing += 1
         self._background.run(write, written)
+
+    def _look_again(self, error: BaseException | None) -> None:
+        """What was applied while a snapshot was written may be enough for the next, and nothing else may come."""
+        if error is None:
+            self.look()
 
     def _log_outcome(self, snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:
         if error is None:

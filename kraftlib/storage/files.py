@@ -28,6 +28,7 @@ WRITE: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 
 _WRITEV_MAX: Final = 1_024
 _FALLOC_FL_KEEP_SIZE: Final = 1
+_SYNC_FILE_RANGE_WRITE: Final = 2
 _UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
@@ -201,6 +202,19 @@ def reserve(descriptor: int, size: int) -> bool:
     if number in _UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number))
+
+
+def begin_writing_out(descriptor: int, position: int, size: int) -> None:
+    """Let the kernel begin to write these bytes to the disk, and do not wait for it.
+
+    Makes nothing durable; it leaves less to do for the sync that does, and behind which others may have to wait. What
+    goes wrong is told by that sync: this flag alone takes no error away from it.
+    """
+    libc = _libc()
+    if libc is not None:
+        libc.sync_file_range(
+            descriptor, ctypes.c_int64(position), ctypes.c_int64(size), ctypes.c_uint(_SYNC_FILE_RANGE_WRITE)
+        )
 
 
 def _libc() -> Any:

@@ -22,6 +22,9 @@ from kraftlib.types import OffsetAndEpoch
 
 _WRITABLE: Final = 0o222
 
+WRITE_OUT_BYTES: Final = 1024 * 1024
+"""After so many the disk begins to write. A sync of all at once would be met by the log's own, and that by a commit."""
+
 
 def list_snapshots(directory: Path) -> list[OffsetAndEpoch]:
     """Return the ids of the snapshots in a directory, ascending."""
@@ -54,6 +57,7 @@ class FileSnapshotSink:
         self._mode: Final = file_mode
         self._frozen: Final = frozen
         self._size = files.size_of(self._partial_path) if exists else 0
+        self._written_out = self._size
         self._descriptor: int | None = (
             files.open_existing(self._partial_path, files.WRITE)
             if exists
@@ -71,6 +75,9 @@ class FileSnapshotSink:
         with files.storage_errors("write", self._partial_path):
             files.write_at(descriptor, data, self._size)
         self._size += len(data)
+        if self._size - self._written_out >= WRITE_OUT_BYTES:
+            files.begin_writing_out(descriptor, self._written_out, self._size - self._written_out)
+            self._written_out = self._size
 
     def read_at(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes of what was written, from `position`."""

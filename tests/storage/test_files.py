@@ -144,3 +144,15 @@ def test_space_that_is_not_there_cannot_be_reserved(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"space|large"):
         files.reserve(descriptor, 1 << 60)
     os.close(descriptor)
+
+
+def test_writing_out_early_changes_nothing_and_tells_no_errors(tmp_path: Path) -> None:
+    descriptor = files.create(tmp_path / "f", mode=0o600)
+    files.write_at(descriptor, b"data", 0)
+
+    files.begin_writing_out(descriptor, 0, 4)
+    files.begin_writing_out(descriptor, 1 << 40, 1 << 40)
+    os.close(descriptor)
+    files.begin_writing_out(descriptor, 0, 4)
+
+    assert (tmp_path / "f").read_bytes() == b"data"
