@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraftlib.consensus.roles import NEXT_ROLES, Progress, Role
 from kraftlib.types import ReplicaKey
@@ -53,3 +55,38 @@ def test_a_fetch_offset_that_goes_back_is_taken() -> None:
     progress.fetched(3, 10, 200)
 
     assert progress.end_offset == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 50)), min_size=1, max_size=8))
+def test_progress_agrees_with_looking_back_at_every_fetch(fetches: list[tuple[int, int, int]]) -> None:
+    """Caught up at one's own Fetch at the end of the log, or at the last one before that reached the end of then."""
+    progress, now_ms, rows = Progress(key=ReplicaKey(2)), 0, []
+    moved_ms, caught_up = 0, None
+    for offset, log_end, pause_ms in fetches:
+        now_ms += pause_ms
+        progress.fetched(offset, log_end, now_ms)
+        if not rows or rows[-1][0] != offset or offset >= log_end:
+            moved_ms = now_ms
+        if offset >= log_end:
+            caught_up = now_ms
+        elif rows and 0 < rows[-1][1] <= offset:
+            caught_up = max(rows[-1][2], caught_up or 0)
+        rows.append((offset, log_end, now_ms))
+
+        assert (progress.end_offset, progress.leader_end_offset, progress.last_fetch_ms) == rows[-1]
+        assert (progress.moved_ms, progress.last_caught_up_ms) == (moved_ms, caught_up)
+
+
+def test_an_empty_log_of_the_leader_was_nothing_to_catch_up_with() -> None:
+    """Whoever stood at 0 when there was nothing has proved nothing."""
+    progress = Progress(key=ReplicaKey(2))
+    progress.leader_end_offset, progress.last_fetch_ms = 0, 100
+    progress.fetched(0, 5, 200)
+    assert progress.last_caught_up_ms is None
+
+
+def test_one_that_asks_for_the_same_again_does_not_get_on() -> None:
+    progress = Progress(key=ReplicaKey(2))
+    for offset, log_end, moved_ms in ((3, 5, 1), (3, 5, 1), (2, 5, 3), (5, 5, 4), (5, 5, 5), (5, 6, 5), (6, 6, 7)):
+        progress.fetched(offset, log_end, (progress.last_fetch_ms or 0) + 1)
+        assert progress.moved_ms == moved_ms

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from kraftlib.consensus.events import TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
-from tests.consensus.build import fetch_request, flush, leader, tell
+from kraftlib.consensus.roles import Leader, Role
+from kraftlib.consensus.stalling import stall_deadline_ms, watch_commits
+from kraftlib.consensus.state import FADING_MAX
+from tests.consensus.build import fetch_request, flush, leader, replica, tell, voter_set
+from tests.consensus.test_contact import leader_of
 
 
 def fetches_of_all(core: Replica, now_ms: int, *, offset: int, version: int = 18) -> None:
@@ -65,3 +68,69 @@ def test_what_is_committed_forgives_what_was_given_up_in_vain() -> None:
     for now_ms in range(core.state.now_ms, core.state.now_ms + 20_000, 500):
         tell(core, request, version=18, now_ms=now_ms, request_id=now_ms)
     assert core.role is Role.LEADER, "nothing waits to be committed"
+
+
+def stalled(core: Replica, *moved_ms: int) -> Leader:
+    """Let something wait at a leader since 10,000 ms, and its other voters have got on at these times."""
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    role.stalled_since_ms = 10_000
+    for progress, at_ms in zip(role.progress.values(), moved_ms, strict=True):
+        progress.moved_ms = at_ms
+    return role
+
+
+def test_of_five_voters_two_others_must_get_on() -> None:
+    """The leader itself is the third; each has the whole patience since it got on last."""
+    core = leader_of(5)
+    patience_ms = 2 * core.state.config.fetch_timeout_ms
+    core.state.now_ms = 10_000 + patience_ms
+    assert stall_deadline_ms(core.state, stalled(core, 11_000, 0, 12_500, 0)) == 11_000 + patience_ms
+    assert stall_deadline_ms(core.state, stalled(core, 0, 0, 12_500, 0)) == 10_000 + patience_ms
+
+
+def test_a_leader_that_is_no_voter_any_more_needs_one_more_of_the_others() -> None:
+    core = leader_of(4)
+    patience_ms = 2 * core.state.config.fetch_timeout_ms
+    core.state.now_ms = 10_000 + patience_ms
+    role = stalled(core, 11_000, 12_000, 0)
+    assert stall_deadline_ms(core.state, role) == 11_000 + patience_ms, "two of four, and itself"
+    core.state.log.voters.add(50, voter_set(2, 3, 4))
+    assert stall_deadline_ms(core.state, role) == 11_000 + patience_ms, "two of three"
+    core.state.log.voters.add(51, voter_set(2, 3))
+    del role.progress[4]
+    assert stall_deadline_ms(core.state, role) == 11_000 + patience_ms, "both of two"
+
+
+def test_a_sole_voter_waits_for_nobody() -> None:
+    core = replica(voters=voter_set(1))
+    core.state.now_ms = 10**9
+    assert stall_deadline_ms(core.state, stalled(core)) is None
+
+
+def test_the_patience_does_not_grow_for_ever() -> None:
+    core = leader(1)
+    core.state.stalls = FADING_MAX + 5
+    deadline_ms = stall_deadline_ms(core.state, stalled(core, 0, 0))
+    assert deadline_ms == 10_000 + (2 * core.state.config.fetch_timeout_ms << FADING_MAX)
+
+
+def test_nothing_waits_once_all_that_was_appended_is_committed() -> None:
+    """In the own epoch: what was committed before is nothing that this leader has proved."""
+    core = leader(1)
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    core.state.committed_offset = core.state.log.end_offset
+    role.stalled_since_ms = None
+    watch_commits(core.state, role)
+    assert role.stalled_since_ms == core.state.now_ms, "its high watermark is not known"
+    core.state.now_ms += 10
+    watch_commits(core.state, role)
+    assert role.stalled_since_ms == core.state.now_ms - 10, "since the first time that it was seen"
+    core.state.high_watermark = core.state.log.end_offset
+    core.state.log.flushed_offset = 0
+    watch_commits(core.state, role)
+    assert role.stalled_since_ms is None
+    core.state.high_watermark = core.state.log.flushed_offset = core.state.log.end_offset - 1
+    watch_commits(core.state, role)
+    assert role.stalled_since_ms == core.state.now_ms, "what is not even flushed waits, too"
