@@ -17,7 +17,8 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from kraftlib.analysis.checkpoint_rows import checked, in_order, merged
+from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked, in_order, merged
+from kraftlib.analysis.encoder import encoded
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
@@ -160,7 +161,6 @@ def refuse_existing(options: CheckpointOptions, *, overwrite: bool) -> None:
 
 def _write_into(stream: Any, rows: Iterable[pa.Table], options: CheckpointOptions) -> tuple[int, str]:
     digest = hashlib.sha256()
-    records = 0
 
     def write(data: bytes | memoryview) -> None:
         digest.update(data)
@@ -174,16 +174,24 @@ def _write_into(stream: Any, rows: Iterable[pa.Table], options: CheckpointOption
         voters=options.voters,
         batch_max_bytes=options.batch_max_bytes,
     )
-    for values in _portions(rows):
-        writer.append(values)
-        records += len(values)
+    first = writer.next_offset
+    for batch in encoded(
+        _values(rows),
+        first_offset=first,
+        epoch=writer.epoch,
+        timestamp_ms=writer.timestamp_ms,
+        batch_max_bytes=options.batch_max_bytes,
+    ):
+        writer.put_batch(batch)
+    records = writer.next_offset - first
     writer.freeze()
     return records, digest.hexdigest()
 
 
-def _portions(rows: Iterable[pa.Table]) -> Iterator[list[bytes]]:
+def _values(rows: Iterable[pa.Table]) -> Iterator[pa.BinaryArray]:
+    """Yield the values in portions that stay in the processor's cache while they are encoded."""
     for table in rows:
-        yield from (batch.column("value").to_pylist() for batch in table.to_batches())
+        yield from (batch.column("value") for batch in table.to_batches(max_chunksize=BLOCK_ROWS))
 
 
 def _read_back(path: Path, options: CheckpointOptions, records: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraftlib.analysis.sorting import order_of
 from kraftlib.codec.varint import write_uvarint
 from kraftlib.errors import ConfigError, KraftError, ProtocolError
 from kraftlib.metadata.frame import FRAME_VERSION, decode_record
@@ -150,7 +151,9 @@ def _is_metadata_version(value: Any, here: Any) -> Any:
 
 def in_order(table: pa.Table) -> pa.Table:
     """Return rows sorted by rank and key."""
-    return table.take(pc.sort_indices(table, [("rank", "ascending"), ("key", "ascending")])).combine_chunks()
+    # In one piece first: to take rows from many costs Arrow twice as much.
+    whole = table.combine_chunks()
+    return whole.take(pa.array(order_of(whole["rank"], whole["key"]))).combine_chunks()
 
 
 def sorted_runs(batches: Iterable[pa.RecordBatch], *, run_bytes: int = RUN_BYTES) -> Iterator[pa.Table]:

@@ -225,7 +225,7 @@ def encode_batch(
 
 
 def assemble(
-    parts: Sequence[bytes],
+    parts: Sequence[bytes | memoryview],
     record_count: int,
     attributes: int,
     base_timestamp: int,
