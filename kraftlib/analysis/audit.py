@@ -22,6 +22,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kraftlib.analysis.audit_stretches import BATCH, COLUMNS
 from kraftlib.analysis.files import Kind
 from kraftlib.analysis.options import ReadOptions
 from kraftlib.analysis.reading import options_of, read, read_splits, schema_for
@@ -31,9 +32,7 @@ from kraftlib.errors import ConfigError
 Log = tuple[str | None, str | None, int | None]
 """Cluster, topic, partition."""
 
-BATCH: Final = ("base_offset", "last_offset", "epoch", "length", "crc", "crc_ok", "problem")
 KEYS: Final = ("cluster", "topic", "partition", *BATCH)
-COLUMNS: Final = (*KEYS, "replica", "position", "segment")
 
 
 @attrs.frozen(kw_only=True, order=True)
@@ -111,21 +110,18 @@ def audit(path: str | os.PathLike[str], **options: object) -> Audit:
     """
     asked = audit_options(path, **options)
     table = _table(asked)
-    grouped = table.group_by(list(KEYS), use_threads=False).aggregate(
-        [("replica", "list"), ("position", "min"), ("segment", "min")]
-    )
-    renamed = grouped.rename_columns({"replica_list": "replicas", "position_min": "position", "segment_min": "segment"})
-    groups = [group_of(row) for row in renamed.to_pylist()]
+    groups = groups_of(table)
     ranges = ranges_of(_edges(table), asked)
-    suspects = {(group.log, group.base_offset) for group in groups if is_suspect(group, ranges)}
-    beside = [group for group in groups if (group.log, group.base_offset) in suspects]
-    return judged(beside, ranges, snapshot_findings(path, **options), batches=len(groups))
+    return judged(suspicious(groups, ranges), ranges, snapshot_findings(path, **options), batches=len(groups))
+
+
+FIXED: Final = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "include": "log"}
+"""The options of an audit: the batches of logs, each with what is wrong with it."""
 
 
 def audit_options(path: str | os.PathLike[str], **options: object) -> ReadOptions:
-    """Return what an audit reads: the batches of logs, each with what is wrong with it."""
-    fixed = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "include": "log"}
-    return options_of(path, **{**options, **fixed})
+    """Return what an audit reads."""
+    return options_of(path, **{**options, **FIXED})
 
 
 def _table(options: ReadOptions) -> Any:
@@ -169,8 +165,22 @@ def snapshot_findings(path: str | os.PathLike[str], **options: object) -> list[F
     ]
 
 
-def group_of(row: dict[str, Any]) -> Group:
-    """Return a row of the grouped table as a group."""
+def groups_of(table: Any) -> list[Group]:
+    """Return the batches of replicas (columns COLUMNS) in groups that have all of KEYS alike."""
+    grouped = table.group_by(list(KEYS), use_threads=False).aggregate(
+        [("replica", "list"), ("position", "min"), ("segment", "min")]
+    )
+    renamed = grouped.rename_columns({"replica_list": "replicas", "position_min": "position", "segment_min": "segment"})
+    return [_group(row) for row in renamed.to_pylist()]
+
+
+def suspicious(groups: Sequence[Group], ranges: Sequence[ReplicaRange]) -> list[Group]:
+    """Return the groups that are suspect, and all others of the same offsets."""
+    suspects = {(group.log, group.base_offset) for group in groups if is_suspect(group, ranges)}
+    return [group for group in groups if (group.log, group.base_offset) in suspects]
+
+
+def _group(row: dict[str, Any]) -> Group:
     return Group(
         log=(row["cluster"], row["topic"], row["partition"]),
         replicas=frozenset(row["replicas"]),

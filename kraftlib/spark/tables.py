@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -34,12 +35,17 @@ def read(spark: Any, path: str | os.PathLike[str], **options: object) -> Any:
     does `lookup`. Raises: ConfigError for an unknown option.
     """
     register(spark)
+    options_of(path, **options)  # to fail here, in the caller's own traceback
+    return load(spark, "kraft", path, options)
+
+
+def load(spark: Any, name: str, path: str | os.PathLike[str], options: Mapping[str, object]) -> Any:
+    """Return what is at `path` by the format of that name, with tasks for all processors of the session."""
     given = text_options(options)
     if "parallelism" not in {name.lower() for name in given}:
         given["parallelism"] = str(parallelism(spark))
-    options_of(path, **given)  # to fail here, in the caller's own traceback
     # Planners are processes of their own, which need not be where this one is.
-    return spark.read.format("kraft").options(**given).load(absolute(path))
+    return spark.read.format(name).options(**given).load(absolute(path))
 
 
 def lookup(spark: Any, path: str | os.PathLike[str], condition: Any, **options: object) -> Any:
