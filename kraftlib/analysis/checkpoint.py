@@ -11,12 +11,14 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
+from kraftlib.analysis.ahead import ahead
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked, in_order, merged
 from kraftlib.analysis.encoder import encoded
 from kraftlib.errors import ConfigError, StorageError
@@ -175,14 +177,17 @@ def _write_into(stream: Any, rows: Iterable[pa.Table], options: CheckpointOption
         batch_max_bytes=options.batch_max_bytes,
     )
     first = writer.next_offset
-    for batch in encoded(
-        _values(rows),
+    batches = encoded(
+        _values(ahead(rows)),
         first_offset=first,
         epoch=writer.epoch,
         timestamp_ms=writer.timestamp_ms,
         batch_max_bytes=options.batch_max_bytes,
-    ):
-        writer.put_batch(batch)
+    )
+    # Three stages at a time: rows are merged, batches encoded, files written and hashed.
+    with closing(ahead(batches)) as made:
+        for batch in made:
+            writer.put_batch(batch)
     records = writer.next_offset - first
     writer.freeze()
     return records, digest.hexdigest()
