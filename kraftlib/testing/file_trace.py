@@ -353,9 +353,12 @@ class FileTrace:
         return told(found, file, self._modified[file]) if file else found
 
 
+_STAT_NAMES: Final = tuple(name for name in dir(os.stat_result) if name.startswith("st_"))
+
+
 def told(found: os.stat_result, file: int, modified: int) -> os.stat_result:
     """Return `found` with the number and the time that a trace gives the file."""
-    names = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+    names = {name: getattr(found, name) for name in _STAT_NAMES}
     modified_ns = _EPOCH_NS + modified * _TICK_NS
     names |= {"st_mtime_ns": modified_ns, "st_mtime": modified_ns / 10**9, "st_ino": file}
     values = list(found)

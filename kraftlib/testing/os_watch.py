@@ -13,6 +13,7 @@ missed, so that a trace is complete or there is none.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pkgutil
 import sys
@@ -32,9 +33,9 @@ CHANGING: Final = frozenset(
 READING: Final = frozenset(
     "read pread preadv lseek stat lstat fstat statvfs fstatvfs listdir scandir access readlink posix_fadvise fspath"
     " fsencode fsdecode strerror getpid getuid geteuid urandom cpu_count path sep name environ PathLike DirEntry"
-    " stat_result".split()
+    " stat_result sync_file_range".split()
 )
-"""Calls that change nothing, and names that are no calls."""
+"""Calls that change nothing, or nothing that anybody may count on, and names that are no calls."""
 
 
 class UnwatchedCallError(AssertionError):
@@ -90,28 +91,61 @@ def watching(
 
     `with_stacks` tells the handler which lines of the package led to a call; that costs more than the call itself.
     """
-    modules = modules_of(package)
-    watched = frozenset(module.__name__ for module in modules) if with_stacks else frozenset()
+    found = _ways_out(package)
+    places, watched = found.places, found.names if with_stacks else frozenset()
     stand_ins = {os: _OsStandIn(handler, watched, on_stat), ctypes: _CtypesStandIn(handler, watched)}
-    undo: list[tuple[ModuleType, str, object]] = []
     try:
-        for module in modules:
-            for name, value in list(vars(module).items()):
-                if isinstance(value, _OsStandIn):
-                    raise UnwatchedCallError(f"{module.__name__} is being watched already: of two only one would see")
-                stand_in = _stand_in_for(value, stand_ins)
-                if stand_in is not None:
-                    undo.append((module, name, value))
-                    setattr(module, name, stand_in)
+        for module, name, value in places:
+            setattr(module, name, _stand_in_for(value, stand_ins))
         yield
     finally:
-        for module, name, value in undo:
+        for module, name, value in places:
             setattr(module, name, value)
 
 
 def let_through(call: Call, really: Callable[..., Any]) -> Any:
     """A handler that changes nothing."""
     return really(*call.arguments, **call.keywords)
+
+
+@attrs.frozen
+class _WaysOut:
+    """The modules of a package, and the global names in them that lead to the operating system, with their values."""
+
+    modules: tuple[ModuleType, ...]
+    names: frozenset[str]
+    places: tuple[tuple[ModuleType, str, Any], ...]
+
+    def still_hold(self) -> bool:
+        """Whether nothing was imported again, or replaced, since they were looked for."""
+        return all(sys.modules.get(module.__name__) is module for module in self.modules) and all(
+            getattr(module, name) is value for module, name, value in self.places
+        )
+
+
+_known: dict[str, _WaysOut] = {}
+"""Whoever watches thousands of times looks for them once."""
+
+
+def _ways_out(package: str) -> _WaysOut:
+    """Raises: UnwatchedCallError, if the package is being watched already, or not all of it is imported."""
+    known = _known.get(package)
+    if known is None or not known.still_hold():
+        modules = modules_of(package)
+        places = tuple(
+            (module, name, value)
+            for module in modules
+            for name, value in vars(module).items()
+            if _leads_out(module, value)
+        )
+        known = _known[package] = _WaysOut(modules, frozenset(module.__name__ for module in modules), places)
+    return known
+
+
+def _leads_out(module: ModuleType, value: object) -> bool:
+    if isinstance(value, _OsStandIn):
+        raise UnwatchedCallError(f"{module.__name__} is being watched already: of two only one would see")
+    return value is os or value is ctypes or _is_of_os(value)
 
 
 def modules_of(package: str) -> tuple[ModuleType, ...]:
@@ -138,10 +172,10 @@ def _is_of_os(value: object) -> bool:
     return callable(value) and isinstance(name, str) and name in CHANGING and getattr(os, name, None) is value
 
 
-def _stand_in_for(value: object, stand_ins: Mapping[ModuleType, Any]) -> object | None:
+def _stand_in_for(value: Any, stand_ins: Mapping[ModuleType, Any]) -> object:
     if isinstance(value, ModuleType):
-        return stand_ins.get(value)
-    return getattr(stand_ins[os], value.__name__) if _is_of_os(value) else None  # type: ignore[attr-defined]
+        return stand_ins[value]
+    return getattr(stand_ins[os], value.__name__)
 
 
 class _OsStandIn:
@@ -215,9 +249,11 @@ class _LibraryStandIn:
         self._library = library
 
     def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+        if name in READING:
+            return function
         if name not in CHANGING:
             raise UnwatchedCallError(f"the C function {name} is not known to {__name__}: does it change files?")
-        function = getattr(self._library, name)
         return lambda *arguments: self._owner.call(name, function, arguments)
 
 
@@ -231,6 +267,11 @@ def _through(handler: Handler, name: str, really: Callable[..., Any], watched: f
     return call
 
 
+@functools.cache
+def _site(module: str, line: int) -> Site:
+    return Site(module=module, line=line)
+
+
 def _stack(watched: frozenset[str]) -> tuple[Site, ...]:
     """Return the lines of the watched modules that are being executed, the innermost first."""
     sites = []
@@ -238,6 +279,6 @@ def _stack(watched: frozenset[str]) -> tuple[Site, ...]:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module in watched:
-            sites.append(Site(module=module, line=frame.f_lineno))
+            sites.append(_site(module, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
     return tuple(sites)
