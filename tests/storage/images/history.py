@@ -1,6 +1,7 @@
 """A replica with a past, whose files are then damaged: what stands in them, and what was promised of it.
 
 Two ways to stop: killed, which leaves the newest notes behind the log; and closed, which leaves caches and a clean end.
+And two ways to note how far the log is durable: synced with each flush, which is exact, or not.
 """
 
 from __future__ import annotations
@@ -49,12 +50,16 @@ def config_of(directory: Path) -> RaftConfig:
     return config
 
 
-def history(directory: Path, *, closed: bool, compacted: bool) -> History:
-    """Let a replica live in a directory and stop; `compacted` is one whose log begins behind a snapshot."""
+def history(directory: Path, *, closed: bool, compacted: bool, exact: bool = False) -> History:
+    """Let a replica live in a directory and stop.
+
+    `compacted` is one whose log begins behind a snapshot, `exact` one that syncs its note.
+    """
     format_directory(directory, node_id=1, cluster_id=CLUSTER, static_voters=[1, 2, 3])
     with FileTrace(directory) as trace:
         opened = open_directory(config_of(directory))
         log, elections = opened.log, opened.elections
+        log.sync_note = exact
         elections.read()
         written: list[Batch] = []
         snapshots: dict[OffsetAndEpoch, bytes] = {}
@@ -89,7 +94,8 @@ def history(directory: Path, *, closed: bool, compacted: bool) -> History:
             opened.close()
         image = trace.image()
         trace.restart()
-    name = f"{'closed' if closed else 'killed'}{', behind a snapshot' if compacted else ''}"
+    name = "closed" if closed else "killed"
+    name += (", behind a snapshot" if compacted else "") + (", note synced" if exact else "")
     return History(
         name=name,
         image=image,

@@ -13,8 +13,15 @@ from tests.storage.images.damage import Fault, faults
 from tests.storage.images.history import History, history
 from tests.storage.images.verdict import Examiner, Found, Outcome
 
-HISTORIES = ((False, False), (True, False), (False, True), (True, True))
-"""Killed or closed; with all of the log, or with its end behind a snapshot."""
+HISTORIES = (
+    {"closed": False, "compacted": False},
+    {"closed": True, "compacted": False},
+    {"closed": False, "compacted": True},
+    {"closed": True, "compacted": True},
+    {"closed": False, "compacted": False, "exact": True},
+    {"closed": False, "compacted": True, "exact": True},
+)
+"""Killed or closed; with all of the log, or with its end behind a snapshot; and with a note that is synced."""
 
 WITHOUT_A_COPY = frozenset({"snapshot", "topic", "meta.properties"})
 """Kinds of which a damaged file is not fetched again by itself: a replica that finds one stops, and says which."""
@@ -72,9 +79,9 @@ class Examined:
 def examine(top: Path, count: int, *, seed: int = 0, say: Callable[[str], object] = lambda line: None) -> Examined:
     """Make and examine `count` images in a directory, which should be one in memory."""
     result = Examined()
-    for number, (closed, compacted) in enumerate(HISTORIES):
+    for number, lived in enumerate(HISTORIES):
         shutil.rmtree(top / "history", ignore_errors=True)
-        past = history(top / "history", closed=closed, compacted=compacted)
+        past = history(top / "history", **lived)
         _examine(past, top, count // len(HISTORIES), seed + number, result)
         say(f"{past.name}: {result.images} images, {len(result.wrong)} wrong")
     return result

@@ -57,9 +57,8 @@ def examine_piece(piece: Piece) -> Examined:
     """Examine some images, in this process."""
     logging.disable(logging.CRITICAL)
     result = Examined()
-    closed, compacted = HISTORIES[piece.number]
     with tempfile.TemporaryDirectory(dir=piece.top) as place:
-        past = history(Path(place) / "history", closed=closed, compacted=compacted)
+        past = history(Path(place) / "history", **HISTORIES[piece.number])
         examiner = QuorumExaminer(Path(place) / "examined")
         untouched = examiner.examine(past.image, past, piece.seed)
         if untouched.outcome is not Outcome.UNHARMED:

@@ -5,8 +5,8 @@ alone, and three that form a quorum, write through the real storage; they are cu
 once or of one and then all, the disks are mounted again, and the real recovery must find everything. The same again
 with a storage that forgets to sync must be caught losing data: else this would prove nothing.
 
-It needs root and loop devices, and does everything in a mount namespace of its own. Elsewhere it says so, and is an
-error where CI is set. --seed N repeats a run's choices; moments differ.
+It needs root or sudo, and loop devices, and does everything in a mount namespace of its own. Elsewhere it says so, and
+that is an error where CI is set. --seed N repeats a run's choices; moments differ.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ import attrs
 from kraftlib.errors import KraftError
 from kraftlib.storage import files
 from tests.storage.power import cluster, single
-from tests.storage.power.disk import Cut, PowerDisk, why_impossible
+from tests.storage.power.disk import NAMESPACE, Cut, PowerDisk, in_a_namespace, why_impossible
 from tests.storage.power.process import Child
 
-NAMESPACE = "KRAFTLIB_POWER_NAMESPACE"
 ANEW_BYTES = 12 << 20
 """A disk that is fuller begins anew."""
 NOTHING_TO_DO = 0
@@ -198,7 +197,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"POWER CUTS SKIPPED: {why}", file=sys.stderr, flush=True)
         return 1 if os.environ.get("CI") == "true" else NOTHING_TO_DO
     if os.environ.get(NAMESPACE) is None:
-        return _in_a_namespace(arguments)
+        return subprocess.run(in_a_namespace(__spec__.name, arguments), check=False).returncode
     logging.disable(logging.CRITICAL)
     seed = random.randrange(10_000) if options.seed is None else options.seed
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kraftlib-power-") as place:
@@ -213,12 +212,6 @@ def main(arguments: Sequence[str]) -> int:
         ]
     _print(results, careless, seed, as_json=options.output == "json")
     return int(any(result.losses for result in results) or not all(result.losses for result in careless))
-
-
-def _in_a_namespace(arguments: Sequence[str]) -> int:
-    """Do it again where our mounts are nobody else's, and go when we go."""
-    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", __spec__.name, *arguments]
-    return subprocess.run(command, env={**os.environ, NAMESPACE: "1"}, check=False).returncode
 
 
 def _timed(work: Callable[[], Result]) -> Result:
