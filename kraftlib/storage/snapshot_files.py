@@ -22,8 +22,9 @@ from kraftlib.types import OffsetAndEpoch
 
 _WRITABLE: Final = 0o222
 
-WRITE_OUT_BYTES: Final = 1024 * 1024
-"""After so many the disk begins to write. A sync of all at once would be met by the log's own, and that by a commit."""
+WRITE_OUT_BYTES: Final = 16 * 1024 * 1024
+"""After so many the disk begins to write: a sync of all at once would stand before the log's own, and a commit behind
+it. Not in small pieces: many commits would wait in place of a few; and none waits longer than so many bytes take."""
 
 
 def list_snapshots(directory: Path) -> list[OffsetAndEpoch]:

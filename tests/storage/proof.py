@@ -43,7 +43,7 @@ from tests.storage.power.disk import why_impossible
 IN_MEMORY = Path("/dev/shm")
 SHORT = Effort(most=12, again=2, interruptions=2)
 IMAGES, IMAGES_LONG = 10_400, 100_000
-IN_QUORUM, IN_QUORUM_LONG = 4_000, 100_000
+IN_QUORUM, IN_QUORUM_LONG = 10_000, 100_000
 CUTS, CUTS_LONG = (90, 25), (2_000, 500)
 """Of one replica, and of three."""
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kraftlib.errors import InvariantError, StorageError
-from kraftlib.storage import files
+from kraftlib.storage import files, snapshot_files
 from kraftlib.storage.interface import SnapshotSink, SnapshotSource
-from kraftlib.storage.snapshot_files import WRITE_OUT_BYTES, FileSnapshotSink, FileSnapshotSource, list_snapshots
+from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource, list_snapshots
 from kraftlib.types import OffsetAndEpoch
 
 ID = OffsetAndEpoch(offset=42, epoch=3)
@@ -111,10 +111,11 @@ def test_snapshots_are_listed_by_epoch_and_then_offset(tmp_path: Path) -> None:
 def test_the_disk_begins_to_write_long_before_the_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one sync of hundreds of MiB stands before the log's own."""
     begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(snapshot_files, "WRITE_OUT_BYTES", 4_000)
     monkeypatch.setattr(files, "begin_writing_out", lambda _, position, size: begun.append((position, size)))
     sink = FileSnapshotSink(tmp_path, ID)
     for _ in range(10):
-        sink.write(bytes(WRITE_OUT_BYTES // 4))
+        sink.write(bytes(1_000))
     sink.freeze()
 
-    assert begun == [(0, WRITE_OUT_BYTES), (WRITE_OUT_BYTES, WRITE_OUT_BYTES)]
+    assert begun == [(0, 4_000), (4_000, 4_000)]
