@@ -96,6 +96,15 @@ def test_votes_in_the_own_epoch_follow_the_table(
             assert (answer.error_code, answer.vote_granted) == (ErrorCode.NONE, granted), (pre_vote, last)
 
 
+def test_a_leader_grants_no_pre_vote_however_much_its_asker_has() -> None:
+    """Only its own records are of its epoch, so only in a pre-vote can somebody have as much as it has."""
+    core = in_role("leader")
+    end = core.state.log.end
+    for offset in (end.offset, end.offset + 7):
+        answer = ask(core, vote_request(epoch=5, last=(offset, end.epoch), pre_vote=True), version=2)
+        assert not partition_of(answer).vote_granted
+
+
 @pytest.mark.parametrize("role", [row[0] for row in VOTE_TABLE])
 def test_a_pre_vote_changes_nothing(role: str) -> None:
     """Not the role, nor a timer, nor anything on disk (reliability E12)."""

@@ -169,6 +169,20 @@ def test_an_installed_snapshot_is_all_there_is() -> None:
     assert log.log_version > version
 
 
+@pytest.mark.parametrize("offset", [4, 12])
+def test_an_installed_snapshot_leaves_nothing_of_the_voters_before_be_they_of_an_older_or_of_a_lost_record(
+    offset: int,
+) -> None:
+    """A log that leaves the leader's may name voters beyond the snapshot that replaces it."""
+    log = log_view(*[1] * 20, voters=voter_set(1, 2, 3))
+    log.voters.add(offset, voter_set(1, 2))
+    log.kraft_version.add(offset, 1)
+    log.install(OffsetAndEpoch(offset=10, epoch=4), [voter_set(7).to_record()])
+
+    assert [log.voters.at(place).ids for place in (3, 9, 12)] == [(1, 2, 3), (7,), (7,)]
+    assert (log.kraft_version.latest, log.kraft_version.latest_offset) == (0, None)
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12).map(sorted), st.data())
 def test_a_log_that_was_cut_in_front_is_known_as_the_log_itself_knows_it(
     epochs: list[int], data: st.DataObject

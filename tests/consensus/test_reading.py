@@ -101,6 +101,15 @@ def test_a_majority_with_ourselves_confirms(count: int, needed: int) -> None:
     assert only(answer_begin(core, 1 + needed), PassReadBarrier) == [PassReadBarrier(1, core.high_watermark)]
 
 
+def test_a_leader_that_is_no_voter_any_more_does_not_confirm_itself() -> None:
+    """It leads on until its removal is committed, and two of the two that are left must say that it does."""
+    core = proven(leader())
+    core.state.log.voters.add(core.state.log.end_offset, voter_set(2, 3))
+    ask(core)
+    assert only(answer_begin(core, 2), PassReadBarrier) == []
+    assert only(answer_begin(core, 3), PassReadBarrier) == [PassReadBarrier(1, core.high_watermark)]
+
+
 def test_an_answer_to_a_question_from_before_the_read_confirms_nothing() -> None:
     """It may have been given before somebody else was elected."""
     core = proven(leader())

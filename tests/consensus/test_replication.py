@@ -267,7 +267,7 @@ def test_an_empty_follower_gets_the_snapshot_even_where_the_log_reaches_back() -
 def test_records_for_an_epoch_that_is_over_are_a_bug() -> None:
     """The executor drains the accumulator only for the leadership that it was opened for."""
     core = leader()
-    with pytest.raises(InvariantError):
+    with pytest.raises(InvariantError, match="cannot append in epoch 0"):
         core.handle(RecordsSubmitted((batch(1, 0),), 0), core.state.now_ms)
 
 

@@ -17,17 +17,21 @@ from kraftlib.consensus.actions import (
 from kraftlib.consensus.events import (
     RetentionDue,
     SnapshotCreated,
+    TimeoutReached,
 )
+from kraftlib.consensus.roles import Leader
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from tests.consensus.build import (
+    answer_vote,
     ask,
     follower,
     leader,
     log_view,
     partition_of,
+    replica,
     tell,
     voter_set,
 )
@@ -57,6 +61,37 @@ def test_a_leader_sends_a_slice_of_what_it_has() -> None:
     sent = next(action for action in actions if isinstance(action, SendSnapshotChunk))
 
     assert (sent.request_id, sent.snapshot_id, sent.position, sent.max_bytes) == (77, SNAPSHOT, 100, 1_000)
+
+
+def test_whoever_downloads_is_heard_of_and_gets_on_though_its_log_does_not() -> None:
+    """Else a leader whose followers all download would take itself for cut off, or for one that gets nowhere."""
+    log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3))
+    core = leader(log=log)
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    for error, position in ((True, -1), (False, 0)):
+        before = role.check_quorum_deadline_ms
+        later = core.state.now_ms + 100
+        tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=position), now_ms=later)
+        assert role.check_quorum_deadline_ms == (
+            before if error else later + core.state.config.fetch_timeout_ms * 3 // 2
+        )
+        assert role.progress[2].moved_ms == (0 if error else later)
+        assert role.sent == ({} if error else {SNAPSHOT: later})
+        assert (role.progress[2].end_offset, role.progress[2].last_fetch_ms) == (-1, None)
+
+
+def test_an_observer_that_downloads_keeps_nobody_in_office() -> None:
+    log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 3))
+    core = replica(log=log, voters=voter_set(1, 3))
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    for pre_vote in (True, False):
+        answer_vote(core, 3, granted=True, pre_vote=pre_vote)
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    before = role.check_quorum_deadline_ms
+    tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=0), now_ms=core.state.now_ms + 100)
+    assert role.check_quorum_deadline_ms == before
 
 
 @pytest.mark.parametrize(

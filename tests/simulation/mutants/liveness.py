@@ -107,4 +107,85 @@ MUTANTS: Final = (
         (Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False"),),
         slow=True,
     ),
+    Mutant(
+        "everybody-waits-alike",
+        "nobody's election timer has a random part",
+        (
+            Edit(
+                "consensus.state.ReplicaState.random_election_deadline_ms",
+                "self.random.randrange(spread) if spread else 0",
+                "0",
+            ),
+        ),
+    ),
+    Mutant(
+        "successors-wait-for-the-timeout",
+        "whoever is named first by a leader that leaves waits for the fetch timeout all the same",
+        (
+            Edit(
+                "consensus.election.handle_end_quorum_epoch",
+                "role.fetch_deadline_ms = state.now_ms + backoff_ms",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "check-quorum-is-never-reset",
+        "a leader gives up although a majority fetches from it",
+        (
+            Edit(
+                "consensus.contact.restart_check_quorum",
+                "role.check_quorum_deadline_ms = state.now_ms + state.config.fetch_timeout_ms * 3 // 2",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "fetch-timeout-is-not-reset",
+        "a follower stands although its leader answers",
+        (
+            Edit(
+                "consensus.replication.handle_fetch_response",
+                "role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "asking-counts-as-hearing",
+        "a follower takes its own questions for signs of life of its leader",
+        (
+            Edit(
+                "consensus.replication.fetch_from_leader",
+                "forget_old_leader(state)",
+                "forget_old_leader(state)\n    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
+            ),
+        ),
+    ),
+    Mutant(
+        "resigned-leader-tells-nobody",
+        "a leader that leaves says good-bye to nobody",
+        (
+            Edit(
+                "consensus.election.end_quorum_epoch",
+                "for voter in state.voters.others(state.key):",
+                "for voter in ():",
+            ),
+        ),
+    ),
+    Mutant(
+        "full-disk-takes-more",
+        "a follower appends although its disk is full (S6)",
+        (
+            Edit(
+                "consensus.replication.handle_fetch_response",
+                "elif state.disk_full and partition.records:",
+                "elif False:",
+            ),
+        ),
+        profiles=(
+            "disks",
+            "swarm",
+        ),
+    ),
 )

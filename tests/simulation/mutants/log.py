@@ -214,4 +214,68 @@ MUTANTS: Final = (
         (Edit("consensus.transitions.become_leader", "state.high_watermark = None", "pass"),),
         profiles=("membership", "swarm"),
     ),
+    Mutant(
+        "fetch-names-the-own-epoch",
+        "a Fetch names the epoch that its sender is in, and not that of its last record",
+        (
+            Edit(
+                "consensus.replication.fetch_from",
+                "last_fetched_epoch=position.epoch",
+                "last_fetched_epoch=state.epoch if position.offset else 0",
+            ),
+        ),
+    ),
+    Mutant(
+        "divergence-names-the-end-of-the-log",
+        "a leader that finds a log diverging names the end of its own log",
+        (
+            Edit(
+                "consensus.log_view.LogView.end_for",
+                "result = OffsetAndEpoch(epoch=starts[place - 1].epoch, offset=starts[place].start_offset)",
+                "result = self.end",
+            ),
+        ),
+    ),
+    Mutant(
+        "empty-log-forgets-its-epoch",
+        "a log that begins and ends at a snapshot has no epoch",
+        (Edit("consensus.log_view.LogView.last_epoch", "return next(", "return 0 and next("),),
+        profiles=(
+            "membership",
+            "swarm",
+        ),
+    ),
+    Mutant(
+        "new-leader-thinks-all-have-all",
+        "a new leader takes everybody to have the first record of its epoch",
+        (
+            Edit(
+                "consensus.transitions.become_leader",
+                "Progress(key=voter.key)",
+                "Progress(key=voter.key, end_offset=start_offset + 1)",
+            ),
+        ),
+    ),
+    Mutant(
+        "leader-counts-itself-twice",
+        "the leader's own copy counts twice",
+        (
+            Edit(
+                "consensus.progress.update_high_watermark",
+                "offsets.append(state.log.flushed_offset)",
+                "offsets += [state.log.flushed_offset] * 2",
+            ),
+        ),
+    ),
+    Mutant(
+        "epochs-at-the-cut-survive",
+        "a truncation leaves the epoch that began where it cuts (L16)",
+        (
+            Edit(
+                "consensus.log_view.LogView.truncate",
+                "self.epoch_starts[-1].start_offset >= end_offset:",
+                "self.epoch_starts[-1].start_offset > end_offset:",
+            ),
+        ),
+    ),
 )

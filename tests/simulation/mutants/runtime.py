@@ -79,4 +79,9 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        "callers-are-not-refused",
+        "who ceases to lead leaves callers waiting, and commits in their name what others wrote (I10)",
+        (Edit("consensus.transitions.close_leadership", "[RefuseAppends(epoch)]", "[]"),),
+    ),
 )

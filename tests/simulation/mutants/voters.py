@@ -130,4 +130,74 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        "leader-counts-itself-twice-after-a-change",
+        "once voters have changed, a leader stands in its own table of them, too",
+        (
+            Edit(
+                "consensus.progress.follow_voters",
+                "remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}",
+                "remote = {voter.key.id: voter.key for voter in state.voters}",
+            ),
+            Edit(
+                "consensus.progress.follow_voters",
+                "was_alone = not role.progress",
+                "was_alone = not role.progress\n"
+                "    known[state.key] = Progress(key=state.key, end_offset=state.log.end_offset)",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "disk-of-a-voter-is-not-looked-at",
+        "a Fetch counts for the voter of its id, whatever its disk (M7)",
+        (Edit("consensus.progress.record_progress", "if key in state.voters:", "if key.id in role.progress:"),),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "voters-are-written-without-kraft-version-1",
+        "an UpdateRaftVoter is written down where kraft.version is 0",
+        (Edit("consensus.reconfiguration._update", "if kraft_version == 0:", "if False:"),),
+        profiles=(
+            "membership",
+            "swarm",
+        ),
+    ),
+    Mutant(
+        "added-twice",
+        "a voter is added whose id votes already, with another disk",
+        (
+            Edit(
+                "consensus.reconfiguration.handle_add_voter",
+                "if state.voters.get(key.id) is not None:",
+                "if key in state.voters:",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "change-is-done-without-a-commit",
+        "a voter change is done as soon as it is appended (V6)",
+        (
+            Edit(
+                "consensus.reconfiguration.advance_change",
+                "if change.offset is not None and state.high_watermark is not None and state.high_watermark > "
+                "change.offset:",
+                "if change.offset is not None:",
+            ),
+        ),
+        profiles=("membership",),
+    ),
+    Mutant(
+        "directory-ids-are-not-read",
+        "voters that are read from the log have no disk (M7)",
+        (
+            Edit(
+                "consensus.voters.VoterSet.from_record",
+                "None if voter.voter_directory_id == ZERO_UUID else voter.voter_directory_id",
+                "None",
+            ),
+        ),
+        profiles=("membership",),
+    ),
 )

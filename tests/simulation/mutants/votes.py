@@ -231,4 +231,44 @@ MUTANTS: Final = (
         (Edit("consensus.start.start", "if election.epoch < log_epoch:", "if False:"),),
         equivalent="a log never holds a batch of an epoch that its replica has not written down before",
     ),
+    Mutant(
+        "leader-grants-pre-votes",
+        "a leader grants pre-votes to whoever has as much as it has (E9)",
+        (Edit("consensus.election.grants_pre_vote", " or isinstance(role, Leader)", ""),),
+        slow=True,
+    ),
+    Mutant(
+        "vote-is-forgotten-after-a-lost-pre-vote",
+        "whoever gives up a pre-vote forgets whom he voted for in that epoch",
+        (
+            Edit(
+                "consensus.transitions.become_unattached",
+                "voted_key = before.voted_key if isinstance(before, Prospective) and epoch == state.epoch else None",
+                "voted_key = None",
+            ),
+        ),
+        slow=True,
+    ),
+    Mutant(
+        "vote-is-forgotten-when-asking",
+        "whoever asks for pre-votes forgets whom he voted for in that epoch",
+        (Edit("consensus.transitions.become_prospective", "voted_key=state.election.voted_key", "voted_key=None"),),
+    ),
+    Mutant(
+        "candidate-votes-for-another",
+        "a candidate votes for another one in its own epoch",
+        (
+            Edit(
+                "consensus.election.grants_vote",
+                "role = state.role_state",
+                "role = state.role_state\n"
+                "    if isinstance(role, Candidate):\n        return asker_end >= state.log.end",
+            ),
+        ),
+    ),
+    Mutant(
+        "candidacy-without-a-new-epoch",
+        "a candidate stands in the epoch that it is in",
+        (Edit("consensus.transitions.become_candidate", "state.epoch + 1, reason", "max(state.epoch, 1), reason"),),
+    ),
 )
