@@ -25,6 +25,7 @@ from urllib.parse import unquote
 import attrs
 from pyarrow import fs as arrow_fs
 
+from kraftlib.analysis.layout import labels_in
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.storage import names
 from kraftlib.storage.meta_properties import parse_properties
@@ -166,12 +167,16 @@ def _from_uri(uri: str) -> tuple[Any, str]:
 
 
 def find_files(
-    path: str | os.PathLike[str], *, pinned: Mapping[str, int] | None = None, bootstrap: bool = False
+    path: str | os.PathLike[str],
+    *,
+    pinned: Mapping[str, int] | None = None,
+    bootstrap: bool = False,
+    layout: str | None = None,
 ) -> list[LogFile]:
     """Return the segments and checkpoints at or below `path`, each log in order, with their labels.
 
     `pinned` (path to size) leaves out every other file and what was appended since. `bootstrap` also finds
-    bootstrap.checkpoint, which holds no place in a log.
+    bootstrap.checkpoint, which holds no place in a log. `layout` says what directories are named after.
     Raises: ConfigError, if there is nothing, or if two directories hold the same log and nothing tells them apart.
     """
     root, place, pattern = _split_pattern(os.fspath(path))
@@ -191,7 +196,9 @@ def find_files(
     wanted = [(info, parsed) for info, parsed in wanted if named or bootstrap or parsed[0] is not Kind.BOOTSTRAP]
     if not wanted:
         raise ConfigError(f"{os.fspath(path)} holds no segment (.log) and no checkpoint")
-    labels = {directory: _labels(root, directory) for directory in {_directory_of(info.path) for info, _ in wanted}}
+    labels = {
+        directory: _labels(root, directory, layout) for directory in {_directory_of(info.path) for info, _ in wanted}
+    }
     _check_apart(labels)
     files = [
         LogFile(
@@ -288,7 +295,7 @@ def _pinned_size(info: Any, size: int) -> int:
     return size
 
 
-def _labels(root: str, directory: str) -> Labels:
+def _labels(root: str, directory: str, layout: str | None) -> Labels:
     """Return what the path says, and what the meta.properties beside it says where the path is silent."""
     said = {}
     for part in directory.split("/"):
@@ -296,6 +303,8 @@ def _labels(root: str, directory: str) -> Labels:
         if key in _LABELS and value:
             said[key] = unquote(value)
     partition = _PARTITION.fullmatch(directory.rpartition("/")[2])
+    if layout is not None:
+        said |= labels_in(directory, layout)
     meta = _meta_properties(root, _directory_of(directory) if partition else directory)
     cluster, replica = said.get("cluster"), said.get("replica")
     if cluster is not None and meta.get("cluster.id", cluster) != cluster:
@@ -306,8 +315,8 @@ def _labels(root: str, directory: str) -> Labels:
     return Labels(
         cluster=cluster if cluster is not None else meta.get("cluster.id"),
         replica=replica if replica is not None else meta.get("node.id"),
-        topic=partition[1] if partition else None,
-        partition=int(partition[2]) if partition else None,
+        topic=said.get("topic", partition[1] if partition else None),
+        partition=int(said["partition"]) if "partition" in said else int(partition[2]) if partition else None,
     )
 
 

@@ -16,7 +16,9 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.analysis.entities import Entity, parse_entity
+from kraftlib.analysis.layout import checked_layout, with_storage_options
 from kraftlib.analysis.schemas import REPORTS, VIEWS
+from kraftlib.analysis.value_decoder import decoder_name
 from kraftlib.errors import ConfigError
 from kraftlib.metadata import RECORDS
 
@@ -99,6 +101,10 @@ class ReadOptions:
     """Whether offsets have no gaps, as in every metadata log; false for a compacted topic."""
     decode: str | None = None
     """Kafka's metadata records: `json` adds a column `record`; a name, as TopicRecord, adds the fields of that type."""
+    value_decoder: str | None = None
+    """`package.module:function` of yours that makes the column `record` of values: see `analysis.value_decoder`."""
+    layout: str | None = None
+    """How directories name what they hold, as `{cluster}/{replica}/{topic}-{partition}`: see `analysis.layout`."""
     max_inflated_bytes: int = 64 * MIB
     """What one compressed batch may grow to."""
     chunk_bytes: int = CHUNK_BYTES
@@ -135,14 +141,19 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
             bounds[kind][side] = value
         else:
             values[field] = value
+    storage = values.pop("storage", {})
+    if storage:
+        values["path"] = with_storage_options(values.get("path", ""), storage)
     values["bounds"] = Bounds(**{kind: Range(**sides) for kind, sides in bounds.items()})
     options = ReadOptions(**values)
-    for_records = {"decode": options.decode, "about": options.about}
+    for_records = {"decode": options.decode, "valueDecoder": options.value_decoder, "about": options.about}
     for_reports = {"atOffset": options.at_offset, "atTimestamp": options.at_timestamp}
     for views, wanted in ((("records",), for_records), (tuple(REPORTS), for_reports)):
         for name, value in wanted.items():
             if value is not None and options.view not in views:
                 raise ConfigError(f"the option {name} is for {' or '.join(views)}, not for the view {options.view!r}")
+    if options.decode is not None and options.value_decoder is not None:
+        raise ConfigError("decode and valueDecoder both make the column 'record': give one of them")
     return options
 
 
@@ -257,6 +268,16 @@ def _pin(text: str) -> tuple[tuple[str, int], ...]:
         raise ValueError("expected what kraftlib.spark.pin gave") from None
 
 
+def _storage(text: str) -> dict[str, str]:
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(value, (str, int, bool)) for value in given.values()):
+        raise ValueError('expected JSON of names and values, as {"endpoint_override": "minio:9000", "scheme": "http"}')
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
 _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "path": ("path", str),
     "view": ("view", _one_of(*VIEWS)),
@@ -273,6 +294,9 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "verifyCrc": ("verify_crc", _flag),
     "contiguous": ("contiguous", _flag),
     "decode": ("decode", _decode),
+    "valueDecoder": ("value_decoder", decoder_name),
+    "layout": ("layout", checked_layout),
+    "storageOptions": ("storage", _storage),
     "maxInflatedBytes": ("max_inflated_bytes", _bytes_in_memory),
     "chunkBytes": ("chunk_bytes", _bytes_in_memory),
     "maxPartitionBytes": ("max_partition_bytes", _bytes),

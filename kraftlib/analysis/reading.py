@@ -8,6 +8,7 @@ Spark source it is the twin that must give the same rows.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -55,12 +56,14 @@ def text_options(options: Mapping[str, object]) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def schema_for(options: ReadOptions) -> Schema:
     """Return the columns that the options ask for."""
-    return schema_of(options.view, options.columns, decode=options.decode)
+    return schema_of(options.view, options.columns, decode=options.decode, decoder=options.value_decoder)
 
 
 def read_splits(

@@ -32,6 +32,7 @@ from kraftlib.analysis.metadata_columns import decoded, record_class_named
 from kraftlib.analysis.options import JSON, Bounds, ReadOptions
 from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import Split, bounds_of
+from kraftlib.analysis.value_decoder import decoded_by
 from kraftlib.analysis.varints import Array
 from kraftlib.errors import CorruptBatchError, InvariantError, StorageError
 from kraftlib.records.batch import HEADER_SIZE
@@ -235,7 +236,19 @@ class RecordColumns:
     # Columns
 
     def table(self, rows: Rows) -> Table:
-        return pa.RecordBatch.from_arrays([COLUMNS[field.name](rows) for field in self.schema], schema=self.schema)
+        made = {"record": self.decoded_values} if self.options.value_decoder is not None else {}
+        arrays = [made.get(field.name, COLUMNS[field.name])(rows) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def decoded_values(self, rows: Rows) -> pa.StructArray:
+        """Return what the decoder of the option makes of values. Control records are none of its business."""
+        is_data = ~rows.headers.is_control[rows.fields.batch]
+        chosen = rows.select(is_data)
+        values = binaries(chosen.area, chosen.fields.value_start, chosen.fields.value_size)
+        where = f"{self.file.path}, offsets {rows.offset[0]} to {rows.offset[-1]}"
+        structs = decoded_by(str(self.options.value_decoder), values, where=where)
+        places = np.cumsum(is_data) - 1
+        return structs.take(pa.array(places, mask=~is_data))
 
     def tables_of_type(self, rows: Rows, name: str) -> Iterator[Table]:
         """Yield the records of one type of Kafka's metadata, with their fields."""

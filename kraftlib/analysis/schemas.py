@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kraftlib.analysis.metadata_columns import struct_type
+from kraftlib.analysis.value_decoder import decoded_type
 from kraftlib.errors import ConfigError
 
 Schema = Any
@@ -143,22 +144,29 @@ def default_columns(view: str) -> list[str]:
     return [name for name in VIEWS[view].names if view != "records" or name not in ASKED_FOR]
 
 
-def schema_of(view: str, columns: Sequence[str] | None = None, *, decode: str | None = None) -> Schema:
+def schema_of(
+    view: str, columns: Sequence[str] | None = None, *, decode: str | None = None, decoder: str | None = None
+) -> Schema:
     """Return the schema of a view, narrowed to `columns` in their order.
 
-    `decode` adds the column `record`. Raises: ConfigError for an unknown column.
+    `decode`, or the name of a `decoder`, adds the column `record`. Raises: ConfigError for an unknown column.
     """
     names = default_columns(view) if columns is None else list(columns)
-    if decode is not None and columns is None:
+    has_record = decode is not None or decoder is not None
+    if has_record and columns is None:
         names.append("record")
-    if decode is None and "record" in names:
-        raise ConfigError("the column 'record' needs the option decode: json, or a type as TopicRecord")
+    if not has_record and view == "records" and "record" in names:
+        raise ConfigError(
+            "the column 'record' needs the option decode (json, or a type as TopicRecord), or valueDecoder"
+        )
     if not names:
         raise ConfigError("columns names none: name at least one, or leave it out for all")
     if len(set(names)) != len(names):
         raise ConfigError(f"columns names one twice: {', '.join(names)}")
     fields = [_field(view, name) for name in names]
-    if decode not in (None, "json"):
+    if decoder is not None:
+        fields = [pa.field("record", decoded_type(decoder)) if f.name == "record" else f for f in fields]
+    elif decode not in (None, "json"):
         fields = [pa.field("record", struct_type(str(decode))) if f.name == "record" else f for f in fields]
     return pa.schema(fields)
 

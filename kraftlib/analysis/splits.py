@@ -57,7 +57,7 @@ class Split:
 
 def pin(options: ReadOptions) -> tuple[tuple[str, int], ...]:
     """Return the files below the path and their sizes now, for the option `pin`."""
-    files = find_files(options.path, pinned=_pinned(options), bootstrap=options.view == "files")
+    files = _files(options)
     return tuple((file.path, file.size) for file in files)
 
 
@@ -71,7 +71,7 @@ def plan(options: ReadOptions, pruning: Bounds = Bounds()) -> list[list[Split]]:
 
 def chosen_files(options: ReadOptions) -> list[LogFile]:
     """Return the files that hold what is to be read. Raises: ConfigError, if there is none of the kind."""
-    files = find_files(options.path, pinned=_pinned(options), bootstrap=options.view == "files")
+    files = _files(options)
     if options.view == "files" or len(files) == 1:
         return files
     chosen = [file for file in files if _is_included(file, files, options)]
@@ -82,6 +82,11 @@ def chosen_files(options: ReadOptions) -> list[LogFile]:
     if options.mode == "FAILFAST":
         _check_start(chosen, options.bounds.offset.start)
     return chosen
+
+
+def _files(options: ReadOptions) -> list[LogFile]:
+    pinned = None if options.pin is None else dict(options.pin)
+    return find_files(options.path, pinned=pinned, bootstrap=options.view == "files", layout=options.layout)
 
 
 def _check_start(files: Sequence[LogFile], start: int | None) -> None:
@@ -97,10 +102,6 @@ def _check_start(files: Sequence[LogFile], start: int | None) -> None:
                 f"startOffset={start} is below the start of the log in {directory}, which is {first}: what came before"
                 " is gone, or in an archive"
             )
-
-
-def _pinned(options: ReadOptions) -> dict[str, int] | None:
-    return None if options.pin is None else dict(options.pin)
 
 
 def _is_included(file: LogFile, files: Sequence[LogFile], options: ReadOptions) -> bool:

@@ -36,7 +36,7 @@ from pyspark.sql.datasource import (
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, parse_options, to_millis
 from kraftlib.analysis.reading import read_splits, schema_for
 from kraftlib.analysis.reports import report_for
-from kraftlib.analysis.schemas import REPORTS, schema_of
+from kraftlib.analysis.schemas import REPORTS
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
 from kraftlib.spark.sessions import prepare_worker
@@ -96,7 +96,7 @@ class KraftDataSource(DataSource):
 def narrowed(options: ReadOptions, schema: Any) -> ReadOptions:
     """Return the options with the columns of a Spark schema. Raises: ConfigError for a column of another type."""
     names = tuple(schema.names)
-    ours = schema_of(options.view, names, decode=options.decode)
+    ours = schema_for(attrs.evolve(options, columns=names))
     for field, wanted in zip(ours, schema.fields, strict=True):
         if not same_type(field.type, wanted.dataType):
             raise ConfigError(f"the column {field.name!r} is {ddl_of([field])}, not {wanted.dataType.simpleString()}")

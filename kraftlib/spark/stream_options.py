@@ -33,6 +33,8 @@ _BATCH_ONLY: Final = (
     "endTimestamp",
     "minEpoch",
     "maxEpoch",
+    "layout",
+    "storageOptions",
 )
 
 

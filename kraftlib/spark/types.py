@@ -7,14 +7,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraftlib.errors import ensure
+from kraftlib.errors import ConfigError
 
 _NAMES: Final = {
     pa.int8(): "tinyint",
     pa.int16(): "smallint",
     pa.int32(): "int",
     pa.int64(): "bigint",
+    pa.float32(): "float",
     pa.float64(): "double",
+    pa.date32(): "date",
     pa.bool_(): "boolean",
     pa.string(): "string",
     pa.binary(): "binary",
@@ -28,12 +30,15 @@ def ddl_of(fields: Iterable[Any]) -> str:
 
 
 def type_name(kind: Any) -> str:
-    """Return the name that Spark has for an Arrow type."""
+    """Return the name that Spark has for an Arrow type. Raises: ConfigError, if none of ours."""
     if pa.types.is_list(kind):
         return f"array<{type_name(kind.value_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in kind)}>"
-    ensure(kind in _NAMES, f"no table of ours has a column of type {kind}")
+    if kind not in _NAMES:
+        raise ConfigError(
+            f"Spark gets no columns of type {kind} from here; cast it to one of {', '.join(map(str, _NAMES))}"
+        )
     return _NAMES[kind]
 
 

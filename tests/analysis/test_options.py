@@ -28,9 +28,10 @@ def test_every_option_is_read_whatever_its_case() -> None:
         "starttimestamp": "1970-01-01T00:00:01Z", "endTimestamp": "5", "minEpoch": "2", "maxEpoch": "3",
         "mode": "permissive", "tail": "fail", "verifyCrc": "False", "contiguous": "false", "decode": "none",
         "maxInflatedBytes": "2m", "chunkBytes": "1 kb", "maxPartitionBytes": "1g", "parallelism": "4",
-        "pin": '[["/logs/x",7]]', "pushdown": "Once",
+        "pin": '[["/logs/x",7]]', "pushdown": "Once", "LAYOUT": "{replica}/*",
     }  # fmt: skip
-    others = {"about", "atoffset", "attimestamp"}  # not for the view batches
+    # Not for the view batches, or not for a path that is no URI.
+    others = {"about", "atoffset", "attimestamp", "valuedecoder", "storageoptions"}
     assert {name.lower() for name in given} | others == {name.lower() for name in OPTION_NAMES}
     assert parse_options(given) == ReadOptions(
         path="/logs",
@@ -48,6 +49,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         parallelism=4,
         pin=(("/logs/x", 7),),
         pushdown=True,
+        layout="{replica}/*",
     )
 
 

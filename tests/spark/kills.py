@@ -75,6 +75,7 @@ def drill(home: Path, *, kills: int, seed: int) -> Outcome:
                 before = len(numbers(watched))
                 append(quorum, [b"while it runs"] * chance.randint(1, 20))
                 wait_until(lambda watched=watched, before=before: len(numbers(watched)) > before, process, home)
+            print(f"  kill {kill + 1} of {kills}, {end_offset} records appended", file=sys.stderr, flush=True)
             if numbers(commits) and kill % 2 == 0:
                 for name in (str(numbers(commits)[-1]), f".{numbers(commits)[-1]}.crc"):
                     (commits / name).unlink(missing_ok=True)

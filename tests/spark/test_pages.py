@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,26 @@ def test_the_code_of_a_page_about_spark_runs(
             ran += 1
     assert ran
     assert names["spark"] is spark
+
+
+def test_the_queries_about_elections_answer_for_a_real_quorum(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "howto" / "elections-with-spark.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "__main__", "HISTORY": os.fspath(DATA / "kafka-4.3.1" / "n1")}
+    for block in blocks(page):
+        exec(compile("\n" * (block.line - 1) + block.text, "elections-with-spark.md", "exec"), names)
+
+    # As `kafka-dump-log` tells them: nobody won epoch 2.
+    assert [(row.epoch, row.leader, row.epochs_nobody_won) for row in names["terms"]] == [
+        (1, 3, 0),
+        (3, 1, 1),
+        (4, 2, 0),
+    ]
+    assert [(row.epoch, row.leader) for row in names["pauses"]] == [(3, 1), (4, 2)]
+    queries = re.findall(r"\| `(SELECT [^`]+)` \|", page)
+    assert len(queries) == 6
+    answers = {query: spark.sql(query).collect() for query in queries}
+    assert sum(row[1] for row in answers[queries[1]]) == 3
+    assert [tuple(row) for row in answers[queries[4]]] == [(3, 1)]
 
 
 def test_the_example_for_spark_submit_runs_a_job(

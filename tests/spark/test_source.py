@@ -52,6 +52,31 @@ def test_records_of_kafkas_metadata_come_as_structs(spark: Any) -> None:
     assert topics.orderBy("offset").first() == (46, "events-0", "AooEFDjyQVW5FSzULEPZMw")
 
 
+DECODERS = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+def sizes(values):
+    return pa.StructArray.from_arrays([pc.binary_length(values), values], names=["size", "value"])
+
+def of_a_type_that_spark_has_not(values):
+    return pa.StructArray.from_arrays([values.cast(pa.large_binary())], names=["value"])
+"""
+
+
+def test_a_decoder_that_executors_can_import_makes_structs_of_values(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "decoders_of_a_test.py").write_text(DECODERS)
+    spark.sparkContext.addPyFile(str(tmp_path / "decoders_of_a_test.py"))
+    frame = kraft.read(spark, NODE, valueDecoder="decoders_of_a_test:sizes", columns="offset,value,control,record")
+
+    assert frame.count() == 275
+    assert frame.where("control AND record IS NOT NULL").count() == 0
+    assert frame.where("NOT control AND (record.size <> length(value) OR record.value <> value)").count() == 0
+    assert frame.where("NOT control AND record IS NULL").count() == 0
+    with pytest.raises(PySparkException, match="Spark gets no columns of type large_binary"):
+        kraft.read(spark, NODE, valueDecoder="decoders_of_a_test:of_a_type_that_spark_has_not").collect()
+
+
 def test_a_narrower_schema_is_read_narrower(spark: Any) -> None:
     kraft.register(spark)
     frame = spark.read.format("kraft").schema("value binary, offset bigint").load(str(NODE))
