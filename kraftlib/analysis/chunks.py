@@ -168,6 +168,8 @@ class _Chunks:
             return chain_ok, problems
         for index in np.flatnonzero(impossible(headers)).tolist():
             problems[index] = "has a base offset, last offset and record count that do not fit each other"
+        if self.options.contiguous:
+            judge_whole(headers, problems)
         self.judge_offsets(headers, problems)
         self.judge_epochs(headers, following, problems)
         for index in np.flatnonzero(headers.codec > CODECS_MAX).tolist():
@@ -314,6 +316,15 @@ class _Chunks:
 
     def error(self, position: int, reason: str) -> CorruptBatchError:
         return CorruptBatchError(f"{self.file.path}, byte {position}: {reason}", path=self.file.path, position=position)
+
+
+def judge_whole(headers: Headers, problems: dict[int, str]) -> None:
+    """Check what holds where no record was ever taken out: each offset has its record, and each batch had a leader."""
+    offsets = headers.last_offset - headers.base_offset + 1
+    for index in np.flatnonzero(headers.count != offsets).tolist():
+        problems.setdefault(index, f"holds {headers.count[index]} records for {offsets[index]} offsets")
+    for index in np.flatnonzero(headers.epoch < 0).tolist():
+        problems.setdefault(index, f"has epoch {headers.epoch[index]}, and no leader has such a one")
 
 
 def _or(offsets: set[int]) -> str:

@@ -261,8 +261,15 @@ def _listed(root: str, place: str, pattern: str | None) -> list[Any]:
         found = storage.get_file_info(arrow_fs.FileSelector(place, recursive=True))
     except OSError as error:
         raise StorageError(f"{place} cannot be listed: {error}", path=place) from error
-    files = [info for info in found if info.type == arrow_fs.FileType.File]
-    return files if pattern is None else [info for info in files if _matches(info.path, pattern)]
+    wanted = found if pattern is None else [info for info in found if _matches(info.path, pattern)]
+    for info in wanted:
+        if info.type != arrow_fs.FileType.File and _parse_name(info.base_name) is not None:
+            raise StorageError(
+                f"{info.path} is named as a segment or checkpoint and is no file that can be read: it is a"
+                " directory, a pipe, or the like",
+                path=info.path,
+            )
+    return [info for info in wanted if info.type == arrow_fs.FileType.File]
 
 
 def _matches(path: str, pattern: str) -> bool:

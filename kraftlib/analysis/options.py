@@ -33,6 +33,7 @@ CHUNK_BYTES: Final = 8 * MIB
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": MIB, "mb": MIB, "g": 1 << 30, "gb": 1 << 30}
 _MAX: Final = 2**63 - 1
+_MILLIS_MAX: Final = 253_402_300_799_999
 _MEMORY_MAX: Final = 1 << 30
 
 
@@ -145,6 +146,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     if storage:
         values["path"] = with_storage_options(values.get("path", ""), storage)
     values["bounds"] = Bounds(**{kind: Range(**sides) for kind, sides in bounds.items()})
+    _check_bounds(bounds)
     options = ReadOptions(**values)
     for_records = {"decode": options.decode, "valueDecoder": options.value_decoder, "about": options.about}
     for_reports = {"atOffset": options.at_offset, "atTimestamp": options.at_timestamp}
@@ -155,6 +157,18 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     if options.decode is not None and options.value_decoder is not None:
         raise ConfigError("decode and valueDecoder both make the column 'record': give one of them")
     return options
+
+
+def _check_bounds(bounds: Mapping[str, Mapping[str, int]]) -> None:
+    """Refuse bounds between which nothing can lie: an empty answer would look like a log without such records."""
+    for kind, (first, last), least in (
+        ("offset", ("startOffset", "endOffset"), 0),
+        ("timestamp", ("startTimestamp", "endTimestamp"), 0),
+        ("epoch", ("minEpoch", "maxEpoch"), 1),
+    ):
+        start, end = bounds[kind].get("start"), bounds[kind].get("end")
+        if start is not None and end is not None and end - start < least:
+            raise ConfigError(f"{first}={start} is beyond {last}={end - least}: nothing lies between them")
 
 
 def _did_you_mean(name: str) -> str:
@@ -219,12 +233,28 @@ def _bytes_in_memory(text: str) -> int:
 def _timestamp(text: str) -> int:
     """Return ms since 1970 from a number of them or an ISO 8601 date; without a zone it is UTC."""
     if re.fullmatch(r"-?[0-9]{1,18}", text.strip(), re.ASCII):
-        return int(text)
+        return _millis(text.strip())
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError("expected ms since 1970, or a time as 2026-11-21T10:08:58Z") from None
     return to_millis(moment)
+
+
+def _millis(text: str) -> int:
+    """Return a number as ms since 1970. Raises: ValueError for one that was surely meant otherwise."""
+    number = int(text)
+    if re.fullmatch(r"(19|20)[0-9]{6}", text):
+        raise ValueError(f"as ms since 1970 that is an evening in January: write {text[:4]}-{text[4:6]}-{text[6:]}")
+    if len(text) == 10 and number > 0:
+        raise ValueError(f"as ms since 1970 that is a day in {_day(number)}: are they seconds? Write {text}000")
+    if number > _MILLIS_MAX:
+        raise ValueError("as ms since 1970 that is beyond the year 9999: are they micro- or nanoseconds?")
+    return number
+
+
+def _day(millis: int) -> str:
+    return f"{datetime.fromtimestamp(millis / 1_000, UTC):%B %Y}"
 
 
 def to_millis(moment: datetime) -> int:

@@ -156,7 +156,7 @@ def pack(splits: Iterable[Split], target: int) -> list[list[Split]]:
 
 def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split]:
     """Return the splits of one file that can hold rows within `bounds`."""
-    if file.size == 0 and file.kind is Kind.LOG:
+    if file.size == 0 and file.is_last:
         return []
     whole = Split(
         file=file,
@@ -170,6 +170,8 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split
     covered = Range(start=file.offset, end=file.next_offset)
     if bounds.are_empty or (covered & bounds.offset).is_empty:
         return []
+    if file.size == 0:
+        return [whole]  # it has lost what it held: whoever reads it says so
     target = target_bytes([whole], options)
     by_content = bool(bounds.epoch) or bounds.timestamp.start is not None
     if not _narrows(bounds.offset, covered) and file.size <= target and not by_content:

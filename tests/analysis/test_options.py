@@ -25,7 +25,7 @@ def test_nothing_said_is_the_defaults() -> None:
 def test_every_option_is_read_whatever_its_case() -> None:
     given = {
         "PATH": "/logs", "View": "batches", "columns": "a, b", "include": "ALL", "startOffset": "1", "endoffset": "9",
-        "starttimestamp": "1970-01-01T00:00:01Z", "endTimestamp": "5", "minEpoch": "2", "maxEpoch": "3",
+        "starttimestamp": "1970-01-01T00:00:01Z", "endTimestamp": "5000", "minEpoch": "2", "maxEpoch": "3",
         "mode": "permissive", "tail": "fail", "verifyCrc": "False", "contiguous": "false", "decode": "none",
         "maxInflatedBytes": "2m", "chunkBytes": "1 kb", "maxPartitionBytes": "1g", "parallelism": "4",
         "pin": '[["/logs/x",7]]', "pushdown": "Once", "LAYOUT": "{replica}/*",
@@ -38,7 +38,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         view="batches",
         columns=("a", "b"),
         include="all",
-        bounds=Bounds(offset=Range(start=1, end=9), timestamp=Range(start=1000, end=5), epoch=Range(start=2, end=4)),
+        bounds=Bounds(offset=Range(start=1, end=9), timestamp=Range(start=1000, end=5000), epoch=Range(start=2, end=4)),
         mode="PERMISSIVE",
         tail="fail",
         verify_crc=False,
