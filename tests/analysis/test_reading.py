@@ -61,9 +61,9 @@ def test_rows_do_not_depend_on_segments_splits_chunks_or_an_index(batches: list[
 def test_bounds_give_the_rows_within_them(batches: list[Batch], data: st.DataObject) -> None:
     everything = plain_rows(batches)
     first, end = everything[0]["offset"], everything[-1]["offset"] + 1
-    start_offset, end_offset = data.draw(st.integers(first, end)), data.draw(st.integers(first, end))
-    min_epoch, max_epoch = data.draw(st.integers(0, 8)), data.draw(st.integers(0, 8))
-    start_ms, end_ms = (BASE_MS + data.draw(st.integers(-4, 4)) for _ in range(2))
+    start_offset, end_offset = sorted((data.draw(st.integers(first, end)), data.draw(st.integers(first, end))))
+    min_epoch, max_epoch = sorted((data.draw(st.integers(0, 8)), data.draw(st.integers(0, 8))))
+    start_ms, end_ms = sorted(BASE_MS + data.draw(st.integers(-4, 4)) for _ in range(2))
     asked = data.draw(
         st.sampled_from(
             [
