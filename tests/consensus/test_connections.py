@@ -30,6 +30,16 @@ def test_a_destination_with_a_request_outstanding_is_not_ready() -> None:
     assert connections.take(number) is None
 
 
+def test_everything_that_is_late_expires_at_once() -> None:
+    """In the order in which it was sent, and nothing that was sent later."""
+    connections = Connections(request_timeout_ms=100)
+    for destination, sent_ms in ((3, 0), (2, 5), (4, 6)):
+        connections.open(destination, PLACE, "question", sent_ms)
+
+    assert [request.destination for request in connections.expire(105)] == [3, 2]
+    assert [connections.is_ready(destination, 105) for destination in (2, 3, 4)] == [True, True, False]
+
+
 def test_failures_in_a_row_double_the_pause_up_to_half_a_second() -> None:
     """And a success makes the next one the first again."""
     connections = Connections(request_timeout_ms=100)

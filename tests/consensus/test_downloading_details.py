@@ -458,7 +458,7 @@ def test_what_is_proved_already_or_not_wanted_any_more_is_left_as_it_is() -> Non
 def test_what_is_written_counts_for_the_snapshot_that_it_is_of() -> None:
     core, role, download = downloading()
     role.writing_chunk = True
-    core.handle(SnapshotChunkWritten(OTHER, 8), NOW_MS)
+    core.handle(SnapshotChunkWritten(OTHER, 6), NOW_MS)
     assert (download.position, role.writing_chunk) == (4, True)
     core.handle(SnapshotChunkWritten(SNAPSHOT, 6), NOW_MS)
     assert (download.position, role.writing_chunk) == (6, False)

@@ -9,7 +9,14 @@ import pytest
 
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus.actions import SendRequest, SendResponse
-from kraftlib.consensus.events import Failure, RequestFailed, RequestReceived, ResponseReceived, TimeoutReached
+from kraftlib.consensus.events import (
+    Failure,
+    RequestFailed,
+    RequestReceived,
+    ResignRequested,
+    ResponseReceived,
+    TimeoutReached,
+)
 from kraftlib.consensus.priority import handle_priority_failed, lane_to, takeover, takeover_deadline_ms
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Leader, Rival, Role, Transfer, VoterChange
@@ -272,3 +279,10 @@ def test_who_is_handed_the_leadership_has_everything_and_is_named_first() -> Non
     core.handle(TimeoutReached(), began + TAKEOVER_MS)
     assert core.role is Role.RESIGNED
     assert core.leader_and_epoch == LeaderAndEpoch(None, core.epoch)
+
+
+def test_of_those_that_have_as_much_a_leader_that_leaves_names_the_most_wanted_first() -> None:
+    core, _ = leading()
+    told(core, voter_id=3, priority=50)
+    core.handle(ResignRequested(core.epoch), core.state.now_ms)
+    assert [key.id for key in core.state.role_state.preferred] == [3, 2]  # type: ignore[union-attr]
