@@ -14,7 +14,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -89,6 +89,7 @@ def format_directory(
     ignore_formatted: bool = False,
     file_mode: int = files.FILE_MODE,
     now_ms: int | None = None,
+    fill: Callable[[Path], object] | None = None,
 ) -> FormattedDirectory:
     """Make `path` the directory of a new replica. At most one of these says how its quorum begins:
 
@@ -100,6 +101,7 @@ def format_directory(
     `release` is that of the Kafka controllers in the quorum, or of the oldest of them; without any it means nothing.
     `directory_id` is drawn unless given or known from `initial_controllers`. `ignore_formatted` leaves a directory
     alone that is formatted for this node and cluster already. `now_ms` is wall-clock time, for the stamps in the files.
+    `fill` is given the new partition directory before the replica counts as formatted: cut off there, it is not.
 
     Raises: ConfigError for what cannot be; StorageError, if the directory is formatted already, or holds a log.
     """
@@ -135,6 +137,8 @@ def format_directory(
         files.replace_file(formatted.partition / names.QUORUM_STATE, line, mode=file_mode)
         records = records_checkpoint(now_ms=now_ms, levels=levels)
         files.replace_file(path / names.BOOTSTRAP_CHECKPOINT, records, mode=file_mode)
+        if fill is not None:
+            fill(formatted.partition)
         write_meta_properties(path, meta, now_ms=now_ms, file_mode=file_mode)
         return formatted
     finally:
@@ -201,7 +205,7 @@ def _make_partition(partition: Path, *, file_mode: int) -> None:
     if has_run(partition) or FileQuorumStateStore(partition).read() not in (None, ElectionState()):
         raise StorageError(
             f"{partition} holds the log of a replica whose {names.META_PROPERTIES} is gone: restore that file, or name"
-            " an empty directory",
+            " an empty directory; if a `kraftlib restore` was cut off here, remove it and restore again",
             path=partition,
         )
     files.remove(partition / names.checkpoint_name(BOOTSTRAP_SNAPSHOT))

@@ -49,7 +49,23 @@ def restore_backup(
             raise ConfigError(
                 "the voters of this backup stand in its log, so those of the new cluster must, too: name them"
             )
-        formatted = format_directory(
+        ends: list[OffsetAndEpoch] = []
+
+        def fill(partition: Path) -> None:
+            copy_into(opened, manifest, partition, file_mode=file_mode, progress=progress)
+            end = begin_new_quorum(
+                partition,
+                epoch=manifest.end_epoch + 1,
+                timestamp_ms=manifest.created_ms,
+                controllers=controllers,
+                static_voters=static_voters,
+                listener_name=listener_name,
+                file_mode=file_mode,
+            )
+            ends.append(end)
+
+        # A replica that had only a part of the backup would start, and serve it: until all is there it has no name.
+        format_directory(
             directory,
             node_id=node_id,
             cluster_id=cluster_id,
@@ -57,15 +73,6 @@ def restore_backup(
             no_initial_controllers=bool(controllers),
             static_voters=static_voters,
             file_mode=file_mode,
+            fill=fill,
         )
-        copy_into(opened, manifest, formatted.partition, file_mode=file_mode, progress=progress)
-        end = begin_new_quorum(
-            formatted.partition,
-            epoch=manifest.end_epoch + 1,
-            timestamp_ms=manifest.created_ms,
-            controllers=controllers,
-            static_voters=static_voters,
-            listener_name=listener_name,
-            file_mode=file_mode,
-        )
-    return manifest, end
+    return manifest, ends[0]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kraftlib.errors import ConfigError, StorageError
-from kraftlib.storage import names
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ConfigError, NotFormattedError, StorageError
+from kraftlib.storage import names, restoring
 from kraftlib.storage.backup import write_backup
+from kraftlib.storage.directory import open_directory
 from kraftlib.storage.lost_quorum import read_remains
 from kraftlib.storage.restoring import restore_backup
 from kraftlib.storage.verify import verify_directory
@@ -64,3 +67,25 @@ def test_a_directory_that_is_used_stays_as_it_is(backup: Path, tmp_path: Path) -
     make_replica(tmp_path / "used")
     with pytest.raises(StorageError, match="is formatted already"):
         restore_backup(backup, tmp_path / "used", node_id=7, cluster_id="new", controllers=controllers(7))
+
+
+@pytest.mark.parametrize("step", ["copy_into", "begin_new_quorum"])
+def test_a_restore_that_is_cut_off_leaves_nothing_that_starts(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Else a replica would serve the part of the backup that had come."""
+    done = getattr(restoring, step)
+
+    def cut_off(*arguments: Any, **settings: Any) -> None:
+        done(*arguments, **settings)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, step, cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            restore_backup(backup, tmp_path / "new", node_id=7, cluster_id="new", controllers=controllers(7))
+
+    with pytest.raises(NotFormattedError):
+        open_directory(RaftConfig(node_id=7, directory=tmp_path / "new"))
+    with pytest.raises(StorageError, match="was cut off here, remove it"):
+        restore_backup(backup, tmp_path / "new", node_id=7, cluster_id="new", controllers=controllers(7))
