@@ -1,6 +1,7 @@
 """What a healthy quorum must stand without much ado: each run ends with one of these, once the quorum is well.
 
-    V4        links fail so that not everybody reaches everybody: somebody who hears a majority leads, and goes on to
+    V4        links fail so that not everybody reaches everybody: somebody who hears a majority leads, and goes on to;
+              a leader that is left with a minority gives up (E7, which the monitor sees)
     V5        the leader is shut down: one election, and nobody waits longer than an election timeout
     E9        a voter that was cut off comes back: nobody is deposed
     FAILOVER  the leader's process is killed: the others notice at once, and do not wait for the fetch timeout
@@ -54,22 +55,35 @@ def work_ms(world: World) -> int:
 
 
 def v4_partial_partition(world: World, random: chance.Random) -> None:
-    """V4: quorum-loss and chain (Omni-Paxos, 2023), where one voter in the middle hears a majority both ways."""
+    """V4: quorum-loss and chain (Omni-Paxos, 2023), where one voter in the middle hears a majority both ways.
+
+    Or two parts that do not hear each other at all, the leader in the smaller one.
+    """
     leader = world.leader()
     voters = living_voters(world)
     if leader is None or leader not in voters or len(voters) < 3 or not is_majority(world, len(voters)):
         return
     others = [node for node in voters if node is not leader]
     random.shuffle(others)
-    shape = random.choice(("star", "chain"))
+    shape = random.choice(("star", "chain", "split"))
     # In a star only the middle, a follower that has everything, hears enough; in a chain several may.
     order = [others[0], leader, *others[1:]] if shape == "star" else random.sample(voters, len(voters))
     if shape == "star":
         reach = {(order[0].key.id, node.key.id) for node in order[1:]}
-    else:
+    elif shape == "chain":
         reach = {(a.key.id, b.key.id) for a, b in itertools.pairwise(order)}
         if not any(is_majority(world, 1 + sum(node.key.id in pair for pair in reach)) for node in order):
             return
+    else:
+        spared = len(voters) - len(world.current_voters()) // 2 - 1
+        if not spared:
+            return
+        order = [leader, *others]
+        reach = {
+            (a.key.id, b.key.id)
+            for part in (order[:spared], order[spared:])
+            for a, b in itertools.combinations(part, 2)
+        }  # fmt: skip
     ids = {node.key.id for node in voters}
     links = [
         world.network.link(a, b)
@@ -80,6 +94,9 @@ def v4_partial_partition(world: World, random: chance.Random) -> None:
     for link in links:
         link.cut, link.holds = True, False
     try:
+        if shape == "split":
+            # Nothing to commit, so that nothing but silence tells the leader how few hear it.
+            world.run_for(4 * leader.config.fetch_timeout_ms)
         if not serves(world, patience_ms(world)):
             if may_win(world, voters, reach):
                 world.violated("V4", f"nobody leads in a {shape}, though one could: {sorted(reach)}")

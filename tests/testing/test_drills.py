@@ -45,8 +45,20 @@ def test_a_quorum_that_does_not_is_found(name: str, edit: Edit) -> None:
         tried(name)
 
 
-def tried(name: str) -> None:
+def test_a_leader_whom_a_minority_keeps_is_found() -> None:
+    """Of five voters one other is no majority; of three it would be."""
+    one = Edit(
+        "consensus.contact.note_contact", "needed = state.voters.majority - (1 if state.is_voter else 0)", "needed = 1"
+    )
+    with (
+        planted(Mutant("one", "one that a drill must find", (one,))),
+        pytest.raises(InvariantViolation, match=r"^E7 "),
+    ):
+        tried("V4", voters=5)
+
+
+def tried(name: str, *, voters: int = 3) -> None:
     for seed in range(12):
-        with world(seed, voters=3, observers=2) as made:
+        with world(seed, voters=voters, observers=2) as made:
             made.run_for(5_000)
             DRILLS[name](made, random.Random(seed))
