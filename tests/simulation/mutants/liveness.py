@@ -130,6 +130,17 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "one-voter-keeps-the-leader",
+        "one voter that fetches is enough for a leader of many to stay (E7)",
+        (
+            Edit(
+                "consensus.contact.note_contact",
+                "needed = state.voters.majority - (1 if state.is_voter else 0)",
+                "needed = 1",
+            ),
+        ),
+    ),
+    Mutant(
         "check-quorum-is-never-reset",
         "a leader gives up although a majority fetches from it",
         (
