@@ -127,6 +127,8 @@ class Retention:
         self._verified: set[OffsetAndEpoch] = set()
         self._damaged: set[OffsetAndEpoch] = set()
         self._busy = False
+        self._going: Offset = 0
+        """What is below has been asked to go: perhaps it has not gone yet, but nobody can hold it any more."""
         self._holds = {hold.name: self._hold(hold.name, hold.offset, hold.max_bytes) for hold in holds}
         self._saved: Sequence[StoredHold] = self._to_store()
 
@@ -135,11 +137,11 @@ class Retention:
     def hold(self, name: str, offset: Offset | None, max_bytes: int | None) -> RetentionHold:
         """Return the hold of this name, moved on to `offset`; a new one at `offset`, or at the start of the log.
 
-        Raises: ConfigError for an offset that is gone already, or an impossible name.
+        Raises: ConfigError for an offset that is gone already, or about to go, or an impossible name.
         """
         if not name or len(name) > NAME_MAX or not name.isprintable():
             raise ConfigError(f"name={name!r} is no name of a reader: take 1 to {NAME_MAX} printable characters")
-        start = self._log.start_offset
+        start = max(self._log.start_offset, self._going)
         found = self._holds.get(name)
         if found is not None and not found.expired and not found._released:
             if offset is not None:
@@ -187,11 +189,16 @@ class Retention:
         if self._is_held(successor.offset):
             return
         if successor in self._verified:
-            self._delete(successor)
+            self.let_go(successor)
             if successor == next(iter(self._log.snapshots())):
                 self._call_soon(self.look)
         else:
             self._in_background(lambda: self._verify(successor), self._learned)
+
+    def let_go(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Have the log begin at this snapshot, which is whole, and below which nobody holds anything."""
+        self._going = max(self._going, snapshot_id.offset)
+        self._delete(snapshot_id)
 
     def verified(self, snapshot_id: OffsetAndEpoch) -> None:
         """This snapshot was read to its end and is whole."""
@@ -220,7 +227,7 @@ class Retention:
                 "replica %d: the disk is full: the snapshots before %s go, and the log below it",
                 *(self._config.node_id, oldest),
             )
-            self._delete(oldest)
+            self.let_go(oldest)
         else:
             self._in_background(lambda: self._verify(oldest), self._learned)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kraftlib.consensus.events import ResignRequested, RetentionDue, ShutdownRequested, TransferRequested
+from kraftlib.consensus.events import ResignRequested, ShutdownRequested, TransferRequested
 from kraftlib.testing import network_faults as net
 from kraftlib.testing import strangers
 from kraftlib.testing.clock import MILLION, MILLISECOND
@@ -153,7 +153,7 @@ def forget_log(world: World, random: chance.Random) -> Undo | None:
         process.take_snapshot(0)
         latest = process.replica.state.log.latest_snapshot
         if latest is not None and latest.offset <= process.applier.applied_offset:
-            process.executor.submit(RetentionDue(latest))
+            process.retention.let_go(latest)
     return None
 
 

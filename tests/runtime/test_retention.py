@@ -33,6 +33,7 @@ class Rig:
         self.soon: deque[Callable[[], object]] = deque()
         self.saved: list[Sequence[StoredHold]] = []
         self.deleted: list[int] = []
+        self.takes_its_time = False
         self.retention = Retention(
             RaftConfig(node_id=1, **{"retention_ms": -1, "retention_bytes": -1, **config}),
             self.log,
@@ -46,7 +47,8 @@ class Rig:
 
     def delete(self, snapshot_id: OffsetAndEpoch) -> None:
         self.deleted.append(snapshot_id.offset)
-        self.log.delete_before(snapshot_id)
+        if not self.takes_its_time:
+            self.log.delete_before(snapshot_id)
 
     def snapshot(self, *offsets: int, age_ms: int = 0, damage: bool = False) -> None:
         for offset in offsets:
@@ -234,3 +236,16 @@ def test_what_is_gone_cannot_be_held() -> None:
         rig.retention.hold("late", 9, None)
     with pytest.raises(ConfigError, match="is no name of a reader"):
         rig.retention.hold("", 10, None)
+
+
+def test_what_is_about_to_go_cannot_be_held() -> None:
+    """The core lets it go a while after it was asked to: nobody may be told in between that it stays."""
+    rig = Rig(retention_bytes=1)
+    rig.takes_its_time = True
+    rig.snapshot(10, 20)
+    rig.retention.look()
+
+    assert (rig.deleted, rig.log.start_offset) == ([20], 0)
+    with pytest.raises(ConfigError, match="the log begins at 20"):
+        rig.retention.hold("late", 19, None)
+    assert rig.retention.hold("reader", None, None).offset == 20
