@@ -293,6 +293,8 @@ class SimulatedNetwork:
         if link.reordering and random() < link.reordering:
             self.reordered += 1
             arrives_us += int(random() * 20 * link.jitter_us)
+        elif deliver == self._resets:
+            pass  # TCP takes a reset before what is still on its way
         elif source == connection.client.node_id:
             arrives_us = connection.to_server_us = max(arrives_us, connection.to_server_us)
         else:
@@ -341,14 +343,14 @@ class SimulatedNetwork:
             return
         port = self.ports.get(target)
         if port is None:
-            self._send_back(connection, self._breaks, (connection, connection.server is None))
+            self._send_back(connection, self._resets, (connection, connection.server is None))
             return
         if connection.server is None:
             connection.server = port
             port.accepted[connection] = None
         elif connection.server is not port:
             # The process that accepted it is gone, and the new one knows nothing of it.
-            self._send_back(connection, self._breaks, (connection, False))
+            self._send_back(connection, self._resets, (connection, False))
             return
         if not connection.is_open or connection not in port.accepted:
             return
@@ -379,6 +381,10 @@ class SimulatedNetwork:
         connection.in_flight.pop(correlation_id, None)
         connection.heard_us = self.timeline.now_us
         client.receiver.response_received(correlation_id, response)
+
+    def _resets(self, connection: Connection, refused: bool) -> None:
+        """Who was asked knows nothing of the connection."""
+        self._breaks(connection, refused)
 
     def _breaks(self, connection: Connection, refused: bool) -> None:
         """The client learns that a connection is gone, or could not be made."""

@@ -134,6 +134,24 @@ def test_a_machine_that_vanishes_is_noticed_when_it_is_back() -> None:
     assert pair.client.heard == [*((number, Failure.DISCONNECTED) for number in (1, 2, 3)), ("lost", 2, False)]
 
 
+def test_a_reset_does_not_wait_for_an_answer_that_is_late() -> None:
+    pair = Pair()
+    pair.back.delay_us = 1_000 * MILLISECOND
+    pair.ask(1)
+    pair.run(ms=10)
+    pair.answer(0, 1)
+    pair.back.delay_us = MILLISECOND
+    pair.network.leave(pair.server.port, silently=True)
+    Host(pair.network, 2)
+    pair.ask(2)
+    pair.run(ms=10)
+    gone = [*((number, Failure.DISCONNECTED) for number in (1, 2)), ("lost", 2, False)]
+    assert pair.client.heard == gone
+    pair.run()
+
+    assert pair.client.heard == gone
+
+
 def test_none_closes_the_connection_in_its_turn() -> None:
     pair = Pair()
     for number in (1, 2, 3):
