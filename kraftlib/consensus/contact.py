@@ -1,10 +1,23 @@
-"""Check quorum: a leader that no majority of voters speaks with resigns (states.md section 10, reliability E7)."""
+"""Signs of life: of its leader for a follower, and of the voters for a leader.
+
+Check quorum: a leader that no majority of voters speaks with resigns (states.md section 10, reliability E7).
+"""
 
 from __future__ import annotations
 
-from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import ReplicaKey
+
+
+def note_sign_of_life(state: ReplicaState, role: Follower) -> None:
+    """The leader has answered a Fetch: it has its whole time again, and nobody else our pre-vote.
+
+    Unless it has said good-bye meanwhile: its answer was on its way then, on another connection.
+    """
+    if not role.said_good_bye:
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        role.has_fetched = True
 
 
 def note_contact(state: ReplicaState, role: Leader, key: ReplicaKey) -> None:

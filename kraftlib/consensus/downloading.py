@@ -21,6 +21,7 @@ from kraftlib.consensus.actions import (
 )
 from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, node_endpoints, send
 from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.contact import note_sign_of_life
 from kraftlib.consensus.events import (
     DownloadHashed,
     SnapshotAdopted,
@@ -133,8 +134,7 @@ def handle_fetch_snapshot_response(
     download.refusals = 0
     download.not_before_ms = _next_allowed_ms(state, len(data))
     role.writing_chunk = True
-    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
-    role.has_fetched = True
+    note_sign_of_life(state, role)
     return [*actions, WriteSnapshotChunk(snapshot_id, download.position, data, download.source_id, partition.size)]
 
 

@@ -370,7 +370,7 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
             state.setbacks += 1  # forgotten as soon as we lead
             role.leader_left = True
         # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
-        role.has_fetched = False
+        role.said_good_bye, role.has_fetched = True, False
     response = answers.quorum_epoch(state, EndQuorumEpochResponse, error=ErrorCode.NONE, version=event.version)
     return [*actions, SendResponse(event.request_id, response)]
 

@@ -33,6 +33,7 @@ from kraftlib.consensus.checks import (
     send,
 )
 from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.contact import note_sign_of_life
 from kraftlib.consensus.downloading import begin_download, drop_download
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
@@ -303,8 +304,7 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
     note_high_watermark(state, partition.high_watermark)
-    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
-    role.has_fetched = True
+    note_sign_of_life(state, role)
     role.lost_connection = role.refused = False
     return [*actions, *outcome]
 

@@ -252,6 +252,8 @@ class Follower:
     """The connection to the leader broke; a refused new one makes it a dead leader."""
     refused: bool = False
     """A new connection to the leader was refused."""
+    said_good_bye: bool = False
+    """The leader has told us that it leaves. What it answered before that and comes after it is no sign of life."""
     leader_left: bool = False
     """As in Prospective."""
     download: Download | None = None

@@ -391,6 +391,23 @@ def test_after_end_a_follower_grants_the_successors_pre_vote() -> None:
     assert partition_of(ask(core, request, version=2, request_id=79)).vote_granted
 
 
+def test_an_answer_that_comes_after_the_good_bye_is_no_sign_of_life() -> None:
+    """It was on its way on another connection: the successor must not wait for a fetch timeout because of it."""
+    core = in_role("follower, fetched")
+    tell(core, end_request(epoch=5, leader_id=3, candidates=(2, 1)), request_id=78)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    deadline_ms = role.fetch_deadline_ms
+    core.state.now_ms += 1
+    reply(core, 3, fetch_response(epoch=5, leader_id=3))
+
+    assert core.role is Role.FOLLOWER
+    assert role.fetch_deadline_ms == deadline_ms
+    assert partition_of(
+        ask(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2, request_id=79)
+    ).vote_granted
+
+
 def test_a_leader_that_answers_that_it_leads_no_more_is_as_good_as_one_that_says_good_bye() -> None:
     """Its EndQuorumEpoch may be lost while it answers the Fetch that it held: the successor must not lose its round."""
     core = in_role("follower, fetched")
