@@ -156,7 +156,7 @@ MUTANTS: Final = (
         "a follower stands although its leader answers",
         (
             Edit(
-                "consensus.replication.handle_fetch_response",
+                "consensus.contact.note_sign_of_life",
                 "role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
                 "pass",
             ),
