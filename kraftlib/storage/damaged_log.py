@@ -18,6 +18,7 @@ from kraftlib.storage.growing_log import GrowingLog
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters
 from kraftlib.storage.repair import HoleRepair, remove_repairs
 from kraftlib.storage.sync_point import Mark
+from kraftlib.storage.unsynced import forget_unsynced, read_unsynced
 from kraftlib.types import Offset, OffsetRange
 
 logger: Final = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class DamagedLog(GrowingLog):
         ensure(end_offset >= self._start_offset, f"cannot truncate to {end_offset}, below {self._start_offset}")
         self.flush()
         if end_offset < self._end_offset:
-            self._or_fail(lambda: self._truncate(end_offset))
+            self._or_note(lambda: self._truncate(end_offset), is_cut=True)
         return self._end_offset
 
     def _truncate(self, end_offset: Offset) -> None:
@@ -88,7 +89,22 @@ class DamagedLog(GrowingLog):
             self._drop_repair()
             self._holes = left
             if not left:
-                self._or_fail(lambda: self._sync_point.replace(self._segments.mark))
+                self._or_fail(self._note_whole)
+
+    def _note_whole(self) -> None:
+        """Nothing is missing any more. If there was a cut that could not be synced, that is made up for."""
+        noted = read_unsynced(self._directory)
+        if noted is not None:
+            self._renew_last_file()
+        self._sync_point.replace(self._segments.mark)
+        if noted is not None:
+            forget_unsynced(self._directory)
+
+    def _renew_last_file(self) -> None:
+        """Let a copy take the place of the last file, which may be longer on the disk than it seems."""
+        self._forget_prefix()
+        files.sync_directory(self._directory)  # before there is a file that the notes do not know
+        self._segments.renew()
 
     # Repair -----------------------------------------------------------------------------------------
 
@@ -129,7 +145,7 @@ class DamagedLog(GrowingLog):
         self._write_epochs()
         if not self._holes:
             self._forget_prefix()
-            self._sync_point.replace(self._segments.mark)
+            self._note_whole()
         remove_repairs(self._directory)
         logger.warning("%s: offsets %d to %d are repaired", self._directory, hole.start_offset, repair.next_offset)
 

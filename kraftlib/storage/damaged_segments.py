@@ -103,15 +103,30 @@ class DamagedSegmentChain(SegmentChain):
         segment.remove_index_files()
         segment.reread()
         if segment is self._active:
-            os.close(self._descriptor)
-            self._descriptor = files.open_existing(segment.path, files.WRITE)
-            self._sums, self._reserved = [(0, 0)], 0
+            self._open_new_file()
         else:
             segment.write_index_files(mode=self._settings.file_mode)
             segment.forget_index()
+        self._mark_end()
+        return fetched
+
+    def renew(self) -> None:
+        """Let a copy take the place of the last file, durably. Everything was synced."""
+        end = files.size_of(self._active.path)
+        copy_segment(self._active, 0, end, self._active, mode=self._settings.file_mode)
+        self._active.forget_inode()
+        self._open_new_file()
+        self._mark_end()
+
+    def _open_new_file(self) -> None:
+        """Go on in the file that took the place of the last one."""
+        os.close(self._descriptor)
+        self._descriptor = files.open_existing(self._active.path, files.WRITE)
+        self._sums, self._reserved = [(0, 0)], 0
+
+    def _mark_end(self) -> None:
         last = self._active
         self.mark = self.mark._replace(inode=last.inode, position=last.size, crc=last.crc)
-        return fetched
 
     def holes_before(self, offset: Offset, holes: Sequence[Hole]) -> list[Hole]:
         """Return the holes that begin before `offset` in the segment that has it."""
@@ -145,7 +160,7 @@ class DamagedSegmentChain(SegmentChain):
     def _begin_segment(self, offset: Offset, old: Segment, position: int, *, is_whole: bool) -> None:
         """Copy what stands from `position` on to a new segment, durably."""
         new, mode = Segment(self._directory, offset), self._settings.file_mode
-        copy_segment(old, position, new, mode=mode)
+        copy_segment(old, position, old.size, new, mode=mode)
         new.size = old.size - position
         new.crc = new.sum_of(0, new.size, 0)
         new.index = new.rebuilt_index() if is_whole else SegmentIndex(offset)

@@ -28,7 +28,7 @@ from kraftlib.storage.scan import RecoveredLog
 from kraftlib.storage.segments import SegmentSettings
 from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.tail import Tail
-from kraftlib.storage.unsynced import note_unsynced
+from kraftlib.storage.unsynced import Unsynced, note_unsynced
 from kraftlib.types import Epoch, EpochStart, Offset
 
 logger: Final = logging.getLogger(__name__)
@@ -157,10 +157,15 @@ class GrowingLog:
     def flush(self) -> Offset:
         """Make durable what was appended before the call; return the end offset that is durable now."""
         self._ensure_usable()
+        return self._or_note(self._flush)
+
+    def _or_note(self, work: Callable[[], T], *, is_cut: bool = False) -> T:
+        """Do some work that ends with a sync; an error ends the use of the log, and the next start hears of it."""
         try:
-            return self._or_fail(self._flush)
+            return self._or_fail(work)
         except StorageError:
-            note_unsynced(self._directory, self._flushed_offset, file_mode=self._file_mode)
+            unsynced = Unsynced(flushed_offset=self._flushed_offset, was_cut=is_cut)
+            note_unsynced(self._directory, unsynced, file_mode=self._file_mode)
             raise
 
     def _flush(self) -> Offset:

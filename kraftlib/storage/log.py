@@ -28,7 +28,7 @@ from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.storage.spare import Spare
 from kraftlib.storage.sync_point import NOTHING
-from kraftlib.storage.unsynced import forget_unsynced, unsynced_from
+from kraftlib.storage.unsynced import forget_unsynced, read_unsynced
 from kraftlib.types import Offset, OffsetAndEpoch, OffsetRange
 
 logger: Final = logging.getLogger(__name__)
@@ -90,11 +90,19 @@ class FileReplicatedLog(DamagedLog):
         return log
 
     def _write_unsynced_again(self, durable_offset: Offset) -> None:
-        """Copy what lies behind the place at which a sync failed, and behind `durable_offset`, to a new segment."""
-        noted = unsynced_from(self._directory)
+        """Copy what lies behind the place at which a sync failed, and behind `durable_offset`, to a new file."""
+        noted = read_unsynced(self._directory)
         if noted is None:
             return
-        first = max(self._start_offset, noted, min(durable_offset, self._end_offset))
+        first = min(max(self._start_offset, noted.flushed_offset, durable_offset), self._end_offset)
+        if self._holes:  # a damaged log does not grow
+            if first < self._end_offset:
+                raise StorageError(
+                    f"{self._directory}: a sync failed in an earlier life, and what was durable then is damaged: give"
+                    " this replica a new, empty directory, and it fetches everything from the others",
+                    path=self._directory,
+                )
+            return
         logger.warning(
             "%s: a sync failed in an earlier life, so all from offset %d on is written again", self._directory, first
         )
@@ -102,7 +110,10 @@ class FileReplicatedLog(DamagedLog):
         while (offset := batches[-1].end_offset if batches else first) < self._end_offset:
             batches += self._segments.read(offset, _REWRITE_BYTES)
         self.truncate(first)
-        self._segments.roll()  # not into blocks that could not be written once
+        if noted.was_cut:
+            self._renew_last_file()
+        else:
+            self._segments.roll()  # not into blocks that could not be written once
         for batch in batches:
             self.append([batch])
         self.flush()

@@ -118,8 +118,8 @@ def copy_bytes(source: int, start: int, end: int, target: int, position: int) ->
     return position
 
 
-def copy_segment(old: Segment, position: int, new: Segment, *, mode: int) -> None:
-    """Make a segment of what another one has from `position` on, durably."""
+def copy_segment(old: Segment, position: int, end: int, new: Segment, *, mode: int) -> None:
+    """Make a segment, or a new file of the same one, of what stands between two positions, durably."""
     temporary = new.path.with_name(new.path.name + ".tmp")
     files.remove(temporary)
     source = files.open_existing(old.path)
@@ -127,7 +127,7 @@ def copy_segment(old: Segment, position: int, new: Segment, *, mode: int) -> Non
         target = files.create(temporary, mode=mode)
         try:
             with files.storage_errors("write", temporary):
-                copy_bytes(source, position, old.size, target, 0)
+                copy_bytes(source, position, end, target, 0)
                 os.fsync(target)
         finally:
             os.close(target)

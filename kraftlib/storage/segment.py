@@ -55,6 +55,10 @@ class Segment:
                 self._inode = os.stat(self.path, follow_symlinks=False).st_ino
         return self._inode
 
+    def forget_inode(self) -> None:
+        """Look again which file it is: a copy took its place."""
+        self._inode = None
+
     @property
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""

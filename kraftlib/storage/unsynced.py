@@ -4,6 +4,10 @@ The kernel drops the pages that it could not write, but goes on to show them to 
 process that starts meanwhile would take them for durable, and the next sync would say so. Hence a note of where the
 durable part ends; what stands behind is written once more, elsewhere. A note that is as perishable as those pages is
 just good enough.
+
+Nor does anybody promise that a file is cut whose cut was never synced, however often it is synced later: what was cut
+off could come back behind what was written since. So the note also says that it was a cut, and then a copy takes the
+place of the file.
 """
 
 from __future__ import annotations
@@ -14,29 +18,50 @@ import re
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from kraftlib.errors import StorageError
 from kraftlib.storage import files, names
 from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
 
+_NOTE: Final = re.compile(rb'\{(?:"cut": (true|false), )?"flushed_offset": ([0-9]{1,19})\}')
+"""The first release knew no `cut`."""
 
-def note_unsynced(directory: Path, flushed_offset: Offset, *, file_mode: int) -> None:
-    """Note, as well as a disk that has failed allows, that nothing from `flushed_offset` on is durable."""
-    note = json.dumps({"flushed_offset": flushed_offset}).encode("ascii")
+
+@attrs.frozen(kw_only=True)
+class Unsynced:
+    """What a sync that failed leaves in doubt."""
+
+    flushed_offset: Offset
+    """Nothing from here on is durable."""
+    was_cut: bool
+    """Whether the last file may be as long as it was before it was cut."""
+
+
+def note_unsynced(directory: Path, unsynced: Unsynced, *, file_mode: int) -> None:
+    """Note, as well as a disk that has failed allows, what is in doubt; what was before, and was not mended, stays."""
     try:
-        files.replace_file(directory / names.UNSYNCED, note, mode=file_mode, durable=False)
+        before = read_unsynced(directory) or unsynced
+        note = {
+            "cut": unsynced.was_cut or before.was_cut,
+            "flushed_offset": min(unsynced.flushed_offset, before.flushed_offset),
+        }
+        files.replace_file(directory / names.UNSYNCED, json.dumps(note).encode("ascii"), mode=file_mode, durable=False)
     except StorageError as error:
         logger.error("%s: that a sync failed cannot even be noted: %s", directory, error)
 
 
-def unsynced_from(directory: Path) -> Offset | None:
-    """Return from where on nothing is durable, 0 if that cannot be read; None, if no sync has failed."""
+def read_unsynced(directory: Path) -> Unsynced | None:
+    """Return what is in doubt, everything if the note cannot be read; None, if no sync has failed."""
     note = files.read_file(directory / names.UNSYNCED, max_bytes=4_096)
     if note is None:
         return None
-    match = re.search(rb'"flushed_offset": ([0-9]{1,19})\}', note)
-    return int(match[1]) if match else 0
+    match = _NOTE.fullmatch(note)
+    if match is None:
+        return Unsynced(flushed_offset=0, was_cut=True)
+    return Unsynced(flushed_offset=int(match[2]), was_cut=match[1] == b"true")
 
 
 def forget_unsynced(directory: Path) -> None:

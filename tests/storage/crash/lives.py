@@ -15,6 +15,7 @@ from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.names import QUORUM_STATE
+from kraftlib.storage.unsynced import Unsynced, note_unsynced
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch, OffsetRange
 from tests.storage.builders import a_batch, some_batches
 from tests.storage.crash.protocols import snapshot_bytes
@@ -81,6 +82,18 @@ def sync_that_failed(directory: Path) -> None:
     (directory / "kraftlib-unsynced.json").write_bytes(b'{"flushed_offset": 0}')
     FileReplicatedLog.open(directory).close()
     assert not (directory / "kraftlib-unsynced.json").exists()
+
+
+def cut_that_failed(directory: Path) -> None:
+    """A log was cut in an earlier life, which may not have reached the disk: a copy takes the place of the file."""
+    log = FileReplicatedLog.open(directory)
+    log.append(some_batches(1, 1, base_offset=log.end_offset))
+    log.close()
+    note_unsynced(directory, Unsynced(flushed_offset=log.end_offset, was_cut=True), file_mode=0o600)
+    log = FileReplicatedLog.open(directory)
+    assert not (directory / "kraftlib-unsynced.json").exists()
+    log.append([a_batch(log.end_offset)])
+    log.close()
 
 
 def repaired_damage(directory: Path) -> None:
@@ -196,6 +209,7 @@ LIVES: dict[str, Life] = {
         torn_tail_and_left_overs,
         lost_sync_point,
         sync_that_failed,
+        cut_that_failed,
         repaired_damage,
         reserved_space,
         given_up,

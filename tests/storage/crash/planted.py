@@ -9,7 +9,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kraftlib.storage import files, scan, snapshot_files
+from kraftlib.storage import files, growing_log, scan, snapshot_files
+from kraftlib.storage import unsynced as unsynced_note
 from kraftlib.storage.segment import Segment
 from kraftlib.storage.segments import SegmentChain
 from kraftlib.storage.sync_point import SyncPointFile
@@ -129,6 +130,14 @@ def _sync_point_lowered_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SyncPointFile, "sync", _nothing)
 
 
+def _cut_is_taken_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def note(directory: Path, unsynced: unsynced_note.Unsynced, *, file_mode: int) -> None:
+        really(directory, attrs.evolve(unsynced, was_cut=False), file_mode=file_mode)
+
+    really = growing_log.note_unsynced
+    monkeypatch.setattr(growing_log, "note_unsynced", note)
+
+
 PLANTED = (
     Bug("a flush that does not sync", "append", _no_data_sync),
     Bug("no directory is ever synced", "vote", _no_directory_sync),
@@ -139,6 +148,7 @@ PLANTED = (
     Bug("a vote that is written in place", "vote", _written_in_place),
     Bug("segments removed from the first on", "truncate", _removed_from_the_first_on),
     Bug("a sync point that is not lowered durably", "truncate", _sync_point_lowered_late),
+    Bug("a cut whose sync failed is taken for done", "truncate", _cut_is_taken_for_done),
     Bug("a snapshot that is renamed before it is durable", "write_snapshot", _snapshot_visible_before_it_is_durable),
     Bug("what a new process read is taken for durable", "append", _what_recovery_read_is_not_synced),
 )
