@@ -5,7 +5,8 @@ Power may go after any operation. What was synced by then is there. Of the rest,
 * each pending write is there, or not, or some of its sectors are; the size of the file may have grown without the
   bytes, which are zero then, or whatever the disk held there before;
 * each pending change of a directory is there or not, in whatever order they were made; a rename is there as a whole;
-* a write whose sync failed stays pending for ever: the next sync says nothing about it.
+* a write whose sync failed stays pending for ever: the next sync says nothing about it. So does a cut, until the file
+  has grown again, durably: its size is one number, and the new one stands in the place of both.
 
 That is more than any one file system does, so what survives it does not lean on a mount option. All combinations are
 taken where they are few; where they are many, a sample by a seed, and always the one in which all is there.
@@ -70,6 +71,8 @@ class _Pending:
         doomed, rest = self.changes[: self.doomed], self.changes[self.doomed :]
         for change, self.modified in rest:
             self.durable = _applied(self.durable, change)
+            if any(_grows_over(change, cut) for cut, _ in doomed):
+                self.durable = self.durable[: _end_of(change)]
             doomed = [(left, time) for before, time in doomed for left in _left_of(before, change)]
         self.changes, self.doomed = doomed, len(doomed)
 
@@ -274,18 +277,32 @@ def _applied(data: bytes, change: Write | Resize) -> bytes:
 def _left_of(before: Write | Resize, after: Write | Resize) -> Iterator[Write | Resize]:
     """Yield what remains to be seen of a change after another one."""
     if isinstance(before, Resize):
-        if not isinstance(after, Resize):
+        if _grows_over(after, before):
+            gap = _begin_of(after) - before.size
+            if gap > 0:
+                yield Write(before.file, before.size, bytes(gap))
+        elif not isinstance(after, Resize):
             yield before
         return
-    begin, end = before.position, before.position + len(before.data)
-    if isinstance(after, Resize):
-        first, last = after.size, max(end, after.size)
-    else:
-        first, last = after.position, after.position + len(after.data)
+    begin, end = before.position, _end_of(before)
+    first, last = _begin_of(after), max(end, after.size) if isinstance(after, Resize) else _end_of(after)
     if begin < min(end, first):
         yield Write(before.file, begin, before.data[: first - begin])
     if last < end:
         yield Write(before.file, max(begin, last), before.data[max(0, last - begin) :])
+
+
+def _grows_over(change: Write | Resize, cut: Write | Resize) -> bool:
+    """Whether a write makes the file longer than an earlier cut had left it."""
+    return isinstance(change, Write) and isinstance(cut, Resize) and _end_of(change) > cut.size
+
+
+def _begin_of(change: Write | Resize) -> int:
+    return change.size if isinstance(change, Resize) else change.position
+
+
+def _end_of(change: Write | Resize) -> int:
+    return change.size if isinstance(change, Resize) else change.position + len(change.data)
 
 
 def _partly(

@@ -109,6 +109,28 @@ def test_what_is_written_again_after_a_failed_sync_is_durable() -> None:
     assert contents(operations, initial, marked="told") == {(("a", b"xyz"),)}
 
 
+def test_what_was_cut_off_may_come_back_if_the_cut_was_not_synced_whatever_is_synced_later() -> None:
+    initial = Image(files={"a": StoredFile(1, b"old one")})
+    operations = [Resize(1, 3), Sync(1, worked=False), Sync(1), Mark("told")]
+
+    assert contents(operations, initial, marked="told") == {(("a", b"old one"),), (("a", b"old"),)}
+
+
+def test_a_file_that_has_grown_durably_since_it_was_cut_is_as_long_as_it_grew() -> None:
+    """Its size is one number. The cut neither comes after that nor brings back what stands behind."""
+    initial = Image(files={"a": StoredFile(1, b"old one")})
+    operations = [Resize(1, 3), Sync(1, worked=False), Write(1, 3, b"er"), Sync(1), Mark("told")]
+
+    assert contents(operations, initial, marked="told") == {(("a", b"older"),)}
+
+
+def test_a_gap_behind_a_cut_that_was_not_synced_has_zeros_or_what_stood_there() -> None:
+    initial = Image(files={"a": StoredFile(1, b"old one")})
+    operations = [Resize(1, 1), Sync(1, worked=False), Write(1, 3, b"er"), Sync(1), Mark("told")]
+
+    assert contents(operations, initial, marked="told") == {(("a", b"older"),), (("a", b"o\0\0er"),)}
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.binary(min_size=1, max_size=4)), max_size=4), st.integers(0, 4))
 def test_synced_writes_are_there_and_all_that_was_done_is_one_of_the_states(
     writes: list[tuple[int, bytes]], synced: int
