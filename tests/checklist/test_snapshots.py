@@ -48,6 +48,7 @@ from tests.consensus.build import (
     partition_of,
     place,
     reply,
+    snapshot_chunk,
     tell,
     voter_set,
 )
@@ -324,32 +325,9 @@ def test_a_voter_that_downloads_is_a_sign_of_life(replica_id: int, role: Role) -
 # --- FetchSnapshot, the follower -------------------------------------------------------------------------------------
 
 
-def chunk(
-    data: bytes = b"",
-    *,
-    position: int = 0,
-    size: int = 8,
-    snapshot_id: OffsetAndEpoch = SNAPSHOT,
-    error: int = 0,
-    epoch: int = 5,
-    leader_id: int = 2,
-) -> FetchSnapshotResponse:
+def chunk(data: bytes = b"", *, snapshot_id: OffsetAndEpoch = SNAPSHOT, **more: Any) -> FetchSnapshotResponse:
     """An answer to FetchSnapshot."""
-    kind = FetchSnapshotResponse
-    partition = kind.PartitionSnapshot(
-        error_code=error,
-        snapshot_id=kind.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
-        current_leader=kind.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
-        size=size,
-        position=position,
-        unaligned_records=data,
-    )
-    endpoints = ()
-    if leader_id >= 0:
-        where = place(leader_id)
-        endpoints = (kind.NodeEndpoint(node_id=leader_id, host=where.host, port=where.port),)
-    topics = (kind.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),)
-    return kind(topics=topics, node_endpoints=endpoints)
+    return snapshot_chunk(data, snapshot_id=snapshot_id, **more)
 
 
 def downloading() -> Replica:

@@ -10,7 +10,7 @@ from kraftlib.consensus.actions import AdvanceHighWatermark, SendRecords, SendRe
 from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download
+from kraftlib.consensus.roles import Download, Leader
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.types import (
     METADATA_TOPIC,
@@ -25,10 +25,13 @@ from kraftlib.types import (
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 CLUSTER = "cluster"
 LISTENER = "CONTROLLER"
+SNAPSHOT = OffsetAndEpoch(offset=10, epoch=3)
+"""One that replicas of the tests send each other."""
 
 
 def place(replica_id: int) -> Endpoint:
@@ -103,6 +106,13 @@ def leader(*epochs: int, **more: Any) -> Replica:
         answer_vote(core, 2, granted=True, pre_vote=pre_vote)
     assert core.role.value == "leader"
     return core
+
+
+def as_leader(core: Replica) -> Leader:
+    """What a core that leads knows as such."""
+    role = core.state.role_state
+    assert isinstance(role, Leader)
+    return role
 
 
 def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool) -> list[Any]:
@@ -220,11 +230,39 @@ def fetch_response(
         records=records,
     )
     topic = response.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
-    endpoints = ()
-    if leader_id >= 0:
-        where = place(leader_id)
-        endpoints = (response.NodeEndpoint(node_id=leader_id, host=where.host, port=where.port),)
-    return response(responses=(topic,), node_endpoints=endpoints)
+    return response(responses=(topic,), node_endpoints=endpoints_of(response, leader_id))
+
+
+def snapshot_chunk(
+    data: bytes,
+    *,
+    position: int = 0,
+    size: int = 8,
+    snapshot_id: OffsetAndEpoch = SNAPSHOT,
+    leader_id: int = 2,
+    epoch: int = 5,
+    error: int = 0,
+) -> FetchSnapshotResponse:
+    """A FetchSnapshot answer: a slice of a snapshot of this size in bytes."""
+    response = FetchSnapshotResponse
+    partition = response.PartitionSnapshot(
+        error_code=error,
+        snapshot_id=response.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+        current_leader=response.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
+        size=size,
+        position=position,
+        unaligned_records=data,
+    )
+    topic = response.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
+    return response(topics=(topic,), node_endpoints=endpoints_of(response, leader_id))
+
+
+def endpoints_of(response: Any, leader_id: int) -> tuple[Any, ...]:
+    """Where a response says that the leader is reached, if it names one."""
+    if leader_id < 0:
+        return ()
+    where = place(leader_id)
+    return (response.NodeEndpoint(node_id=leader_id, host=where.host, port=where.port),)
 
 
 def ask(core: Replica, request: Any, *, version: int = 1, now_ms: int | None = None, request_id: int = 77) -> Any:
@@ -262,6 +300,11 @@ def partition_of(message: Any) -> Any:
     """The one partition of a message."""
     topics = getattr(message, "topics", None) or message.responses
     return topics[0].partitions[0]
+
+
+def kinds(actions: list[Any]) -> list[type]:
+    """Classes of actions, requests by their message."""
+    return [type(action.request) if isinstance(action, SendRequest) else type(action) for action in actions]
 
 
 def requests(actions: list[Any], kind: type) -> list[SendRequest]:

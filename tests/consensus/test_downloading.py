@@ -27,42 +27,27 @@ from kraftlib.consensus.events import (
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.types import METADATA_TOPIC, LeaderAndEpoch, OffsetAndEpoch
+from kraftlib.types import LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from tests.consensus.build import (
+    SNAPSHOT,
     answer_vote,
     begin_request,
     fetch_response,
     follower,
+    kinds,
     outstanding_to,
     partition_of,
     replica,
     reply,
     requests,
+    snapshot_chunk,
     tell,
     voter_set,
 )
-
-SNAPSHOT = OffsetAndEpoch(offset=10, epoch=3)
-
-
-def chunk(
-    data: bytes, *, position: int = 0, size: int = 8, snapshot_id: OffsetAndEpoch = SNAPSHOT, error: int = 0
-) -> FetchSnapshotResponse:
-    """A slice of a snapshot from leader 2 of epoch 5."""
-    response = FetchSnapshotResponse
-    partition = response.PartitionSnapshot(
-        error_code=error,
-        snapshot_id=response.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
-        current_leader=response.LeaderIdAndEpoch(leader_id=2, leader_epoch=5),
-        size=size,
-        position=position,
-        unaligned_records=data,
-    )
-    return response(topics=(response.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),))
 
 
 def downloading() -> Replica:
@@ -73,18 +58,13 @@ def downloading() -> Replica:
     return core
 
 
-def kinds(actions: list[Any]) -> list[type]:
-    """Classes of actions, requests by their message."""
-    return [type(action.request) if isinstance(action, SendRequest) else type(action) for action in actions]
-
-
 def test_a_download_goes_chunk_by_chunk_and_is_installed_as_a_whole() -> None:
     """The next request waits until the last bytes are written; the log begins anew behind the snapshot."""
     core = downloading()
-    assert kinds(reply(core, 2, chunk(b"1234"))) == [WriteSnapshotChunk]
+    assert kinds(reply(core, 2, snapshot_chunk(b"1234"))) == [WriteSnapshotChunk]
     actions = core.handle(SnapshotChunkWritten(SNAPSHOT, 4), core.state.now_ms)
     assert partition_of(actions[0].request).position == 4  # type: ignore[union-attr]
-    assert kinds(reply(core, 2, chunk(b"5678", position=4))) == [WriteSnapshotChunk]
+    assert kinds(reply(core, 2, snapshot_chunk(b"5678", position=4))) == [WriteSnapshotChunk]
     assert kinds(core.handle(SnapshotChunkWritten(SNAPSHOT, 8), core.state.now_ms)) == [InstallSnapshot]
     controls = (KRaftVersionRecord(kraft_version=1), voter_set(1, 2, 3).to_record())
     actions = core.handle(SnapshotInstalled(SNAPSHOT, controls), core.state.now_ms)
@@ -97,11 +77,11 @@ def test_a_download_goes_chunk_by_chunk_and_is_installed_as_a_whole() -> None:
 @pytest.mark.parametrize(
     "response",
     [
-        chunk(b"1234", position=4),
-        chunk(b"1234", snapshot_id=OffsetAndEpoch(offset=10, epoch=4)),
-        chunk(b"1234", size=3),
-        chunk(b"1234", size=-1),
-        chunk(b""),
+        snapshot_chunk(b"1234", position=4),
+        snapshot_chunk(b"1234", snapshot_id=OffsetAndEpoch(offset=10, epoch=4)),
+        snapshot_chunk(b"1234", size=3),
+        snapshot_chunk(b"1234", size=-1),
+        snapshot_chunk(b""),
     ],
     ids=["other position", "other snapshot", "more than the size", "negative size", "nothing"],
 )
@@ -116,7 +96,7 @@ def test_a_chunk_that_does_not_fit_drops_the_download_and_stops_nobody(response:
 
 def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
     """SNAPSHOT_NOT_FOUND of ours, or the -1 that is all a Kafka leader can say."""
-    for response in (chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND), FetchSnapshotResponse(error_code=-1)):
+    for response in (snapshot_chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND), FetchSnapshotResponse(error_code=-1)):
         core = downloading()
         actions = reply(core, 2, response)
         assert (DropSnapshotDownload in kinds(actions)) == (not response.error_code), "of -1 nobody knows what it means"
@@ -130,7 +110,7 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
 def test_a_damaged_snapshot_replaces_nothing() -> None:
     """It is refused as a whole; Fetch decides what to do next (reliability N4)."""
     core = downloading()
-    reply(core, 2, chunk(b"12345678"))
+    reply(core, 2, snapshot_chunk(b"12345678"))
     core.handle(SnapshotChunkWritten(SNAPSHOT, 8), core.state.now_ms)
     core.handle(SnapshotRefused(SNAPSHOT, "no footer"), core.state.now_ms)
 
@@ -170,7 +150,7 @@ def test_an_observer_whose_leader_vanishes_in_a_download_asks_others_for_a_new_o
 def interrupted() -> Replica:
     """A follower of 2 in epoch 5 that has 4 of 8 bytes of the snapshot, then finds itself in epoch 6."""
     core = downloading()
-    reply(core, 2, chunk(b"1234"))
+    reply(core, 2, snapshot_chunk(b"1234"))
     core.handle(SnapshotChunkWritten(SNAPSHOT, 4), core.state.now_ms)
     return core
 
@@ -259,7 +239,7 @@ def test_what_an_earlier_life_has_left_is_gone_on_with() -> None:
 
 def test_a_download_that_had_all_its_bytes_is_installed_under_the_next_leader() -> None:
     core = downloading()
-    reply(core, 2, chunk(b"12345678"))
+    reply(core, 2, snapshot_chunk(b"12345678"))
     tell(core, begin_request(epoch=6, leader_id=2))
     core.handle(SnapshotChunkWritten(SNAPSHOT, 8), core.state.now_ms)
     actions = reply(core, 2, fetch_response(epoch=6, leader_id=2, snapshot=(10, 3)))
@@ -278,13 +258,13 @@ def test_a_kafka_leader_that_only_says_minus_1_is_asked_again_and_not_for_ever()
 
 def test_a_position_that_the_leader_does_not_have_begins_anew() -> None:
     core = interrupted()
-    assert DropSnapshotDownload in kinds(reply(core, 2, chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)))
+    assert DropSnapshotDownload in kinds(reply(core, 2, snapshot_chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)))
     assert core.state.kept is None
 
 
 def test_a_size_that_changes_on_the_way_is_another_file() -> None:
     core = interrupted()
-    assert DropSnapshotDownload in kinds(reply(core, 2, chunk(b"5678", position=4, size=9)))
+    assert DropSnapshotDownload in kinds(reply(core, 2, snapshot_chunk(b"5678", position=4, size=9)))
 
 
 def test_what_is_not_wanted_any_more_is_dropped() -> None:
@@ -305,7 +285,7 @@ def test_a_limit_to_the_rate_asks_for_little_at_a_time_and_waits_between() -> No
     core = follower(1, epoch=5, leader_id=2, snapshot_rate_bytes=100_000)
     reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(10, 3)))
     assert asked_for(core, 2).max_bytes == 25_000
-    reply(core, 2, chunk(b"x" * 25_000, size=100_000))
+    reply(core, 2, snapshot_chunk(b"x" * 25_000, size=100_000))
     assert kinds(core.handle(SnapshotChunkWritten(SNAPSHOT, 25_000), core.state.now_ms)) == []
     assert core.deadline_ms() == core.state.now_ms + 250
     actions = core.handle(TimeoutReached(), core.state.now_ms + 250)
@@ -326,9 +306,9 @@ def test_a_hash_that_never_comes_proves_nothing() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        attrs.evolve(chunk(b"1234"), error_code=ErrorCode.INCONSISTENT_CLUSTER_ID),
-        attrs.evolve(chunk(b"1234"), topics=()),
-        attrs.evolve(chunk(b"1234"), topics=chunk(b"1234").topics * 2),
+        attrs.evolve(snapshot_chunk(b"1234"), error_code=ErrorCode.INCONSISTENT_CLUSTER_ID),
+        attrs.evolve(snapshot_chunk(b"1234"), topics=()),
+        attrs.evolve(snapshot_chunk(b"1234"), topics=snapshot_chunk(b"1234").topics * 2),
     ],
     ids=["error", "no topic", "two topics"],
 )

@@ -37,24 +37,27 @@ from kraftlib.consensus.events import (
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Follower
 from kraftlib.consensus.state import Filling
-from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, OffsetAndEpoch, OffsetRange, ReplicaKey
+from kraftlib.types import ZERO_UUID, Endpoint, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from tests.consensus.build import (
     CLUSTER,
     LISTENER,
+    SNAPSHOT,
     begin_request,
     follower,
+    kinds,
     log_view,
     outstanding_to,
     place,
     reply,
+    snapshot_chunk,
     tell,
     voter_set,
 )
 
-SNAPSHOT, OTHER = OffsetAndEpoch(offset=10, epoch=3), OffsetAndEpoch(offset=10, epoch=2)
+OTHER = OffsetAndEpoch(offset=10, epoch=2)
 DISK = UUID(int=7)
 NOW_MS = 1_000
 
@@ -77,29 +80,9 @@ def downloading(download: Download | None = None, **more: Any) -> tuple[Replica,
     return core, role, download
 
 
-def chunk(data: bytes = b"5678", *, position: int = 4, size: int = 8, **more: Any) -> FetchSnapshotResponse:
-    """A slice of the snapshot from leader 2 of epoch 5."""
-    response = FetchSnapshotResponse
-    snapshot_id = more.get("snapshot_id", SNAPSHOT)
-    partition = response.PartitionSnapshot(
-        error_code=more.get("error", 0),
-        snapshot_id=response.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
-        current_leader=response.LeaderIdAndEpoch(leader_id=more.get("leader_id", 2), leader_epoch=more.get("epoch", 5)),
-        size=size,
-        position=position,
-        unaligned_records=data,
-    )
-    topic = response.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
-    where = place(3)
-    endpoint = response.NodeEndpoint(node_id=3, host=where.host, port=where.port)
-    return response(topics=(topic,), node_endpoints=(endpoint,) if more.get("leader_id") == 3 else ())
-
-
-def kinds(actions: list[Any] | None) -> list[type]:
-    return [
-        type(action.request) if isinstance(action, SendRequest) else type(action)
-        for action in ([] if actions is None else actions)
-    ]
+def chunk(data: bytes = b"5678", *, position: int = 4, **more: Any) -> FetchSnapshotResponse:
+    """The rest of the snapshot."""
+    return snapshot_chunk(data, position=position, **more)
 
 
 # --- begin -----------------------------------------------------------------------------------------------------------

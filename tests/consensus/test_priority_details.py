@@ -23,7 +23,17 @@ from kraftlib.consensus.roles import Follower, Leader, Rival, Role, Transfer, Vo
 from kraftlib.types import ZERO_UUID, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
-from tests.consensus.build import CLUSTER, begin_request, fetch_request, flush, follower, leader, outstanding_to, tell
+from tests.consensus.build import (
+    CLUSTER,
+    as_leader,
+    begin_request,
+    fetch_request,
+    flush,
+    follower,
+    leader,
+    outstanding_to,
+    tell,
+)
 from tests.consensus.build import voter_set as voters_of
 
 DISK, OTHER_DISK = UUID(int=7), UUID(int=8)
@@ -145,8 +155,7 @@ def leading(**settings: Any) -> tuple[Replica, Leader]:
         log = core.state.log
         request = fetch_request(epoch=core.epoch, offset=log.end_offset, last_epoch=log.last_epoch, replica_id=voter_id)
         core.handle(RequestReceived(50 + voter_id, request, 18), core.state.now_ms)
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     assert core.high_watermark == core.state.log.end_offset
     return core, role
 

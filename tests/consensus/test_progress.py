@@ -16,12 +16,20 @@ from kraftlib.consensus.progress import (
     update_high_watermark,
 )
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.types import ElectionState, ReplicaKey
-from tests.consensus.build import commits, fetch_request, flush, leader, park, tell, voter_set
+from tests.consensus.build import (
+    as_leader,
+    commits,
+    fetch_request,
+    flush,
+    leader,
+    park,
+    tell,
+    voter_set,
+)
 
 
 def test_a_majority_commits_and_our_own_copy_counts_when_flushed() -> None:
@@ -78,8 +86,7 @@ def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for
     core = leader(1, 1, election=ElectionState(epoch=1))
     for offset, complaints in ((0, 0), (2, 0), (2, 0), (1, 1), (2, 1), (1, 2)):
         tell(core, fetch_request(epoch=2, offset=offset, last_epoch=1 if offset else 0, max_wait_ms=0), version=18)
-        role = core.state.role_state
-        assert isinstance(role, Leader)
+        role = as_leader(core)
 
         assert role.progress[2].end_offset == offset
         assert core.state.refused.get(WENT_BACK, 0) == complaints
@@ -105,18 +112,11 @@ def append(core: Replica, count: int) -> None:
     core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
 
 
-def role_of(core: Replica) -> Leader:
-    """What the leader knows."""
-    role = core.state.role_state
-    assert isinstance(role, Leader)
-    return role
-
-
 def new_voters(core: Replica, voters: VoterSet) -> None:
     """Let a voter set stand in the log of a leader, as if it had just been appended."""
     known = core.state.log.voters
     known.add(max(core.state.log.end_offset, known.latest_offset or 0) + 1, voters)
-    follow_voters(core.state, role_of(core))
+    follow_voters(core.state, as_leader(core))
 
 
 def longer(count: int = 2) -> Replica:
@@ -131,7 +131,7 @@ def test_how_far_a_replica_is_and_when_it_asked_is_kept_for_voters_and_observers
     """Caught up is who has all of our log, be it flushed here or not."""
     for replica_id in (2, 9):
         core = longer()
-        state, role = core.state, role_of(core)
+        state, role = core.state, as_leader(core)
         append(core, 1)
         assert state.log.flushed_offset < state.log.end_offset
         state.now_ms += 5
@@ -145,7 +145,7 @@ def test_how_far_a_replica_is_and_when_it_asked_is_kept_for_voters_and_observers
 
 def test_a_voters_fetch_is_a_sign_of_life_and_an_observers_is_none() -> None:
     core = leader()
-    role, deadline_ms = role_of(core), role_of(core).check_quorum_deadline_ms
+    role, deadline_ms = as_leader(core), as_leader(core).check_quorum_deadline_ms
     core.state.now_ms += 100
     record_progress(core.state, role, ReplicaKey(9), 0)
     assert role.check_quorum_deadline_ms == deadline_ms
@@ -155,15 +155,15 @@ def test_a_voters_fetch_is_a_sign_of_life_and_an_observers_is_none() -> None:
 
 def test_a_voter_of_whom_nothing_is_known_is_a_bug() -> None:
     core = leader()
-    role_of(core).progress.pop(2)
+    as_leader(core).progress.pop(2)
     with pytest.raises(InvariantError, match="no progress"):
-        record_progress(core.state, role_of(core), ReplicaKey(2), 0)
+        record_progress(core.state, as_leader(core), ReplicaKey(2), 0)
 
 
 def test_the_high_watermark_neither_falls_nor_is_told_twice() -> None:
     """A voter goes back, to beyond the start of the epoch; another one comes to where a majority is already."""
     core = longer()
-    state, role = core.state, role_of(core)
+    state, role = core.state, as_leader(core)
     end_offset = state.log.end_offset
     assert commits(record_progress(state, role, ReplicaKey(2), end_offset)) == [end_offset]
     assert record_progress(state, role, ReplicaKey(3), end_offset) == []
@@ -177,7 +177,7 @@ def test_the_high_watermark_neither_falls_nor_is_told_twice() -> None:
 
 def test_a_commit_ends_the_patience_with_what_waits() -> None:
     core = longer()
-    state, role = core.state, role_of(core)
+    state, role = core.state, as_leader(core)
     role.stalled_since_ms, state.stalls = 3, 4
     record_progress(state, role, ReplicaKey(2), state.log.end_offset)
 
@@ -200,9 +200,9 @@ def test_who_waits_hears_of_a_commit_soon_and_never_later_than_he_wanted(
     flush(core)
 
     assert core.high_watermark == 1
-    assert role_of(core).parked[77].deadline_ms == now_ms + expected_ms
-    assert role_of(core).parked[78].deadline_ms == now_ms + HIGH_WATERMARK_NEWS_DELAY_MS
-    assert role_of(core).parked_deadline_ms == now_ms + expected_ms
+    assert as_leader(core).parked[77].deadline_ms == now_ms + expected_ms
+    assert as_leader(core).parked[78].deadline_ms == now_ms + HIGH_WATERMARK_NEWS_DELAY_MS
+    assert as_leader(core).parked_deadline_ms == now_ms + expected_ms
     assert core.deadline_ms() == now_ms + expected_ms
 
 
@@ -210,7 +210,7 @@ def test_a_leader_that_votes_no_more_does_not_count_itself() -> None:
     """Reliability M4: two of the two others, or nothing is committed."""
     core = longer()
     new_voters(core, voter_set(2, 3))
-    role, end_offset = role_of(core), core.state.log.end_offset
+    role, end_offset = as_leader(core), core.state.log.end_offset
     assert record_progress(core.state, role, ReplicaKey(2), end_offset) == []
     assert commits(record_progress(core.state, role, ReplicaKey(3), end_offset)) == [end_offset]
 
@@ -228,7 +228,7 @@ def test_what_is_not_in_the_log_cannot_be_committed_and_what_is_not_flushed_can(
 
 def test_what_is_known_of_a_replica_goes_with_it_when_it_becomes_a_voter_or_ceases_to_be_one() -> None:
     core = longer()
-    state, role = core.state, role_of(core)
+    state, role = core.state, as_leader(core)
     record_progress(state, role, ReplicaKey(9), 2)
     record_progress(state, role, ReplicaKey(3), 1)
     voter, observer = role.progress[3], role.observers[ReplicaKey(9)]
@@ -247,7 +247,7 @@ def test_what_is_known_of_a_replica_goes_with_it_when_it_becomes_a_voter_or_ceas
 def test_a_voter_that_the_log_names_with_its_disk_is_who_it_was_without() -> None:
     """And the other way round; another disk is somebody else."""
     core = leader()
-    state, role = core.state, role_of(core)
+    state, role = core.state, as_leader(core)
     record_progress(state, role, ReplicaKey(2), 1)
     known, named = role.progress[2], ReplicaKey(2, UUID(int=1_002))
     new_voters(core, voter_set(1, named, 3))
@@ -266,7 +266,7 @@ def test_a_voter_that_the_log_names_with_its_disk_is_who_it_was_without() -> Non
 def test_the_first_other_voter_has_its_time_and_a_later_one_takes_none_from_the_others() -> None:
     """While nobody else was needed, nobody was missed."""
     core = leader(voters=voter_set(1, 2))
-    state, role = core.state, role_of(core)
+    state, role = core.state, as_leader(core)
     before_ms = role.check_quorum_deadline_ms
     state.now_ms += 50
     new_voters(core, voter_set(1, 2, 3))
@@ -279,7 +279,7 @@ def test_the_first_other_voter_has_its_time_and_a_later_one_takes_none_from_the_
 
 def test_nothing_is_committed_before_the_first_record_of_the_epoch() -> None:
     core = leader(1, 1)
-    state, role = core.state, role_of(core)
+    state, role = core.state, as_leader(core)
     flush(core)
     for replica_id in (2, 3):
         record_progress(state, role, ReplicaKey(replica_id), role.epoch_start_offset)

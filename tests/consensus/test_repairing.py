@@ -32,9 +32,8 @@ from kraftlib.consensus.events import (
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
 from kraftlib.records.batch import encode_batch
-from kraftlib.types import METADATA_TOPIC, ElectionState, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey
+from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.messages.fetch import FetchRequest
-from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from tests.consensus.build import (
     ask,
     fetch_response,
@@ -45,6 +44,7 @@ from tests.consensus.build import (
     partition_of,
     replica,
     reply,
+    snapshot_chunk,
     vote_request,
     voter_set,
 )
@@ -302,24 +302,13 @@ def test_a_snapshot_beyond_our_log_costs_nothing() -> None:
 # A snapshot in place of what is missing -------------------------------------------------------------------------------
 
 
-def chunk_of(snapshot: tuple[int, int], data: bytes) -> FetchSnapshotResponse:
-    response = FetchSnapshotResponse
-    partition = response.PartitionSnapshot(
-        snapshot_id=response.SnapshotId(end_offset=snapshot[0], epoch=snapshot[1]),
-        current_leader=response.LeaderIdAndEpoch(leader_id=2, leader_epoch=3),
-        size=len(data),
-        unaligned_records=data,
-    )
-    return response(topics=(response.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),))
-
-
 def downloaded(core: Replica, snapshot: tuple[int, int]) -> list[Any]:
     """Let the leader, whose log begins behind the hole, name a snapshot and send it; return what is done with it."""
     lead_on(core)
     core.handle(TimeoutReached(), core.state.now_ms + 100)
     reply(core, 2, fetch_response(epoch=3, leader_id=2, snapshot=snapshot))
     snapshot_id = OffsetAndEpoch(offset=snapshot[0], epoch=snapshot[1])
-    reply(core, 2, chunk_of(snapshot, b"12345"))
+    reply(core, 2, snapshot_chunk(b"12345", size=5, snapshot_id=snapshot_id, epoch=3))
     return core.handle(SnapshotChunkWritten(snapshot_id, 5), core.state.now_ms)
 
 

@@ -27,7 +27,7 @@ from kraftlib.consensus.events import (
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.reading import lane_to
 from kraftlib.consensus.replica import QuorumStatus, Replica, ReplicaProgress
-from kraftlib.consensus.roles import Follower, Leader, Role, Transfer, VoterChange
+from kraftlib.consensus.roles import Follower, Role, Transfer, VoterChange
 from kraftlib.errors import ConfigError, InvariantError
 from kraftlib.types import ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -36,6 +36,7 @@ from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, UpdateRaftVo
 from tests.consensus.build import (
     CLUSTER,
     LISTENER,
+    as_leader,
     fetch_request,
     flush,
     follower,
@@ -50,12 +51,6 @@ from tests.consensus.build import (
 )
 
 DISK = UUID(int=7)
-
-
-def as_leader(core: Replica) -> Leader:
-    role = core.state.role_state
-    assert isinstance(role, Leader)
-    return role
 
 
 # --- at the start ----------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from kraftlib.consensus.actions import (
     SendResponse,
     TruncateLog,
 )
-from kraftlib.consensus.roles import Leader
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from tests.consensus.build import (
+    as_leader,
     ask,
     commits,
     fetch_request,
@@ -57,8 +57,7 @@ def test_another_disk_of_a_voters_id_is_an_observer() -> None:
     flush(core)
     request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=99))
     assert commits(tell(core, request, version=18)) == []
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     first = role.observers[ReplicaKey(2, UUID(int=99))]
     tell(core, request, version=18, request_id=78)
     assert role.observers[ReplicaKey(2, UUID(int=99))] is first

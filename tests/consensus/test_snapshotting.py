@@ -19,13 +19,14 @@ from kraftlib.consensus.events import (
     SnapshotCreated,
     TimeoutReached,
 )
-from kraftlib.consensus.roles import Leader
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from tests.consensus.build import (
+    SNAPSHOT,
     answer_vote,
+    as_leader,
     ask,
     follower,
     leader,
@@ -35,8 +36,6 @@ from tests.consensus.build import (
     tell,
     voter_set,
 )
-
-SNAPSHOT = OffsetAndEpoch(offset=10, epoch=3)
 
 
 def snapshot_request(
@@ -67,8 +66,7 @@ def test_whoever_downloads_is_heard_of_and_gets_on_though_its_log_does_not() -> 
     """Else a leader whose followers all download would take itself for cut off, or for one that gets nowhere."""
     log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3))
     core = leader(log=log)
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     for error, position in ((True, -1), (False, 0)):
         before = role.check_quorum_deadline_ms
         later = core.state.now_ms + 100
@@ -87,8 +85,7 @@ def test_an_observer_that_downloads_keeps_nobody_in_office() -> None:
     core.handle(TimeoutReached(), core.deadline_ms() or 0)
     for pre_vote in (True, False):
         answer_vote(core, 3, granted=True, pre_vote=pre_vote)
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     before = role.check_quorum_deadline_ms
     tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=0), now_ms=core.state.now_ms + 100)
     assert role.check_quorum_deadline_ms == before

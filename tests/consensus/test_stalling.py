@@ -7,7 +7,15 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Leader, Role
 from kraftlib.consensus.stalling import stall_deadline_ms, watch_commits
 from kraftlib.consensus.state import FADING_MAX
-from tests.consensus.build import fetch_request, flush, leader, replica, tell, voter_set
+from tests.consensus.build import (
+    as_leader,
+    fetch_request,
+    flush,
+    leader,
+    replica,
+    tell,
+    voter_set,
+)
 from tests.consensus.test_contact import leader_of
 
 
@@ -72,8 +80,7 @@ def test_what_is_committed_forgives_what_was_given_up_in_vain() -> None:
 
 def stalled(core: Replica, *moved_ms: int) -> Leader:
     """Let something wait at a leader since 10,000 ms, and its other voters have got on at these times."""
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     role.stalled_since_ms = 10_000
     for progress, at_ms in zip(role.progress.values(), moved_ms, strict=True):
         progress.moved_ms = at_ms
@@ -118,8 +125,7 @@ def test_the_patience_does_not_grow_for_ever() -> None:
 def test_nothing_waits_once_all_that_was_appended_is_committed() -> None:
     """In the own epoch: what was committed before is nothing that this leader has proved."""
     core = leader(1)
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     core.state.committed_offset = core.state.log.end_offset
     role.stalled_since_ms = None
     watch_commits(core.state, role)

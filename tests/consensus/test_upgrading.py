@@ -11,13 +11,22 @@ import pytest
 from kraftlib.consensus.actions import SendResponse, SubmitControl
 from kraftlib.consensus.events import RecordsSubmitted, ResignRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Leader
 from kraftlib.records.control import encode_control_batch
 from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from tests.consensus.build import LISTENER, ask, fetch_request, flush, follower, leader, place, tell
+from tests.consensus.build import (
+    LISTENER,
+    as_leader,
+    ask,
+    fetch_request,
+    flush,
+    follower,
+    leader,
+    place,
+    tell,
+)
 
 DISKS = {number: UUID(int=1_000 + number) for number in (1, 2, 3)}
 
@@ -208,8 +217,7 @@ def test_a_leader_that_shuts_down_sends_elsewhere() -> None:
 def test_a_voter_whose_disk_is_not_known_cannot_be_written_down() -> None:
     """Whatever it supports: without a directory id it could not be told from its successor."""
     core = static_leader(2)
-    role = core.state.role_state
-    assert isinstance(role, Leader)
+    role = as_leader(core)
     role.reported[3] = attrs.evolve(role.reported[2], key=ReplicaKey(3))
 
     assert ask(core, upgrade(), version=1).error_code == ErrorCode.INVALID_UPDATE_VERSION
