@@ -197,6 +197,11 @@ def handle_vote_response(state: ReplicaState, outstanding: Outstanding, response
     role = state.role_state
     if not concerns_us or not isinstance(role, Prospective | Candidate):
         return actions
+    if isinstance(role, Prospective) and role.left_ms is not None and not partition.vote_granted:
+        # It hears the good-bye any moment, as long as others take: ask ever less often, and not only when all refuse.
+        pause_ms = max(1, min(state.now_ms - role.left_ms, state.jittered_backoff_ms()))
+        state.connections.back_off(outstanding.destination, state.now_ms + pause_ms)
+        return actions
     role.tally.record(outstanding.destination, partition.vote_granted)
     if role.tally.won:
         actions += stand(state, role) if isinstance(role, Prospective) else become_leader(state)
@@ -368,7 +373,7 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
         role.fetch_deadline_ms = state.now_ms + backoff_ms
         if backoff_ms == 0:
             state.setbacks += 1  # forgotten as soon as we lead
-            role.leader_left = True
+            role.is_successor = True
         # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
         role.said_good_bye, role.has_fetched = True, False
     response = answers.quorum_epoch(state, EndQuorumEpochResponse, error=ErrorCode.NONE, version=event.version)

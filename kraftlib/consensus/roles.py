@@ -67,8 +67,8 @@ class Prospective:
     """The leader that it has lost; it goes back to it if the pre-vote is lost."""
     leader_refused: bool = False
     """The leader was given up because it refused a connection: it is told dead again as soon as it does so again."""
-    leader_left: bool = False
-    """The leader said that it leads no more, and named us first: who refuses us has not heard that yet."""
+    left_ms: int | None = None
+    """When the leader said that it leads no more, and named us first: who refuses us has not heard that yet."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
     stand_not_before_ms: int = 0
@@ -254,8 +254,8 @@ class Follower:
     """A new connection to the leader was refused."""
     said_good_bye: bool = False
     """The leader has told us that it leaves. What it answered before that and comes after it is no sign of life."""
-    leader_left: bool = False
-    """As in Prospective."""
+    is_successor: bool = False
+    """The leader has named us first among those who should stand."""
     download: Download | None = None
     writing_chunk: bool = False
 

@@ -131,7 +131,7 @@ def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
         leader_id=None if isinstance(before, Resigned) else state.leader_id,
         leader_endpoints=before.leader_endpoints if isinstance(before, Follower | Prospective) else {},
         leader_refused=isinstance(before, Follower) and before.refused,
-        leader_left=isinstance(before, Follower | Prospective) and before.leader_left,
+        left_ms=state.now_ms if isinstance(before, Follower) and before.is_successor else None,
         voted_key=state.election.voted_key,
         election_deadline_ms=state.random_election_deadline_ms(),
         tally=tally,
@@ -234,14 +234,11 @@ def become_follower(
         ensure(state.leader_id in (None, leader_id), f"epoch {epoch} has leaders {state.leader_id} and {leader_id}")
         ensure(not isinstance(before, Leader | Resigned), f"{leader_id} cannot lead our own epoch {epoch}")
     back = isinstance(before, Prospective) and (before.leader_id, state.epoch) == (leader_id, epoch)
-    left = isinstance(before, Prospective) and back and before.leader_left
     role = Follower(
         leader_id=leader_id,
         leader_endpoints=leader_endpoints,
-        leader_left=left,
         voted_key=voted_key,
-        # Of a leader that has said good-bye the others hear any moment now.
-        fetch_deadline_ms=state.now_ms + (state.jittered_backoff_ms() if left else state.config.fetch_timeout_ms),
+        fetch_deadline_ms=state.now_ms + state.config.fetch_timeout_ms,
         update_due_ms=state.now_ms + state.config.fetch_timeout_ms,
         tell_due_ms=state.now_ms
         + (state.config.priority_takeover_ms << min(state.setbacks, FADING_MAX) if state.setbacks else 0),

@@ -312,6 +312,11 @@ class SimulatedNetwork:
             for connection, deliver, arguments in held:
                 self.transmit(link.source, link.target, connection, deliver, arguments)
 
+    def all_arrived_us(self) -> int:
+        """Return when everything that is on its way over an open connection will have arrived."""
+        open_ones = [connection for port in self.ports.values() for connection in port.connections.values()]
+        return max((max(each.to_server_us, each.to_client_us) for each in open_ones), default=self.timeline.now_us)
+
     def corrupted(self, data: bytes | memoryview) -> bytes | memoryview:
         """Return records as they arrive: now and then one bit is another one.
 

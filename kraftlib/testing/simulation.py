@@ -19,6 +19,7 @@ import attrs
 
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.testing import histories, liveness
+from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.drills import DRILLS
 from kraftlib.testing.incremental import INCREMENTAL
 from kraftlib.testing.nemesis import Nemesis
@@ -175,6 +176,9 @@ class Simulation:
         liveness.whoever_joins_has_joined(world)
         liveness.whoever_is_wanted_leads(world)
         if self.drill != NO_DRILL:
+            # What left amid the trouble may be late still, and nothing overtakes it: no drill is about that.
+            late_us = max(0, world.network.all_arrived_us() - world.timeline.now_us)
+            world.run_for(late_us // MILLISECOND + 1)
             DRILLS[self.drill](world, chance.Random(self._draw.getrandbits(64)))
         liveness.whoever_is_wanted_leads(world)
         liveness.settle(world)

@@ -338,18 +338,34 @@ def refuse_pre_votes(core: Replica) -> None:
         answer_vote(core, voter_id, granted=False, pre_vote=True)
 
 
-def test_a_successor_that_is_refused_by_who_has_not_heard_of_it_asks_again_at_once() -> None:
+def test_a_successor_that_is_refused_by_who_has_not_heard_of_it_asks_again_at_once_and_ever_less_often() -> None:
     """Its request may be faster than the leader's good-bye to the others; they hear that any moment."""
     core = follower(1, epoch=5, leader_id=2)
     tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
-    for _ in range(3):
-        refuse_pre_votes(core)
-        role = core.state.role_state
-        assert isinstance(role, Follower)
-        pause_ms = role.fetch_deadline_ms - core.state.now_ms
-        assert core.state.config.retry_backoff_ms <= pause_ms < 2 * core.state.config.retry_backoff_ms
-        core.handle(TimeoutReached(), role.fetch_deadline_ms)
+    began_ms, pauses = core.state.now_ms, []
+    while core.state.now_ms < began_ms + 200:
+        core.state.now_ms += 1
+        answer_vote(core, 2, granted=False, pre_vote=True)
         assert core.role is Role.PROSPECTIVE
+        pauses.append(core.deadline_ms() - core.state.now_ms)
+        asked = requests(core.handle(TimeoutReached(), core.deadline_ms()), VoteRequest)
+        assert [request.destination for request in asked] == [2]
+
+    assert pauses[:4] == [1, 3, 7, 15]
+    backoff_ms = core.state.config.retry_backoff_ms
+    assert all(backoff_ms <= pause < 2 * backoff_ms for pause in pauses[5:])
+
+
+def test_a_successor_that_is_refused_by_one_asks_it_again_while_another_cannot_be_asked() -> None:
+    """A minority that refuses does not lose the pre-vote, and a majority may be had of those who do now."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
+    answer_vote(core, 3, granted=False, pre_vote=True)
+
+    asked = requests(core.handle(TimeoutReached(), core.deadline_ms()), VoteRequest)
+    assert [request.destination for request in asked] == [3]
+    answer_vote(core, 3, granted=True, pre_vote=True)
+    assert core.role is Role.CANDIDATE
 
 
 def test_a_leader_that_left_and_leads_again_in_a_new_epoch_is_followed_as_any_other() -> None:

@@ -98,6 +98,27 @@ def test_an_answer_waits_for_those_before_it() -> None:
     assert pair.client.heard == [(1, 1), (2, 2)]
 
 
+def test_it_is_known_when_what_is_on_its_way_has_arrived() -> None:
+    """An answer that is late keeps those behind it waiting, though the link is fast again."""
+    pair = Pair()
+    assert pair.network.all_arrived_us() == pair.timeline.now_us
+    pair.ask(1)
+    pair.run()
+    pair.back.delay_us = 70 * MILLISECOND
+    pair.answer(0, 1)
+    pair.back.delay_us = 0
+    late_us = pair.network.all_arrived_us()
+    assert late_us >= pair.timeline.now_us + 70 * MILLISECOND
+    pair.ask(2)
+    pair.run(1)
+    pair.answer(1, 2)
+    pair.timeline.run(late_us - 1, lambda: False)
+    assert pair.client.heard == []
+    pair.timeline.run(late_us, lambda: False)
+
+    assert pair.client.heard == [(1, 1), (2, 2)]
+
+
 def test_nobody_there_is_a_refusal() -> None:
     pair = Pair()
     pair.network.leave(pair.server.port, silently=False)
