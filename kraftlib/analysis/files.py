@@ -6,7 +6,8 @@ A path is a file, a directory, a glob, or a URI that pyarrow understands (`file:
     cluster=<id>/replica=<n>/<topic>-<p>/00000000000000000000.log      an archive, or replicas side by side
     <node>/__cluster_metadata-0/00000000000000000000.log               a node; labels come from its meta.properties
 
-Names are read by the patterns of `kraftlib.storage.names`, and other files are not looked at.
+Names are read by the patterns of `kraftlib.storage.names`, and other files are not looked at. Links are followed. What
+bears such a name and is no file is an error in every mode: where a segment is passed over, nobody misses its records.
 """
 
 from __future__ import annotations
@@ -259,17 +260,40 @@ def _listed(root: str, place: str, pattern: str | None) -> list[Any]:
         if info.type == arrow_fs.FileType.File:
             return [info]
         found = storage.get_file_info(arrow_fs.FileSelector(place, recursive=True))
+        directories = [place, *(info.path for info in found if info.type == arrow_fs.FileType.Directory)]
+        dangling = [] if root else [path for directory in directories for path in _dangling_links(directory)]
     except OSError as error:
         raise StorageError(f"{place} cannot be listed: {error}", path=place) from error
+    for path in dangling:
+        if pattern is None or _matches(path, pattern):
+            raise _no_file(
+                path, f"links to {os.path.realpath(path)}, where there is none: mount it, or remove the link"
+            )
     wanted = found if pattern is None else [info for info in found if _matches(info.path, pattern)]
     for info in wanted:
         if info.type != arrow_fs.FileType.File and _parse_name(info.base_name) is not None:
-            raise StorageError(
-                f"{info.path} is named as a segment or checkpoint and is no file that can be read: it is a"
-                " directory, a pipe, or the like",
-                path=info.path,
-            )
+            raise _no_file(info.path, "is no file that can be read: it is a directory, a pipe, or the like")
     return [info for info in wanted if info.type == arrow_fs.FileType.File]
+
+
+def _dangling_links(directory: str) -> list[str]:
+    """Return the links to nothing that are named as segments or checkpoints: pyarrow leaves them out of its list.
+
+    Raises: OSError.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            return [
+                entry.path
+                for entry in entries
+                if entry.is_symlink() and _parse_name(entry.name) is not None and not os.path.exists(entry.path)
+            ]
+    except FileNotFoundError:
+        return []  # a replica has removed the directory meanwhile, as after a repair
+
+
+def _no_file(path: str, what: str) -> StorageError:
+    return StorageError(f"{path} is named as a segment or checkpoint and {what}", path=path)
 
 
 def _matches(path: str, pattern: str) -> bool:

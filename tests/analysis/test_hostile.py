@@ -90,6 +90,14 @@ def a_directory(path: Path) -> None:
     path.mkdir()
 
 
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to("where-nothing-is")
+
+
+def a_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
 @pytest.mark.parametrize("make", [a_directory, os.mkfifo])
 def test_what_is_named_as_a_segment_and_is_no_file_is_not_passed_over(
     make: Callable[[Path], None], tmp_path: Path
@@ -98,6 +106,30 @@ def test_what_is_named_as_a_segment_and_is_no_file_is_not_passed_over(
     make(place / f"{3:020d}.log")
     with pytest.raises(StorageError, match=r"3\.log is named as a segment or checkpoint and is no file"):
         read_table(place)
+
+
+@pytest.mark.parametrize("view", ["records", "batches", "files"])
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("make", [a_link_to_nothing, a_link_to_itself])
+def test_a_link_that_leads_nowhere_is_not_passed_over(
+    make: Callable[[Path], None], mode: str, view: str, tmp_path: Path
+) -> None:
+    """As the newest segment nothing else would tell that its records are missing."""
+    place = lay(tmp_path, {0: FIRST})
+    make(place / f"{3:020d}.log")
+    for path in (place, tmp_path, tmp_path / "t-*", place / "*.log", f"file://{place}"):
+        with pytest.raises(StorageError, match=r"3\.log is named as a segment or checkpoint and links to"):
+            read_table(path, mode=mode, view=view)
+    assert read_table(place / "*0.log").num_rows == 3, "who does not ask for it is not bothered"
+
+
+def test_a_link_to_a_segment_is_read_as_the_segment(tmp_path: Path) -> None:
+    place = lay(tmp_path, {0: FIRST})
+    (tmp_path / "elsewhere").write_bytes(SECOND)
+    (place / f"{3:020d}.log").symlink_to(tmp_path / "elsewhere")
+    (place / "unrelated").symlink_to("where-nothing-is")
+
+    assert read_table(place, columns="offset")["offset"].to_pylist() == list(range(6))
 
 
 @pytest.mark.parametrize(
