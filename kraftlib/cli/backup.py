@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from kraftlib.storage import names
 from kraftlib.storage.backup import Manifest, write_backup
 from kraftlib.storage.directory import claim_directory
 from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.scratch import OBSERVER, scratch_in
 from kraftlib.types import Endpoint, Offset, parse_endpoint
 
 
@@ -84,10 +84,10 @@ def from_directory(directory: Path, target: Path) -> Manifest:
 def from_quorum(servers: Sequence[Endpoint], target: Path, *, timeout_ms: int) -> Manifest:
     """Back up what a running quorum has committed."""
     found = find(servers, timeout_ms=timeout_ms)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-observer-") as temporary:
-        config = observer_config(servers, found, Path(temporary))
+    with scratch_in(target.parent) as scratch:
+        config = observer_config(servers, found, scratch / OBSERVER)
         end_offset = asyncio.run(_fetch(config, found.high_watermark, timeout_ms))
-        partition = Path(temporary) / names.PARTITION_DIRECTORY
+        partition = scratch / OBSERVER / names.PARTITION_DIRECTORY
         return _written(partition, target, cluster_id=found.cluster_id or "", end_offset=end_offset)
 
 

@@ -6,9 +6,9 @@
     <20>-<10>.checkpoint      the newest one, if there is any
     <20>.log                  segments, Kafka's format; the first may reach back before the checkpoint
 
-It is written under another name and renamed when it is durable, so a backup that is there is whole. Reading one checks
-sizes, hashes, every batch, and that checkpoint and log fit together. Restoring makes the directory of a *new* replica
-of a *new* cluster: the old one may still be there, and two clusters of one id must never meet.
+It is written under another name (see `scratch`) and renamed when it is durable, so a backup that is there is whole.
+Reading one checks sizes, hashes, every batch, and that checkpoint and log fit together. Restoring makes the directory
+of a *new* replica of a *new* cluster: the old one may still be there, and two clusters of one id must never meet.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
+from kraftlib.storage.scratch import BACKUP, PACKED, scratch_in
 from kraftlib.storage.segment import batches_in
 from kraftlib.storage.snapshot_files import FileSnapshotSource, list_snapshots
 from kraftlib.types import Epoch, Offset, OffsetAndEpoch
@@ -105,8 +106,8 @@ def write_backup(
     """
     if target.exists():
         raise ConfigError(f"{target} exists: name a place for the backup where there is nothing")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as temporary:
-        work = Path(temporary) / "backup"
+    with scratch_in(target.parent) as scratch:
+        work = scratch / BACKUP
         work.mkdir(mode=0o700)
         snapshots = [snapshot for snapshot in list_snapshots(partition) if snapshot.offset > 0]
         newest = snapshots[-1] if snapshots else None
@@ -223,7 +224,7 @@ def _described(path: Path) -> BackupFile:
 
 
 def _pack(work: Path, target: Path) -> None:
-    packed = work.parent / "packed.tar"
+    packed = work.parent / PACKED
     with tarfile.open(packed, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(work.iterdir()):
             tar.add(path, arcname=path.name)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +65,39 @@ def test_a_running_quorum_is_backed_up_and_restored_into_a_new_cluster(kraftlib:
         client.propose({"key": "new", "value": "life"})
         assert store.items == {**{f"k{number}": str(number) for number in range(50)}, "last": "word", "new": "life"}
         assert client.status().cluster_id == "new"
+
+
+KILLED = """
+import os, signal, sys
+from kraftlib.cli import main
+
+def look(event, arguments):
+    if event == "open" and sys.argv[1] in str(arguments[0]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(look)
+main(sys.argv[2:])
+"""
+
+
+def test_one_that_is_killed_leaves_nothing_that_the_next_one_does_not_remove(kraftlib: Command, tmp_path: Path) -> None:
+    """While it fetches, while it copies, and while it packs."""
+    port = free_port()
+    format_directory(tmp_path / "old", node_id=1, cluster_id="old", static_voters=[1])
+    (tmp_path / "backups").mkdir()
+    with replica(tmp_path / "old", port, **static(port)) as (client, _):
+        client.propose({"key": "a", "value": "1"})
+        for number, at in enumerate(("/observer/__cluster_metadata-0/", "/backup/", "/packed")):
+            words = ["backup", "--bootstrap", f"127.0.0.1:{port}", str(tmp_path / "backups" / f"{number}.tar")]
+            done = subprocess.run([sys.executable, "-c", KILLED, at, *words], timeout=60, check=False)
+            assert done.returncode == -signal.SIGKILL
+            (left, *others) = (tmp_path / "backups").iterdir()
+            assert left.name.startswith(".kraftlib-backup-")
+            # Until it is copied only the observer works there.
+            assert len(others) == (number > 0)
+        result = kraftlib("backup", "--bootstrap", f"127.0.0.1:{port}", tmp_path / "backups" / "b.tar")
+    assert result.status == 0, result.err
+    assert [path.name for path in (tmp_path / "backups").iterdir()] == ["b.tar"]
 
 
 def test_a_stopped_replica_becomes_a_dynamic_quorum_of_one(kraftlib: Command, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -60,6 +62,63 @@ def test_a_damaged_source_makes_no_backup(tmp_path: Path) -> None:
     with pytest.raises(CorruptBatchError):
         back_up(source, tmp_path / "backup")
     assert [path.name for path in tmp_path.iterdir()] == ["replica"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from kraftlib.storage.backup import write_backup
+
+CALLS = ("open", "os.", "fcntl.", "shutil.", "tempfile.", "progress")
+partition, places, name = sys.argv[1:]
+status = None
+while status != 0:
+    place = Path(places, f"{len(os.listdir(places)):03}")
+    place.mkdir()
+    pid = os.fork()
+    if pid == 0:
+        left = int(place.name)
+        def look(event, arguments):
+            global left
+            if event.startswith(CALLS) and event != "os.kill":
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+        sys.addaudithook(look)
+        write_backup(
+            Path(partition), place / name, cluster_id="c", created_ms=9, progress=lambda size: look("progress", ())
+        )
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert status in (0, signal.SIGKILL), status
+"""
+"""Makes one backup after the other, in places `000`, `001`, ...; each is killed one call of the system later."""
+
+
+@pytest.mark.parametrize("name", ["monday", "monday.tar"])
+def test_whoever_is_killed_leaves_no_half_a_backup_and_nothing_that_the_next_one_does_not_remove(
+    tmp_path: Path, name: str
+) -> None:
+    """kill -9 before each thing that is asked of the system, the removal of what is unfinished included."""
+    source = make_replica(tmp_path / "replica")
+    (tmp_path / "places").mkdir()
+    command = [sys.executable, "-c", KILLED, str(partition_of(source)), str(tmp_path / "places"), name]
+    subprocess.run(command, check=True, timeout=120)
+    *killed, done = sorted((tmp_path / "places").iterdir())
+    assert [path.name for path in done.iterdir()] == [name]
+    unfinished = 0
+    for place in killed:
+        if (place / name).exists():
+            with opened_backup(place / name) as opened:
+                verify_backup(opened)
+        names_left = {path.name for path in place.iterdir()} - {name}
+        assert all(left.startswith(".kraftlib-backup-") for left in names_left)
+        assert not list(place.glob(".*/**/*.tar"))
+        unfinished += bool(names_left)
+        had = (place / name).exists()
+        back_up(source, place / "tuesday.tar")
+        assert {path.name for path in place.iterdir()} == ({name, "tuesday.tar"} if had else {"tuesday.tar"})
+    assert unfinished > 20
 
 
 def test_a_backup_with_any_damaged_byte_is_refused(tmp_path: Path) -> None:

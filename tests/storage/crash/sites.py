@@ -20,6 +20,7 @@ ELSEWHERE = {
     "kraftlib.storage.new_quorum": "it makes a new directory, for the operator who watches it",
     "kraftlib.storage.increment_files": "a torn increment is none, and the checkpoint under it stands; see its tests",
     "kraftlib.storage.reserve": "it holds space and no data; its tests fill disks",
+    "kraftlib.storage.scratch": "it holds backups that are not finished; its tests kill who makes them",
     "kraftlib.storage.scrub": "it only reads",
     "kraftlib.storage.verify": "it only reads",
 }
