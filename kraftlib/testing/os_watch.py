@@ -115,11 +115,14 @@ class _WaysOut:
     modules: tuple[ModuleType, ...]
     names: frozenset[str]
     places: tuple[tuple[ModuleType, str, Any], ...]
+    globals: tuple[Mapping[str, Any], ...]
+    """Of each module, when they were looked for."""
 
     def still_hold(self) -> bool:
         """Whether nothing was imported again, or replaced, since they were looked for."""
-        return all(sys.modules.get(module.__name__) is module for module in self.modules) and all(
-            getattr(module, name) is value for module, name, value in self.places
+        return all(
+            sys.modules.get(module.__name__) is module and vars(module) == known
+            for module, known in zip(self.modules, self.globals, strict=True)
         )
 
 
@@ -138,7 +141,9 @@ def _ways_out(package: str) -> _WaysOut:
             for name, value in vars(module).items()
             if _leads_out(module, value)
         )
-        known = _known[package] = _WaysOut(modules, frozenset(module.__name__ for module in modules), places)
+        known = _known[package] = _WaysOut(
+            modules, frozenset(module.__name__ for module in modules), places, tuple(dict(vars(m)) for m in modules)
+        )
     return known
 
 

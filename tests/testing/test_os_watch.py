@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from kraftlib.testing.file_trace import FileTrace
-from kraftlib.testing.os_watch import UnwatchedCallError, aliases_in, let_through, modules_of, watching
+from kraftlib.testing.os_watch import Call, UnwatchedCallError, aliases_in, let_through, modules_of, watching
 
 
 def test_afterwards_the_package_is_as_it_was(package: ModuleType, tmp_path: Path) -> None:
@@ -19,6 +21,26 @@ def test_afterwards_the_package_is_as_it_was(package: ModuleType, tmp_path: Path
 
     assert package.os is os
     assert package.sync is os.fdatasync
+
+
+def test_a_function_that_was_another_one_the_last_time_is_watched_again(
+    package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leads out of a package is looked for once, and again when any global of it has changed since."""
+    heard = []
+
+    def hear(call: Call, really: Callable[..., Any]) -> Any:
+        heard.append(call.name)
+        return really(*call.arguments, **call.keywords)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(package, "sync", lambda descriptor: None)
+        with watching(package.__name__, hear):
+            package.sync(-1)
+    with watching(package.__name__, hear), open(tmp_path / "a", "wb") as file:
+        package.sync(file.fileno())
+
+    assert heard == ["fdatasync"]
 
 
 def test_a_call_that_nobody_knows_is_refused(package: ModuleType, tmp_path: Path) -> None:
