@@ -24,6 +24,9 @@ from kraftlib.types import OffsetAndEpoch
 BROADCAST_BYTES: Final = 5 << 28
 """Of a log up to this size the positions that won, eight bytes each, fit into a heap of 1 GB, however many keys."""
 
+_GROUPED_BYTES: Final = 1 << 29
+"""Keys are grouped within a task before the shuffle: the more of them one task sees, the fewer leave it twice."""
+
 _POSITION: Final = f"IF(origin = 'snapshot', offset + {SNAPSHOT_POSITION}L, offset) AS position"
 
 
@@ -42,7 +45,8 @@ def compact(
     no keys, so what tells them apart is in their values. A value of null deletes the key; a key of null is an error.
     `options` are those of reading (endOffset, …).
     """
-    rows = _rows(spark, path, "key" if key == "key" else "key, value", options)
+    keyed = "key" if key == "key" else "key, value"
+    rows = _rows(spark, path, keyed, {"pin": _pinned(path, options), "maxPartitionBytes": _GROUPED_BYTES, **options})
     key, value = f"CAST(({key}) AS BINARY)", f"CAST(({value}) AS BINARY)"
     checked = (
         f"IF({key} IS NULL, raise_error(concat('the record at position ', position, ' has no key')), {key}) AS key"

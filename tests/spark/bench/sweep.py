@@ -11,8 +11,9 @@ from kraftlib.testing.campaign import run_seeds
 from tests.spark.bench.frame import Context, Figure
 
 SEEDS: Final = 200
-ROUND: Final = 50
-"""Both run so many in turn: what else the machine does then disturbs both alike."""
+ROUND: Final = 100
+"""Both run so many in turn, since what else the machine does disturbs both alike then; fewer would measure the start of
+processes, which a sweep of thousands does not notice."""
 WARM: Final = 4
 
 

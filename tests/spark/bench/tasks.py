@@ -78,11 +78,11 @@ def measure(context: Context) -> list[Figure]:
         (path / f"{batch.base_offset:020d}.log").write_bytes(bytes(batch.data))
     planned = kraft.read(spark, path, columns="offset")
     single = kraft.read(spark, path, maxPartitionBytes=1, columns="offset")
-    (context.directory / "parquet").mkdir()
+    (context.directory / "small-parquet").mkdir()
     for number in range(TASKS):
         row = pa.table({"offset": pa.array([number], pa.int64())})
-        pq.write_table(row, context.directory / "parquet" / f"{number}.parquet")
-    parquet = spark.read.parquet(str(context.directory / "parquet"))
+        pq.write_table(row, context.directory / "small-parquet" / f"{number}.parquet")
+    parquet = spark.read.parquet(str(context.directory / "small-parquet"))
     spark.dataSource.register(IdleSource)
     idle_frame = spark.read.format("idle").load()
     with one_file_a_task(spark):
