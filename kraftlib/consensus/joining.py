@@ -30,6 +30,17 @@ JOIN_GOES_ON = (
 )
 """Answers to an Add or Remove of ourselves after which the next period decides."""
 
+
+def _has_time(state: ReplicaState, role: Follower) -> bool:
+    """Whether the leader may be asked something else than what comes next in the log.
+
+    After a failure a Fetch goes first: a question that is not answered in time, and due again as soon as the pause is
+    over, would leave no room for any.
+    """
+    connections = state.connections
+    return connections.is_ready(role.leader_id, state.now_ms) and not connections.failures(role.leader_id)
+
+
 # --- saying where we are ---------------------------------------------------------------------------------------------
 
 
@@ -38,7 +49,7 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
     if not state.may_stand or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
         return []
     place = endpoint_of(state, role.leader_endpoints)
-    if place is None or not state.connections.is_ready(role.leader_id, state.now_ms):
+    if place is None or not _has_time(state, role):
         return []
     role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
     if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:
@@ -61,7 +72,7 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
 
 def update_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
     """When `maybe_update_voter` may have something to send; None while an answer must come first."""
-    may_send = state.key.directory_id is not None and state.connections.is_ready(role.leader_id, state.now_ms)
+    may_send = state.key.directory_id is not None and _has_time(state, role)
     return role.update_due_ms if may_send and not role.updated_voter else None
 
 
@@ -105,7 +116,7 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
     place = endpoint_of(state, role.leader_endpoints)
     if not _may_join(state) or state.now_ms < role.update_due_ms or place is None:
         return []
-    if not state.connections.is_ready(role.leader_id, state.now_ms):
+    if not _has_time(state, role):
         return []
     role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
     known = state.voters.get(state.key.id)
@@ -139,8 +150,7 @@ def _may_join(state: ReplicaState) -> bool:
 
 def join_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
     """When `maybe_join` may have something to send; None while an answer must come first."""
-    may_send = _may_join(state) and state.connections.is_ready(role.leader_id, state.now_ms)
-    return role.update_due_ms if may_send else None
+    return role.update_due_ms if _may_join(state) and _has_time(state, role) else None
 
 
 def handle_join_response(

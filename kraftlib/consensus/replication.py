@@ -299,8 +299,9 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     if outcome is None:
         back_off(state, outstanding)
         return actions
-    if not outcome and role.download is None:
-        # Nothing new, and sooner than it could be: whoever does not hold our Fetch is not asked again at once.
+    if not outcome and (role.download is None or outstanding.destination != role.leader_id):
+        # Nothing new, and sooner than it could be: whoever does not hold our Fetch is not asked again at once. Nor is a
+        # bootstrap server that names the leader's snapshot, which is to be had from the leader.
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
     note_high_watermark(state, partition.high_watermark)

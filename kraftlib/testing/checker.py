@@ -130,7 +130,9 @@ class Checker:
         role, epoch = state.role, state.epoch
         self._trace.add(self._timeline.now_us, Step.ROLE, node.key.id, ROLE_NUMBERS[role], epoch, str(role))
         if role in STANDING and not (role is Role.LEADER and facts.leaders.get(epoch) == node.key):
-            self.check(elections.i16_only_voters_stand, node, self.voters_of(node), str(role))
+            # Those that the core goes by: it may have them of batches that it is about to append.
+            voters = [voter.key for voter in state.voters]
+            self.check(elections.i16_only_voters_stand, node, voters, str(role))
         if role is Role.LEADER:
             process.leads_since_us = self._timeline.now_us
             if isinstance(state.role_state, Leader):

@@ -43,6 +43,7 @@ from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetA
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
@@ -323,6 +324,8 @@ class Process:
         elif isinstance(message, FetchSnapshotRequest):
             now_us = self._world.timeline.now_us
             self.heard_us[message.replica_id] = self.moved_us[message.replica_id] = now_us
+        elif isinstance(message, UpdateRaftVoterRequest):
+            self.heard_us[message.voter_id] = self._world.timeline.now_us
         if isinstance(message, ApiVersionsRequest):
             self.deliver(self._tell_versions, request_id, message, version)
             return

@@ -31,7 +31,18 @@ from kraftlib.wire.messages.raft_voters import (
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from tests.consensus.build import LISTENER, follower, leader, outstanding_to, place, replica, reply, requests, voter_set
+from tests.consensus.build import (
+    LISTENER,
+    fetch_response,
+    follower,
+    leader,
+    outstanding_to,
+    place,
+    replica,
+    reply,
+    requests,
+    voter_set,
+)
 
 
 def key(replica_id: int, disk: int = 1_000) -> ReplicaKey:
@@ -51,9 +62,10 @@ def observer(*voters: ReplicaKey, own: ReplicaKey, auto_join: bool = True, kraft
 
 
 def fail_fetch(core: Replica) -> None:
-    """Let the Fetch to the leader fail."""
+    """Let the Fetch to the leader fail, and only the pause after it remain."""
     number = outstanding_to(core, 2).correlation_id
     core.handle(RequestFailed(number, Failure.MALFORMED), core.state.now_ms + 1_900)
+    core.state.connections.succeeded(2)
 
 
 def after_the_period(core: Replica, kind: type) -> list[Any]:
@@ -117,6 +129,7 @@ def test_a_follower_of_a_static_quorum_says_once_what_it_is() -> None:
     core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=1_001))
     number = outstanding_to(core, 2).correlation_id
     core.handle(RequestFailed(number, Failure.MALFORMED), 1_990)
+    core.state.connections.succeeded(2)
     core.state.role_state.fetch_deadline_ms = 9_000  # type: ignore[union-attr]
     actions = core.handle(TimeoutReached(), 2_050)
     sent = requests(actions, UpdateRaftVoterRequest)
@@ -131,6 +144,7 @@ def test_a_leader_that_keeps_no_such_table_is_told_once() -> None:
     """Before 4.1 there was none."""
     core = follower(1, epoch=5, leader_id=2, directory_id=UUID(int=1_001))
     core.handle(RequestFailed(outstanding_to(core, 2).correlation_id, Failure.MALFORMED), 1_990)
+    core.state.connections.succeeded(2)
     core.state.role_state.fetch_deadline_ms = 9_000  # type: ignore[union-attr]
     core.handle(TimeoutReached(), 2_050)
     number = outstanding_to(core, 2).correlation_id
@@ -322,9 +336,32 @@ def test_nobody_joins_who_is_there_or_about_to_go() -> None:
 def test_an_answer_ends_a_row_of_failures() -> None:
     core = observer(key(1), key(2), own=key(4))
     role = due(core)
+    (_,) = maybe_join(core.state, role)
     core.state.connections.failed(2, core.state.now_ms - 500, 1)
     assert core.state.connections.failures(2) > 0
-    (_,) = maybe_join(core.state, role)
     reply(core, 2, AddRaftVoterResponse(error_code=0, error_message=None))
 
     assert core.state.connections.failures(2) == 0
+
+
+def test_after_a_failure_the_leader_is_asked_for_the_log_first() -> None:
+    """A question that is never answered in time would be due again after each pause, and nothing would be fetched."""
+    core = observer(key(1), key(2), own=key(4))
+    (_,) = after_the_period(core, AddRaftVoterRequest)
+    number = outstanding_to(core, 2).correlation_id
+    core.handle(RequestFailed(number, Failure.DISCONNECTED), core.state.now_ms + 5_000)
+    actions = core.handle(TimeoutReached(), core.state.now_ms + 1_000)
+
+    assert requests(actions, AddRaftVoterRequest) == []
+    assert [request.destination for request in requests(actions, FetchRequest)] == [2]
+    reply(core, 2, fetch_response(epoch=5, leader_id=2))
+    assert len(after_the_period(core, AddRaftVoterRequest)) == 1
+
+
+def test_nobody_waits_for_a_time_at_which_nothing_may_be_sent() -> None:
+    core = observer(key(1), key(2), own=key(4))
+    role = due(core)
+    core.state.connections.failed(2, core.state.now_ms - 500, 1)
+
+    assert maybe_join(core.state, role) == []
+    assert join_deadline_ms(core.state, role) is None

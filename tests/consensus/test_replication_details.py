@@ -15,8 +15,11 @@ from kraftlib.consensus.actions import (
     SendResponse,
     TruncateLog,
 )
-from kraftlib.types import OffsetAndEpoch, ReplicaKey
+from kraftlib.consensus.events import Failure, RequestFailed, TimeoutReached
+from kraftlib.consensus.roles import Follower
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     as_leader,
     ask,
@@ -30,6 +33,7 @@ from tests.consensus.build import (
     outstanding_to,
     partition_of,
     reply,
+    requests,
     tell,
     voter_set,
 )
@@ -127,3 +131,21 @@ def test_records_of_another_partition_are_not_appended(change: dict[str, Any]) -
 
     assert not [action for action in actions if isinstance(action, AppendToLog)]
     assert core.state.connections.is_backing_off(2, core.state.now_ms)
+
+
+def test_a_bootstrap_server_that_names_the_leaders_snapshot_is_not_asked_again_at_once() -> None:
+    """The snapshot is to be had from the leader, which cannot be asked just now: asking others goes on, but slowly."""
+    core = follower(1, epoch=5, leader_id=2, own_id=9, bootstrap_servers=(Endpoint("b", 1),))
+    core.handle(RequestFailed(outstanding_to(core, 2).correlation_id, Failure.DISCONNECTED), core.state.now_ms)
+    for _ in range(8):
+        core.state.connections.failed(2, core.state.now_ms, 500)
+    (asked,) = requests(core.handle(TimeoutReached(), core.state.now_ms + 1), FetchRequest)
+    assert asked.destination == -2
+
+    actions = reply(core, -2, fetch_response(epoch=5, leader_id=2, high_watermark=40, snapshot=(30, 5)))
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.download is not None
+    assert requests(actions, FetchRequest) == []
+    (again,) = requests(core.handle(TimeoutReached(), core.deadline_ms()), FetchRequest)
+    assert again.destination == -2
