@@ -91,7 +91,9 @@ class Monitor:
         self._check_commits(node, process, seen)
         self._check_removal(node, seen)
         view = process.replica.state.log
-        if view.end_offset == node.chain.end_offset and (node.chain.tail is not None or node.disks == 1):
+        # What is missing in a damaged log may be the voters.
+        is_all_there = view.end_offset == node.chain.end_offset and not view.holes
+        if is_all_there and (node.chain.tail is not None or node.disks == 1):
             believed = [voter.key for voter in view.voters.latest]
             if believed or node.chain.tail is not None:
                 check(inv.i16_core_knows_its_voters, node, believed, self._world.checker.voters_of(node))
