@@ -130,8 +130,9 @@ class Checker:
         role, epoch = state.role, state.epoch
         self._trace.add(self._timeline.now_us, Step.ROLE, node.key.id, ROLE_NUMBERS[role], epoch, str(role))
         if role in STANDING and not (role is Role.LEADER and facts.leaders.get(epoch) == node.key):
-            # Those that the core goes by: it may have them of batches that it is about to append.
-            voters = [voter.key for voter in state.voters]
+            # Its log names them, unless the core is about to append more, which may name others.
+            is_behind = state.log.end_offset > node.chain.end_offset
+            voters = [voter.key for voter in state.voters] if is_behind else self.voters_of(node)
             self.check(elections.i16_only_voters_stand, node, voters, str(role))
         if role is Role.LEADER:
             process.leads_since_us = self._timeline.now_us
