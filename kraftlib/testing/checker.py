@@ -224,7 +224,8 @@ class Checker:
             named = process.last_event.response.responses[0].partitions[0].diverging_epoch
             leader_end = OffsetAndEpoch(epoch=named.epoch, offset=named.end_offset)
             self.check(inv.i11_truncation_goes_far_enough, node, node.chain.tail, leader_end)
-        self.check(inv.i11_nothing_committed_is_truncated, self.facts, node, dropped, process.highest_high_watermark)
+        known = process.highest_high_watermark
+        self.check(inv.i11_nothing_committed_is_truncated, self.facts, node, dropped, known, state.epoch)
 
     def installed(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
         """A snapshot has taken the place of the log of a node."""
@@ -233,7 +234,7 @@ class Checker:
         self.check(inv.i14_snapshot_covers_committed_records_only, facts, node, snapshot_id)
         if process.replica.state.amnesia is None:
             # One whose log was damaged drops what it cannot vouch for, and counts for nothing until it has it again.
-            self.check(inv.i11_snapshot_takes_nothing_committed, facts, node, snapshot_id)
+            self.check(inv.i11_snapshot_takes_nothing_committed, facts, node, snapshot_id, process.replica.epoch)
         node.chain.begin_at(facts.committed.covering(snapshot_id.offset - 1))
         process.appended_end = snapshot_id.offset
 

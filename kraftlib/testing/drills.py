@@ -60,7 +60,7 @@ def v4_partial_partition(world: World, random: chance.Random) -> None:
     Or two parts that do not hear each other at all, the leader in the smaller one.
     """
     leader = world.leader()
-    voters = living_voters(world)
+    voters = world.living_voters()
     if leader is None or leader not in voters or len(voters) < 3 or not is_majority(world, len(voters)):
         return
     others = [node for node in voters if node is not leader]
@@ -169,7 +169,7 @@ def transfer(world: World, random: chance.Random) -> None:
     leader = world.leader()
     if leader is None or leader.process is None:
         return
-    others = [node for node in living_voters(world) if node is not leader]
+    others = [node for node in world.whole_voters() if node is not leader]
     if not others or not is_majority(world, len(others) + 1):
         return
     target = random.choice(others)
@@ -183,7 +183,7 @@ def transfer(world: World, random: chance.Random) -> None:
         world.violated("TRANSFER", f"{leader} was to hand over to {target}, and names {role.preferred}")
         world.raise_violation()
     if may_be_overtaken(world, leader):
-        world.run_until(lambda: any((node.leads or 0) > epoch for node in living_voters(world)), patience_ms(world))
+        world.run_until(lambda: any((node.leads or 0) > epoch for node in world.living_voters()), patience_ms(world))
         return
     if not world.run_until(lambda: world.leader() is target, timeout_ms + work_ms(world)):
         now = world.leader()
@@ -232,12 +232,6 @@ def ask_everybody(world: World, random: chance.Random) -> None:
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
-
-
-def living_voters(world: World) -> Sequence[SimulatedNode]:
-    """Return the voters that run on their own disks."""
-    nodes = [world.nodes[key.id] for key in world.current_voters() if key.matches(world.nodes[key.id].key)]
-    return [node for node in nodes if node.process is not None]
 
 
 def may_be_overtaken(world: World, leader: SimulatedNode) -> bool:
@@ -295,7 +289,7 @@ def serves(world: World, limit_ms: int) -> bool:
 
 def can_lose(world: World, leader: SimulatedNode) -> bool:
     """Whether the others could go on without `leader`."""
-    return is_majority(world, len([node for node in living_voters(world) if node is not leader]))
+    return is_majority(world, len([node for node in world.whole_voters() if node is not leader]))
 
 
 def e9(world: World, random: chance.Random) -> None:

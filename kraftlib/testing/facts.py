@@ -149,6 +149,16 @@ class Facts:
         earlier = [tail for committed_in, tail in self.committed_in.items() if committed_in < epoch]
         return max(earlier, key=lambda tail: tail.end_offset, default=None)
 
+    def was_committed(self, entry: LogEntry, epoch: Epoch) -> bool:
+        """Whether that entry was committed in an epoch up to this one.
+
+        What later epochs commit, an earlier leader who has not heard of them may lack; and a copy in an earlier epoch
+        counts for nothing.
+        """
+        tail = self.committed_before(epoch + 1)
+        known = tail is not None and entry.base_offset < tail.end_offset
+        return known and self.committed.covering(entry.base_offset) is entry
+
 
 def named_voters(batch: Batch) -> tuple[ReplicaKey, ...] | None:
     """Return the voters that a control batch names; None if it names none."""

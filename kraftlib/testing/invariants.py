@@ -113,13 +113,13 @@ def i10_acknowledged_is_committed(
 
 
 def i11_nothing_committed_is_truncated(
-    facts: Facts, node: DiskImage, dropped: Sequence[LogEntry], high_watermark: Offset
+    facts: Facts, node: DiskImage, dropped: Sequence[LogEntry], high_watermark: Offset, epoch: Epoch
 ) -> Complaint:
-    """I11: no log drops what is committed, or what it took for committed itself."""
+    """I11: no log drops what was committed up to the epoch that it is in, or what it took for committed itself."""
     if not dropped:
         return None
     first = dropped[0]
-    if facts.committed.covering(first.base_offset) is first:
+    if facts.was_committed(first, epoch):
         return f"{node.key} truncates {first}, which is committed"
     if first.base_offset < high_watermark:
         return f"{node.key} truncates {first}, its high watermark is {high_watermark}"
@@ -138,10 +138,12 @@ def i11_truncation_goes_far_enough(node: DiskImage, tail: LogEntry | None, leade
     return f"{node.key} keeps {tail}, though its leader's log has nothing after {leader_end}"
 
 
-def i11_snapshot_takes_nothing_committed(facts: Facts, node: DiskImage, snapshot: OffsetAndEpoch) -> Complaint:
-    """I11: a snapshot that takes the place of a log covers everything committed that stood there."""
+def i11_snapshot_takes_nothing_committed(
+    facts: Facts, node: DiskImage, snapshot: OffsetAndEpoch, epoch: Epoch
+) -> Complaint:
+    """I11: a snapshot that takes the place of a log covers everything that stood there and was committed by then."""
     entry = node.chain.covering(snapshot.offset)
-    if entry is None or facts.committed.covering(entry.base_offset) is not entry:
+    if entry is None or not facts.was_committed(entry, epoch):
         return None
     return f"{node.key} drops {entry}, which is committed, for snapshot {snapshot}"
 

@@ -145,7 +145,7 @@ def e9_returning_voter_disturbs_nobody(world: World) -> None:
     It comes back in the midst of asking for votes, and what it asked meanwhile arrives at once.
     """
     leader = world.leader()
-    voters = [node for node in world.nodes.values() if world.is_voter(node)]
+    voters = world.whole_voters()
     others = [node for node in voters if node is not leader]
     if leader is None or len(voters) - 1 <= len(world.current_voters()) // 2 or not others:
         return

@@ -247,6 +247,15 @@ class World:
         """Whether the committed log names this very node as a voter."""
         return any(voter.matches(node.key) for voter in self.current_voters())
 
+    def living_voters(self) -> Sequence[SimulatedNode]:
+        """Return the voters that run on their own disks."""
+        nodes = [self.nodes[key.id] for key in self.current_voters() if key.matches(self.nodes[key.id].key)]
+        return [node for node in nodes if node.process is not None]
+
+    def whole_voters(self) -> Sequence[SimulatedNode]:
+        """Return those of them that lack nothing: the others neither vote nor keep a leader in office for now."""
+        return [node for node in self.living_voters() if not node.is_impaired]
+
     @property
     def committed_end(self) -> int:
         """One past the last committed record."""
