@@ -31,25 +31,31 @@ JOIN_GOES_ON = (
 """Answers to an Add or Remove of ourselves after which the next period decides."""
 
 
-def _has_time(state: ReplicaState, role: Follower) -> bool:
-    """Whether the leader may be asked something else than what comes next in the log.
+def _place_to_ask(state: ReplicaState, role: Follower) -> Endpoint | None:
+    """Where the leader may be asked something else than what comes next in the log; None while it may not.
 
     After a failure a Fetch goes first: a question that is not answered in time, and due again as soon as the pause is
     over, would leave no room for any.
     """
     connections = state.connections
-    return connections.is_ready(role.leader_id, state.now_ms) and not connections.failures(role.leader_id)
+    if not connections.is_ready(role.leader_id, state.now_ms) or connections.failures(role.leader_id):
+        return None
+    return endpoint_of(state, role.leader_endpoints)
 
 
 # --- saying where we are ---------------------------------------------------------------------------------------------
 
 
+def _place_to_update(state: ReplicaState, role: Follower) -> Endpoint | None:
+    if not state.may_stand or role.updated_voter or state.key.directory_id is None:
+        return None
+    return _place_to_ask(state, role)
+
+
 def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
     """Tell the leader where we are reached and what we support, if the voter set does not say so."""
-    if not state.may_stand or role.updated_voter or state.now_ms < role.update_due_ms or state.key.directory_id is None:
-        return []
-    place = endpoint_of(state, role.leader_endpoints)
-    if place is None or not _has_time(state, role):
+    place = _place_to_update(state, role)
+    if place is None or state.now_ms < role.update_due_ms:
         return []
     role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
     if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:
@@ -58,7 +64,7 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
         cluster_id=state.cluster_id,
         current_leader_epoch=state.epoch,
         voter_id=state.key.id,
-        voter_directory_id=state.key.directory_id,
+        voter_directory_id=state.key.directory_id or ZERO_UUID,
         listeners=tuple(
             UpdateRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
             for name, own in state.endpoints.items()
@@ -71,9 +77,8 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def update_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
-    """When `maybe_update_voter` may have something to send; None while an answer must come first."""
-    may_send = state.key.directory_id is not None and _has_time(state, role)
-    return role.update_due_ms if may_send and not role.updated_voter else None
+    """When `maybe_update_voter` may have something to send; None while something must happen first."""
+    return None if _place_to_update(state, role) is None else role.update_due_ms
 
 
 def handle_update_response(
@@ -113,10 +118,8 @@ def _updated(state: ReplicaState) -> list[Action]:
 
 def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
     """Add ourselves to the voters, if we may and do not vote; our own lost disk goes first (KIP-1186)."""
-    place = endpoint_of(state, role.leader_endpoints)
-    if not _may_join(state) or state.now_ms < role.update_due_ms or place is None:
-        return []
-    if not _has_time(state, role):
+    place = _place_to_join(state, role)
+    if place is None or state.now_ms < role.update_due_ms:
         return []
     role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
     known = state.voters.get(state.key.id)
@@ -143,14 +146,16 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
     return [send(state, role.leader_id, place, request)]
 
 
-def _may_join(state: ReplicaState) -> bool:
+def _place_to_join(state: ReplicaState, role: Follower) -> Endpoint | None:
     joins = state.config.auto_join and state.key.directory_id is not None
-    return joins and state.log.kraft_version.latest >= 1 and not state.is_voter and not state.shutting_down
+    if not joins or state.log.kraft_version.latest < 1 or state.is_voter or state.shutting_down:
+        return None
+    return _place_to_ask(state, role)
 
 
 def join_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
-    """When `maybe_join` may have something to send; None while an answer must come first."""
-    return role.update_due_ms if _may_join(state) and _has_time(state, role) else None
+    """When `maybe_join` may have something to send; None while something must happen first."""
+    return None if _place_to_join(state, role) is None else role.update_due_ms
 
 
 def handle_join_response(

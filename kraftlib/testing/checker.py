@@ -116,6 +116,10 @@ class Checker:
                 if reason in state.refused:
                     self._complain("I11", f"{node.key} has refused what a peer sent: {reason}")
 
+    def woken(self, process: Process, deadline_ms: int | None) -> None:
+        """The core has said when it wants to be called next."""
+        self.check(inv.i20_nothing_stays_due, process.node, deadline_ms, process.replica.state.now_ms)
+
     def look_at_picture(self, process: Process) -> None:
         """Compare what the core knows, or is about to be told, of its log with the log."""
         believed, found = _picture(process.replica.state.log), _picture(view_of(process.log, process.node.config))

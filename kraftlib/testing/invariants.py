@@ -315,6 +315,13 @@ def i20_no_spin(node: DiskImage, turns: int, limit: int) -> Complaint:
     return None if turns <= limit else f"the core of {node.key} was called {turns} times in a second, limit {limit}"
 
 
+def i20_nothing_stays_due(node: DiskImage, deadline_ms: int | None, now_ms: int) -> Complaint:
+    """I20: a core that was called has done what was due, and wants to be called later, not over and over again."""
+    if deadline_ms is None or deadline_ms > now_ms:
+        return None
+    return f"the core of {node.key} was called at {now_ms} ms and is due since {deadline_ms} ms"
+
+
 def e7_leader_without_listeners_resigns(node: DiskImage, silent_ms: int, limit_ms: int) -> Complaint:
     """E7, check quorum: a leader from whom no majority fetches gives up (KAFKA-15489)."""
     if silent_ms <= limit_ms:

@@ -342,7 +342,8 @@ def i19_nothing_is_left_over(world: World) -> None:
         world.checker.check(inv.i19_bounds, node, sizes)
         if not node.disk.is_busy:
             change = role.change if isinstance(role, Leader) else None
-            known = {*parked, *([] if change is None else [change.request_id])}
+            reads = [read.request_id for read in process.replica.state.reads if read.remote]
+            known = {*parked, *reads, *([] if change is None else [change.request_id])}
             forgotten = [number for number in process.port.requests if number not in known]
             world.checker.check(inv.i19_every_request_is_answered, node, forgotten)
     world.raise_violation()

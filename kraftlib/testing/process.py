@@ -95,7 +95,7 @@ class Process:
         """When each node last fetched from here, records or some of a snapshot."""
         self.moved_us: dict[int, int] = {}
         """When each node last fetched from somewhere else than before, or some of a snapshot."""
-        self._fetch_offsets: dict[int, Offset] = {}
+        self._fetched_from: dict[int, OffsetAndEpoch] = {}
         self.leads_since_us = 0
         self.doom: Doom | None = None
         """If set: asked before each action of the core whether this process ends there, and how."""
@@ -334,9 +334,11 @@ class Process:
     def _note_fetch(self, request: FetchRequest) -> None:
         replica_id, now_us = request.replica_state.replica_id, self._world.timeline.now_us
         self.heard_us[replica_id] = now_us
-        for offset in (partition.fetch_offset for topic in request.topics for partition in topic.partitions):
-            if self._fetch_offsets.get(replica_id) != offset:
-                self._fetch_offsets[replica_id], self.moved_us[replica_id] = offset, now_us
+        for partition in (partition for topic in request.topics for partition in topic.partitions):
+            # Where it stands is news to whoever begins to lead.
+            place = OffsetAndEpoch(epoch=partition.current_leader_epoch, offset=partition.fetch_offset)
+            if self._fetched_from.get(replica_id) != place:
+                self._fetched_from[replica_id], self.moved_us[replica_id] = place, now_us
 
     def _tell_versions(self, request_id: int, message: ApiVersionsRequest, version: int) -> None:
         finalized = {"kraft.version": self.replica.kraft_version}
@@ -389,7 +391,12 @@ class WatchedCore:
         self._process = process
         self._replica = process.replica
         self._checker = process._world.checker
-        self.deadline_ms: Callable[[], int | None] = self._replica.deadline_ms
+
+    def deadline_ms(self) -> int | None:
+        """As `Core.deadline_ms`."""
+        deadline_ms = self._replica.deadline_ms()
+        self._checker.woken(self._process, deadline_ms)
+        return deadline_ms
 
     def start(self, now_ms: int) -> Any:
         """As `Core.start`."""

@@ -19,6 +19,7 @@ from kraftlib.consensus.joining import (
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
+from kraftlib.consensus.state import Amnesia
 from kraftlib.consensus.transitions import updated_voters
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, ReplicaKey
@@ -204,6 +205,7 @@ def test_nothing_is_told_by_who_has_told_it_or_nobody_to_whom() -> None:
     role.leader_endpoints = {}
     assert maybe_update_voter(core.state, role) == []
     assert role.update_due_ms == core.state.now_ms, "as soon as it is known where"
+    assert update_deadline_ms(core.state, role) is None, "no time tells where"
 
     core = static_follower()
     role = due(core)
@@ -217,8 +219,18 @@ def test_nothing_is_told_by_who_has_told_it_or_nobody_to_whom() -> None:
     assert maybe_update_voter(core.state, role) == []
     assert update_deadline_ms(core.state, role) is None
 
+    core = static_follower()
+    role = due(core)
+    core.state.amnesia = Amnesia()
+    assert maybe_update_voter(core.state, role) == []
+    assert update_deadline_ms(core.state, role) is None, (
+        "its vote must come back first, and is not waited for in a loop"
+    )
+
     core = static_follower(voters=voter_set(2, 3))
-    assert maybe_update_voter(core.state, due(core)) == [], "an observer has nothing to say"
+    role = due(core)
+    assert maybe_update_voter(core.state, role) == [], "an observer has nothing to say"
+    assert update_deadline_ms(core.state, role) is None
 
 
 def test_a_dynamic_quorum_is_told_what_its_voter_set_does_not_say() -> None:

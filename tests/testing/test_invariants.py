@@ -81,6 +81,8 @@ CASES: list[tuple[Callable[..., Complaint], tuple[Any, ...], tuple[Any, ...]]] =
     (inv.i19_bounds, (NODE, {"parked": (3, 3)}), (NODE, {"parked": (4, 3)})),
     (inv.i19_every_request_is_answered, (NODE, []), (NODE, [4])),
     (inv.i20_no_spin, (NODE, 5, 5), (NODE, 6, 5)),
+    (inv.i20_nothing_stays_due, (NODE, 6, 5), (NODE, 5, 5)),
+    (inv.i20_nothing_stays_due, (NODE, None, 5), (NODE, 0, 5)),
     (inv.l16_core_knows_its_log, (NODE, {"end": 3}, {"end": 3}), (NODE, {"end": 3}, {"end": 2})),
     (inv.m5_removed_leader_resigns, (NODE, 5, 5), (NODE, 6, 5)),
     (inv.e7_leader_without_listeners_resigns, (NODE, 5, 5), (NODE, 6, 5)),

@@ -73,7 +73,7 @@ def test_whoever_wants_to_join_and_does_not_is_a_violation() -> None:
     with world(voters=1, observers=2, kraft_version=1, config={"auto_join": True}) as made:
         liveness.whoever_joins_has_joined(made)
         assert len(made.current_voters()) == 3
-    nobody = Edit("consensus.joining._may_join", "return joins", "return False")
+    nobody = Edit("consensus.joining._place_to_join", "return _place_to_ask(state, role)", "return None")
     with (
         planted(Mutant("one", "nobody joins", (nobody,))),
         world(voters=1, observers=2, kraft_version=1, config={"auto_join": True}) as made,

@@ -67,6 +67,22 @@ MUTANTS: Final = (
         (Edit("consensus.replication.expire_parked", "state.now_ms < role.parked_deadline_ms", "True"),),
     ),
     Mutant(
+        "wakes-for-what-it-may-not-do",
+        "who may not tell the leader where it is yet is called for that over and over (I20)",
+        (
+            Edit(
+                "consensus.joining.update_deadline_ms",
+                "None if _place_to_update(state, role) is None else role.update_due_ms",
+                "None if _place_to_ask(state, role) is None or role.updated_voter else role.update_due_ms",
+            ),
+        ),
+    ),
+    Mutant(
+        "wakes-for-a-download-that-is-due",
+        "who waits for its disk in the midst of a snapshot is called for the next bytes over and over (I20)",
+        (Edit("consensus.downloading.download_deadline_ms", "role.download.not_before_ms > state.now_ms", "True"),),
+    ),
+    Mutant(
         "no-pause-after-failures",
         "what has failed is tried again at once, over and over (I20)",
         (
