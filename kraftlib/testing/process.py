@@ -94,7 +94,7 @@ class Process:
         self.heard_us: dict[int, int] = {}
         """When each node last fetched from here, records or some of a snapshot."""
         self.moved_us: dict[int, int] = {}
-        """When each node last fetched from somewhere else than before, or some of a snapshot."""
+        """When each node last fetched from somewhere else than before, or everything, or some of a snapshot."""
         self._fetched_from: dict[int, OffsetAndEpoch] = {}
         self.leads_since_us = 0
         self.doom: Doom | None = None
@@ -335,9 +335,9 @@ class Process:
         replica_id, now_us = request.replica_state.replica_id, self._world.timeline.now_us
         self.heard_us[replica_id] = now_us
         for partition in (partition for topic in request.topics for partition in topic.partitions):
-            # Where it stands is news to whoever begins to lead.
+            # Where it stands is news to whoever begins to lead, and who has everything need not move.
             place = OffsetAndEpoch(epoch=partition.current_leader_epoch, offset=partition.fetch_offset)
-            if self._fetched_from.get(replica_id) != place:
+            if self._fetched_from.get(replica_id) != place or place.offset >= self.node.chain.end_offset:
                 self._fetched_from[replica_id], self.moved_us[replica_id] = place, now_us
 
     def _tell_versions(self, request_id: int, message: ApiVersionsRequest, version: int) -> None:

@@ -84,16 +84,22 @@ def test_an_observer_adds_itself_when_it_may() -> None:
 
 
 @pytest.mark.parametrize(
-    "core",
+    "why",
     [
-        observer(key(1), key(2), own=key(4), auto_join=False),
-        observer(key(1), key(2), own=key(4), kraft_version=0),
+        {"own": key(4), "auto_join": False},
+        {"own": key(4), "kraft_version": 0},
+        {"own": ReplicaKey(4)},
     ],
-    ids=["not asked to", "static quorum"],
+    ids=["not asked to", "static quorum", "no directory id"],
 )
-def test_an_observer_stays_one_unless_it_is_told_to_join(core: Replica) -> None:
+def test_an_observer_stays_one_unless_it_is_told_to_join(why: dict[str, Any]) -> None:
     """Adding a voter changes every majority: it is an operator's decision."""
+    core = observer(key(1), key(2), **why)
     assert after_the_period(core, AddRaftVoterRequest) == []
+
+    core = observer(key(1), key(2), **why)
+    assert maybe_join(core.state, due(core)) == []
+    assert join_deadline_ms(core.state, due(core)) is None
 
 
 def test_a_lost_disk_of_our_own_is_removed_first() -> None:
