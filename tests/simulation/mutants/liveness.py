@@ -76,6 +76,7 @@ MUTANTS: Final = (
                 "None if _place_to_ask(state, role) is None or role.updated_voter else role.update_due_ms",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "wakes-for-a-download-that-is-due",
@@ -155,6 +156,7 @@ MUTANTS: Final = (
                 "needed = 1",
             ),
         ),
+        slow=True,
     ),
     Mutant(
         "check-quorum-is-never-reset",
