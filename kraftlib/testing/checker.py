@@ -116,7 +116,7 @@ class Checker:
                 if reason in state.refused:
                     self._complain("I11", f"{node.key} has refused what a peer sent: {reason}")
 
-    def woken(self, process: Process, deadline_ms: int | None) -> None:
+    def asked_when(self, process: Process, deadline_ms: int | None) -> None:
         """The core has said when it wants to be called next."""
         self.check(inv.i20_nothing_stays_due, process.node, deadline_ms, process.replica.state.now_ms)
 

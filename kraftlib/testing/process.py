@@ -395,7 +395,7 @@ class WatchedCore:
     def deadline_ms(self) -> int | None:
         """As `Core.deadline_ms`."""
         deadline_ms = self._replica.deadline_ms()
-        self._checker.woken(self._process, deadline_ms)
+        self._checker.asked_when(self._process, deadline_ms)
         return deadline_ms
 
     def start(self, now_ms: int) -> Any:

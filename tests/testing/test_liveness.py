@@ -5,12 +5,14 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from kraftlib.consensus.state import Read
 from kraftlib.storage.memory import MemoryQuorumStateStore
 from kraftlib.testing import liveness
 from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.world import World
 from kraftlib.types import ElectionState
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
@@ -100,6 +102,39 @@ def test_whoever_is_wanted_and_does_not_lead_is_a_violation() -> None:
                 with pytest.raises(InvariantViolation, match="PRIORITY"):
                     liveness.whoever_is_wanted_leads(made)
     assert lost
+
+
+def test_a_voter_is_cut_off_only_where_the_others_are_whole() -> None:
+    """Who has forgotten its votes keeps no leader in office: with it alone, a leader rightly gives up."""
+    with world() as made:
+        leader = made.leader()
+        forgetful, other = [node for node in made.nodes.values() if node is not leader]
+        for pair in ((forgetful.key.id, other.key.id), (other.key.id, forgetful.key.id)):
+            made.network.link(*pair).cut = True
+        forgetful.end(Ending.KILLED)
+        forgetful.lose_vote()
+        forgetful.start()
+        made.run_for(1_000)
+        assert (forgetful in made.living_voters(), forgetful in made.whole_voters()) == (True, False)
+
+        liveness.e9_returning_voter_disturbs_nobody(made)
+
+        assert made.violation is None
+
+
+def test_a_request_that_its_core_knows_of_is_not_left_over() -> None:
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        assert leader.process is not None
+        leader.process.port.requests[77] = ReadBarrierRequest(cluster_id="c", replica_id=2, timeout_ms=9)
+        waiting = Read(request_id=77, deadline_ms=made.now_ms + 9, remote=True)
+        leader.process.replica.state.reads.append(waiting)
+        liveness.i19_nothing_is_left_over(made)
+
+        leader.process.replica.state.reads.remove(waiting)
+        with pytest.raises(InvariantViolation, match=r"I19 .*forgotten the requests"):
+            liveness.i19_nothing_is_left_over(made)
 
 
 def test_patience_grows_with_the_timeouts() -> None:

@@ -49,6 +49,28 @@ def test_a_leader_whose_followers_ask_and_get_nowhere_must_give_up() -> None:
             made.run_for(20_000)
 
 
+def test_whoever_has_everything_need_not_get_on() -> None:
+    with world() as made:
+        leader = made.leader()
+        assert leader is not None
+        assert leader.process is not None
+        wait_us = 2_000 * leader.config.fetch_max_wait_ms
+        made.run_for(10_000)
+        others = [number for number in made.nodes if number != leader.key.id]
+
+        assert all(made.timeline.now_us - leader.process.moved_us[number] < wait_us for number in others)
+
+
+def test_a_core_that_wants_to_be_called_for_nothing_is_seen() -> None:
+    due = Edit("consensus.obligations.deadline_ms", "return min(", "return state.now_ms or min(")
+    with (
+        planted(Mutant("one", "something is always due", (due,))),
+        pytest.raises(InvariantViolation, match=r"I20 .*is due since"),
+        world() as made,
+    ):
+        made.run_for(1_000)
+
+
 def test_a_leader_that_is_cut_off_and_gives_up_is_fine() -> None:
     with world() as made:
         leader = made.leader()
