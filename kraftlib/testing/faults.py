@@ -212,8 +212,11 @@ def upgrade_kraft_version(world: World, random: chance.Random) -> Undo | None:
 
 
 def wipe_observer(world: World, random: chance.Random) -> Undo | None:
-    """Take the disk of an observer away: it comes back empty, as somebody else (reliability M7)."""
-    observers = [node for node in world.nodes.values() if not world.is_voter(node)]
+    """Take the disk of an observer away: it comes back empty, as somebody else (reliability M7).
+
+    Not while it is being made a voter that the others cannot do without: two voters of which one is gone are stuck.
+    """
+    observers = [node for node in world.nodes.values() if not world.is_voter(node) and not _is_needed(world, node)]
     if not observers:
         return None
     leader = world.leader()
@@ -397,6 +400,15 @@ def damage_log(world: World, random: chance.Random) -> Undo | None:
 def _anybody_impaired(world: World) -> bool:
     """Whether somebody has forgotten its votes or lost records: until it is whole again, no other voter may go."""
     return any(node.is_impaired for node in world.nodes.values())
+
+
+def _is_needed(world: World, observer: SimulatedNode) -> bool:
+    """Whether an observer may be about to vote, and the voters that live would then be no majority without it."""
+    if not (world.admin.is_changing or observer.config.auto_join):
+        return False
+    voters = world.current_voters()
+    living = [key for key in voters if key.matches(world.nodes[key.id].key)]
+    return 2 * len(living) <= len(voters) + 1
 
 
 def _spared_voter(world: World, random: chance.Random) -> SimulatedNode | None:

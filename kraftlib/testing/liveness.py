@@ -123,6 +123,8 @@ def v7_service_resumes(world: World) -> None:
         return any(call.outcome is Outcome.ACKNOWLEDGED for call in world.workload.appends[first:])
 
     if not world.run_until(acknowledged, limit_ms):
+        if world.is_dynamic and not electable(world):
+            raise StuckError
         made = Counter(call.outcome.name for call in world.workload.appends[first:])
         _violated(world, "V7", f"no append was acknowledged within {limit_ms} ms: {dict(made)}, {_roles(world)}")
     if not was_running:

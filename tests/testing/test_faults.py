@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from kraftlib.testing import liveness
 from kraftlib.testing.faults import FAULTS, lose_vote
 from kraftlib.testing.process import Ending
 from kraftlib.testing.trace import Step
@@ -82,6 +83,36 @@ def test_no_disk_is_replaced_while_the_voters_are_being_changed() -> None:
 
         assert not made.admin.is_changing
         assert len(made.current_voters()) == 2
+
+
+def test_no_disk_is_taken_from_an_observer_that_is_about_to_be_needed() -> None:
+    """One voter and another one that is being added: without its disk neither can commit anything, ever."""
+    with world(voters=1, observers=1, kraft_version=1) as made:
+        assert made.admin.add(made.nodes[2])
+        assert made.admin.is_changing
+        assert FAULTS["wipe-observer"].begin(made, random.Random(1)) is None
+
+    with world(voters=3, observers=1, kraft_version=1) as made:
+        assert made.admin.add(made.nodes[4])
+        assert made.admin.is_changing
+        assert FAULTS["wipe-observer"].begin(made, random.Random(1)) is not None
+
+
+def test_a_quorum_that_has_lost_its_majority_for_good_is_stuck_and_breaks_no_promise() -> None:
+    """KIP-853: the second voter is added, and its disk is gone before it has acknowledged that."""
+    with world(voters=1, observers=1, kraft_version=1) as made:
+        leader, joiner = made.nodes[1], made.nodes[2]
+        made.run_for(1_000)
+        assert made.admin.add(joiner)
+        assert made.run_until(lambda: len(made.checker.voters_of(leader)) == 2, 1_000)
+        assert len(made.current_voters()) == 1
+        joiner.end(Ending.POWER_LOST)
+        joiner.wipe()
+        joiner.start()
+        with pytest.raises(liveness.StuckError):
+            liveness.v7_service_resumes(made)
+
+        assert made.violation is None
 
 
 def test_the_names_are_those_of_the_table() -> None:
