@@ -288,6 +288,8 @@ def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list
     if state.high_watermark is not None and state.high_watermark >= event.snapshot_id.offset:
         return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
     state.committed_offset = max(state.committed_offset, event.snapshot_id.offset)
+    if state.committed_offset > state.log.end_offset:
+        return []  # a snapshot of our own is ahead of the log: what is committed is known when the log has caught up
     state.high_watermark = state.committed_offset
     return [AdvanceHighWatermark(state.committed_offset)]
 

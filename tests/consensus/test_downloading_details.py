@@ -523,6 +523,18 @@ def test_what_stands_in_is_committed_and_takes_nothing_back(
     assert role.fetch_deadline_ms == NOW_MS + state.config.fetch_timeout_ms
 
 
+def test_what_is_beyond_the_log_is_not_announced_before_the_log_is_there() -> None:
+    """A snapshot of our own is ahead of it: a leader commits what its own disk does not have yet, and loses it."""
+    core, role = damaged()
+    state = core.state
+    state.high_watermark, state.committed_offset = None, 7
+    role.download = state.kept = Download(snapshot_id=SNAPSHOT, source_id=2, fills=True)
+    actions = core.handle(adopted(), NOW_MS)
+
+    assert [action for action in actions if isinstance(action, AdvanceHighWatermark)] == []
+    assert (state.high_watermark, state.committed_offset, state.log.end_offset) == (None, 7, 6)
+
+
 def test_one_that_follows_nobody_takes_it_over_just_the_same() -> None:
     view = log_view(1, 1, 1, 2, 2, 2, voters=voter_set(1, 2, 3))
     view.holes = [OffsetRange(0, 4)]
