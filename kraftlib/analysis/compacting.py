@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -197,22 +198,18 @@ def merge_chain(
         raise ConfigError(
             f"a chain is a checkpoint and increments, not {[base.name, *(path.name for path in increments)]}"
         )
-    with SnapshotReader(FileSnapshotSource(base), epoch=base_id.epoch) as reader:
+    with SnapshotReader(FileSnapshotSource(base), epoch=base_id.epoch) as reader, ExitStack() as opened:
         readers = [
-            IncrementReader(FileSnapshotSource(path), epoch=one.epoch)
+            opened.enter_context(IncrementReader(FileSnapshotSource(path), epoch=one.epoch))
             for path, one in zip(increments, ids, strict=True)
             if one
         ]
-        try:
-            end = check_chain(base_id, [(one, found.base) for one, found in zip(ids, readers, strict=True) if one])
-            if end != options.snapshot_id:
-                raise ConfigError(f"the chain leads to {end}, and the checkpoint is to be {options.snapshot_id}")
-            values = (value for batch in reader.batches() for value in batch.values())
-            rows = merge(keyed(values, key_of), *(found.changes() for found in readers))
-            return write_rows(_tables(rows), options)
-        finally:
-            for found in readers:
-                found.close()
+        end = check_chain(base_id, [(one, found.base) for one, found in zip(ids, readers, strict=True) if one])
+        if end != options.snapshot_id:
+            raise ConfigError(f"the chain leads to {end}, and the checkpoint is to be {options.snapshot_id}")
+        values = (value for batch in reader.batches() for value in batch.values())
+        rows = merge(keyed(values, key_of), *(found.changes() for found in readers))
+        return write_rows(_tables(rows), options)
 
 
 def _tables(rows: Iterable[tuple[bytes, bytes]]) -> Iterable[Any]:

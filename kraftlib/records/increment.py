@@ -125,14 +125,18 @@ class IncrementWriter:
 
 
 class IncrementReader:
-    """Reads one increment batch by batch and believes nothing, as `SnapshotReader` does.
+    """Reads one increment batch by batch and believes nothing, as `SnapshotReader` does, and owns its source as it.
 
     Raises: CorruptBatchError with the position, here and while iterating; ConfigError for a version that is not known.
     """
 
     def __init__(self, source: Source, *, epoch: int | None = None) -> None:
         self._frame = SnapshotReader(source, epoch=epoch)
-        self.manifest = self._read_manifest()
+        try:
+            self.manifest = self._read_manifest()
+        except BaseException:
+            source.close()
+            raise
 
     @property
     def base(self) -> OffsetAndEpoch:

@@ -221,7 +221,8 @@ class SnapshotReader:
     """Reads one snapshot batch by batch and believes nothing: CRCs, offsets, epoch, header, footer, end.
 
     The header is read at once: `header`, `kraft_version`, `voters` and `epoch` come from it. `epoch`, where given, is
-    the one that the snapshot's name says. Raises: CorruptBatchError with the position, here and while iterating.
+    the one that the snapshot's name says. The reader owns the source: it closes it with itself, and where it cannot be
+    made. Raises: CorruptBatchError with the position, here and while iterating.
     """
 
     def __init__(
@@ -230,6 +231,13 @@ class SnapshotReader:
         self._source = source
         self._batch_max_bytes = batch_max_bytes
         self._window: tuple[int, bytes] = (0, b"")
+        try:
+            self._read_header(epoch)
+        except BaseException:
+            source.close()
+            raise
+
+    def _read_header(self, epoch: int | None) -> None:
         first = self._read_batch(0)
         self.epoch = first.epoch if epoch is None else epoch
         self._check_place(first, 0, 0)

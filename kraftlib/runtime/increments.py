@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any, Final
 
@@ -137,15 +138,11 @@ class Increments:
         chain = self._files.chain(base) if base is not None else ()
         if base is None or not chain:
             return None
-        with SnapshotReader(self._log.open_snapshot(base), epoch=base.epoch) as reader:
+        with SnapshotReader(self._log.open_snapshot(base), epoch=base.epoch) as reader, ExitStack() as opened:
             if len(chain) < self._chain_max and self._files.size_of(chain) * 2 < reader.size:
                 return None
-            readers = [self._files.open(increment) for increment in chain]
-            try:
-                self._merge(reader, readers, chain[-1])
-            finally:
-                for increment in readers:
-                    increment.close()
+            readers = [opened.enter_context(self._files.open(increment)) for increment in chain]
+            self._merge(reader, readers, chain[-1])
         return chain[-1]
 
     def _merge(self, base: SnapshotReader, increments: Sequence[IncrementReader], end: OffsetAndEpoch) -> None:
@@ -180,7 +177,9 @@ class Increments:
         if not chain:
             return None
         try:
-            readers = [self._files.open(increment) for increment in chain]
+            with ExitStack() as opened:
+                readers = [opened.enter_context(self._files.open(increment)) for increment in chain]
+                opened.pop_all()  # all are there: the snapshot closes them
         except KraftError as error:
             logger.warning("increments on %s cannot be used, the log is applied instead: %s", base, error)
             return None

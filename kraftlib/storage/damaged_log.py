@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 from kraftlib.errors import ensure
@@ -127,7 +128,8 @@ class DamagedLog(GrowingLog):
         if repair is None:
             return
         hole = repair.hole
-        fetched = self._segments.swap(repair)
+        with closing(repair):
+            fetched = self._segments.swap(repair)
         end_offset = max(self._end_offset, repair.next_offset)
         epochs = EpochTable(start for start in self._epochs.starts() if start.start_offset < hole.start_offset)
         for batch in fetched:

@@ -120,8 +120,8 @@ class DamagedSegmentChain(SegmentChain):
 
     def _open_new_file(self) -> None:
         """Go on in the file that took the place of the last one."""
-        os.close(self._descriptor)
-        self._descriptor = files.open_existing(self._active.path, files.WRITE)
+        old, self._descriptor = self._descriptor, files.open_existing(self._active.path, files.WRITE)
+        os.close(old)
         self._sums, self._reserved = [(0, 0)], 0
 
     def _mark_end(self) -> None:

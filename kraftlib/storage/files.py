@@ -77,7 +77,11 @@ def create(path: Path, *, mode: int) -> int:
     """Create a file that must not exist, with exactly this mode, and return it open for reading and writing."""
     with storage_errors("create", path):
         descriptor = os.open(path, WRITE | os.O_CREAT | os.O_EXCL, mode)
-        os.fchmod(descriptor, mode)
+        try:
+            os.fchmod(descriptor, mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
         return descriptor
 
 

@@ -76,7 +76,11 @@ class GrowingLog:
         self.is_doubtful: Final = log.is_doubtful
         """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self._prefix_mark = NOTHING
-        self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode, exact=sync_note)
+        try:
+            self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode, exact=sync_note)
+        except BaseException:
+            self._segments.close(None)
+            raise
         self.bytes_read_at_start: Final = log.bytes_read
         """How much of the log was read to open it."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +66,7 @@ class FileReplicatedLog(DamagedLog):
         too, and `holes` says what must be repaired. `lock` is released with the log.
 
         Raises: else CorruptBatchError that names file and position, if there is damage and not just a torn tail;
-        nothing is changed then. StorageError for all else.
+        nothing is changed then. StorageError for all else. No file stays open then; the lock is still the caller's.
         """
         if not 0 < segment_bytes <= SEGMENT_BYTES_MAX:
             raise ConfigError(f"segment_bytes={segment_bytes} must be 1 to {SEGMENT_BYTES_MAX}")
@@ -80,14 +81,22 @@ class FileReplicatedLog(DamagedLog):
         files.refuse_link(directory)
         found = recover(directory, file_mode=file_mode, keep_damage=keep_damage)
         log = cls(found, settings, tail_bytes=tail_bytes, sync_note=sync_note, lock=lock)
-        log._write_epochs()
-        log._write_unsynced_again(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
-        log.look_at_space()
-        if not log._holes:
-            log._or_fail(lambda: log._sync_point.replace(log._segments.mark))
-        log._look_closely()
-        log._begin_behind_damage()
+        try:
+            log._begin(found.sync_point.mark.end_offset if found.sync_point is not None else 0)
+        except BaseException:
+            log._release_files()
+            raise
         return log
+
+    def _begin(self, durable_offset: Offset) -> None:
+        """Write what recovery has found out, and see to what it left open."""
+        self._write_epochs()
+        self._write_unsynced_again(durable_offset)
+        self.look_at_space()
+        if not self._holes:
+            self._or_fail(lambda: self._sync_point.replace(self._segments.mark))
+        self._look_closely()
+        self._begin_behind_damage()
 
     def _write_unsynced_again(self, durable_offset: Offset) -> None:
         """Copy what lies behind the place at which a sync failed, and behind `durable_offset`, to a new file."""
@@ -273,12 +282,18 @@ class FileReplicatedLog(DamagedLog):
                 self._or_fail(self._close_cleanly)
                 self._failure = StorageError(f"the log in {self._directory} is closed", path=self._directory)
         finally:
+            try:
+                self._release_files()
+            finally:
+                if self._lock is not None:
+                    self._lock.release()
+
+    def _release_files(self) -> None:
+        """Close whatever is open: an error of one keeps none of the others open."""
+        with ExitStack() as closing:
+            for close in (self._sync_point.close, self._drop_repair, self._spare.drop):
+                closing.callback(close)
             self._segments.close(None)
-            self._spare.drop()
-            self._drop_repair()
-            self._sync_point.close()
-            if self._lock is not None:
-                self._lock.release()
 
     def _close_cleanly(self) -> None:
         """Leave what Kafka leaves, and notes from which the next start knows that it need not read anything."""

@@ -102,8 +102,8 @@ class HoleRepair:
     def close(self) -> None:
         """Release the file. Calling it twice is allowed."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
 
 
 def copy_bytes(source: int, start: int, end: int, target: int, position: int) -> int:

@@ -250,8 +250,10 @@ class SegmentChain:
         """Close the files of full segments, now that they are durable, and write their caches."""
         for full in sealed:
             self._sealed.popleft()
-            self._write_caches(full.segment, full.descriptor, full.end_offset)
-            os.close(full.descriptor)
+            try:
+                self._write_caches(full.segment, full.descriptor, full.end_offset)
+            finally:
+                os.close(full.descriptor)
             full.segment.forget_index()
         self._reserved = 0
 

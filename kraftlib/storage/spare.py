@@ -81,8 +81,8 @@ class Spare:
         """Give the space back."""
         with self._lock:
             if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+                descriptor, self._descriptor = self._descriptor, None
+                os.close(descriptor)
                 files.remove(self._path)
 
 

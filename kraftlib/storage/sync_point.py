@@ -106,10 +106,9 @@ class SyncPointFile:
         self._generation = 0 if found is None else found.generation
         self._is_exact = found is not None and found.is_exact
         if not self._path.exists():
-            self._descriptor = files.create(self._path, mode=file_mode)
+            os.close(files.create(self._path, mode=file_mode))
             files.sync_directory(directory)
-        else:
-            self._descriptor = files.open_existing(self._path, files.WRITE)
+        self._descriptor = files.open_existing(self._path, files.WRITE)
 
     def note(self, mark: Mark, *, durable: bool) -> None:
         """Note, after a flush, that everything up to `mark` is durable; durably, if that is wanted. Raises OSError."""

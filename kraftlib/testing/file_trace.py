@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -233,6 +233,11 @@ class FileTrace:
                 for path, stored in found.files.items()
             },
         )
+
+    @property
+    def open_paths(self) -> Sequence[str]:
+        """What is open, by the paths by which it was opened: nothing, once whoever opened it has closed or failed."""
+        return sorted(path for path, _ in self._open.values())
 
     def restart(self) -> None:
         """Let a new process take the place of one that was killed: what it had open is closed, nothing else happens."""

@@ -67,6 +67,13 @@ def test_what_is_written_is_read(batch_bytes: int) -> None:
         assert reader.verify() == 3
 
 
+def test_the_source_of_what_is_no_increment_is_closed() -> None:
+    stream = io.BytesIO(checkpoint({b"a": b"1"}))
+    with pytest.raises(ConfigError, match="version 353"):
+        IncrementReader(StreamSource(stream), epoch=3)
+    assert stream.closed
+
+
 def test_nothing_may_have_changed() -> None:
     assert list(opened(increment([])).changes()) == []
 

@@ -197,6 +197,14 @@ def test_the_batches_can_be_read_twice_and_the_source_closed() -> None:
     assert stream.closed
 
 
+def test_the_source_is_closed_where_there_is_nothing_to_read() -> None:
+    for data in (b"", write([b"a"])[:50]):
+        stream = io.BytesIO(data)
+        with pytest.raises(CorruptBatchError):
+            SnapshotReader(StreamSource(stream))
+        assert stream.closed
+
+
 # Damage -------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import CorruptBatchError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.client import RaftClient
@@ -23,6 +25,7 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.storage.increment_files import IncrementFiles
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.testing.file_trace import FileTrace
 from kraftlib.types import Endpoint, OffsetAndEpoch
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 
@@ -152,6 +155,25 @@ async def test_after_a_failure_the_next_one_is_a_full_one(
 CHANGES = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(0, 9), min_size=1, max_size=4), max_size=6
 )
+
+
+def test_of_a_chain_that_is_damaged_nothing_stays_open(tmp_path: Path) -> None:
+    with FileTrace(tmp_path) as trace:
+        log, files, table = FileReplicatedLog.open(tmp_path), IncrementFiles(tmp_path), Table()
+        increments = Increments(log, files, table, JsonSerde(), chain_max=1)
+        ids = [OffsetAndEpoch(offset=offset, epoch=1) for offset in (1, 2, 3)]
+        plans = [SnapshotPlan(snapshot_id=one, timestamp_ms=5, kraft_version=0, voters=None) for one in ids]
+        plans[0].write(log, [])
+        for base, plan in pairwise(plans):
+            increments.write(plan, [], base.snapshot_id)
+        (tmp_path / names.increment_name(ids[2])).write_bytes(b"")
+
+        with pytest.raises(CorruptBatchError):
+            increments.merge_if_due()
+        with SnapshotReader(log.open_snapshot(ids[0])) as reader:
+            assert increments.loaded(ids[0], 3, reader, lambda: None) is None
+        log.close()
+        assert trace.open_paths == []
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

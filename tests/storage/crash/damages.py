@@ -7,6 +7,7 @@ is whole, or as a hole; with the holes filled it must go on as if nothing had be
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import CorruptBatchError
+from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import names
 from kraftlib.storage.damaged_snapshots import read_snapshot
@@ -41,10 +42,19 @@ class Keeper:
     acknowledged: Offset = 11
     tell: Callable[[Offset], object] = lambda offset: None
     """Is told of each acknowledgement."""
+    logs: list[FileReplicatedLog] = attrs.Factory(list)
+    """What was opened, closed since or not."""
 
     def open(self, **options: Any) -> FileReplicatedLog:
         """Open what is there, damaged or not."""
-        return FileReplicatedLog.open(self.directory, segment_bytes=1_000, keep_damage=True, **options)
+        self.logs.append(FileReplicatedLog.open(self.directory, segment_bytes=1_000, keep_damage=True, **options))
+        return self.logs[-1]
+
+    def close(self) -> None:
+        """Close every log, as the owner of one does that has failed."""
+        for log in self.logs:
+            with contextlib.suppress(StorageError, OSError):
+                log.close()
 
     def append(self, log: FileReplicatedLog, count: int = 1) -> None:
         """Append batches one by one, and make each of them durable."""
@@ -57,8 +67,11 @@ class Keeper:
         """Write a snapshot and freeze it."""
         snapshot_id = _id(offset)
         sink = log.create_snapshot(snapshot_id)
-        sink.write(snapshot_bytes(snapshot_id))
-        sink.freeze()
+        try:
+            sink.write(snapshot_bytes(snapshot_id))
+            sink.freeze()
+        finally:
+            sink.abort()
         return snapshot_id
 
     def spoil(self, name: str, position: int) -> None:
@@ -308,6 +321,7 @@ def _no_identity(keeper: Keeper) -> None:
 def lost_identity(keeper: Keeper) -> None:
     """Whose directory it is is known from the mirror; of which topic, from nowhere, for there is but one."""
     opened = open_directory(_config(keeper))
+    keeper.logs.append(opened.log)
     assert opened.directory_id == _IDENTITY
     keeper.append(opened.log)
     opened.close()

@@ -208,7 +208,7 @@ def _damage_run(name: str, image: Image, place: int, call: Call, fault: str, top
     image.lay_out(directory)
     damage = DAMAGES[name]
     keeper = Keeper(directory, acknowledged=damage.acknowledged)
-    trace = FileTrace(directory, image=image, before=_once(place, FAULTS[fault]), with_stacks=True)
+    trace = FileTrace(directory, image=image, before=once(place, FAULTS[fault]), with_stacks=True)
     with trace:
         try:
             damage.live(keeper)
@@ -219,6 +219,9 @@ def _damage_run(name: str, image: Image, place: int, call: Call, fault: str, top
         except Exception as error:  # noqa: BLE001 - any other error is what this looks for
             result.bad.append(f"{where}: {type(error).__name__}: {error}")
         image = trace.image()
+        keeper.close()
+        if trace.open_paths:
+            result.bad.append(f"{where}: it is left open: {trace.open_paths}")
         trace.restart()
     with FileTrace(directory, image=image) as afterwards:
         try:
@@ -233,10 +236,10 @@ def _damage_run(name: str, image: Image, place: int, call: Call, fault: str, top
 
 
 def _faulty(place: int, fault: Fault, top: Path) -> FileTrace:
-    return FileTrace(formatted(_fresh(top)), before=_once(place, fault), with_stacks=True)
+    return FileTrace(formatted(_fresh(top)), before=once(place, fault), with_stacks=True)
 
 
-def _once(place: int, fault: Fault) -> Callable[[Call], Fault | None]:
+def once(place: int, fault: Fault) -> Callable[[Call], Fault | None]:
     """Return what lets only the call at this place fail."""
     places = iter(range(1 << 30))
     return lambda call: fault if next(places) == place else None

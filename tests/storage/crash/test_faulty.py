@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from pathlib import Path
 
 import pytest
 
+from kraftlib.errors import StorageError
+from kraftlib.storage.directory import open_directory
+from kraftlib.testing.file_trace import FileTrace
 from tests.storage.crash.damages import DAMAGES
-from tests.storage.crash.faulty import FAULTS, STORIES, sweep
+from tests.storage.crash.faulty import FAULTS, STORIES, once, sweep
 from tests.storage.crash.lives import LIVES
 from tests.storage.crash.sites import call_sites
+from tests.storage.images.history import config_of, history
 
 FEW = ("EIO", "short", "short, then ENOSPC")
 """The rest is for `dev.py storage`."""
@@ -36,6 +42,25 @@ def test_what_is_done_about_damage_survives_an_error_at_each_of_its_calls(damage
 
     assert result.bad == []
     assert result.refused > 10
+
+
+def test_a_start_that_fails_leaves_nothing_open(place: Path) -> None:
+    """Whoever starts again and again, until a disk is back, must not run out of descriptors meanwhile."""
+    past = history(place / "history", closed=False, compacted=True)
+    failed = 0
+    for number in itertools.count():
+        shutil.rmtree(place / "home", ignore_errors=True)
+        past.image.lay_out(place / "home")
+        trace = FileTrace(place / "home", image=past.image, before=once(number, FAULTS["EIO"]))
+        with trace:
+            try:
+                open_directory(config_of(place / "home")).close()
+            except (StorageError, OSError):
+                failed += 1
+            assert trace.open_paths == []
+        if len(trace.calls) <= number:
+            break
+    assert failed > 50
 
 
 def test_every_line_that_changes_a_file_is_reached(place: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 from collections.abc import Sequence
 
 import attrs
@@ -57,6 +58,12 @@ class Examiner(LaidOut):
     def examine(self, image: Image, history: History) -> Found:
         """Open an image, read all of it, repair it, and compare."""
         self.lay_out(image)
+        before = _open_files()
+        found = self._open_and_examine(history)
+        left = _open_files() - before
+        return Found(Outcome.WRONG, f"{left} files are left open") if left else found
+
+    def _open_and_examine(self, history: History) -> Found:
         try:
             opened = open_directory(config_of(self.directory))
         except KraftError as error:
@@ -66,6 +73,10 @@ class Examiner(LaidOut):
         finally:
             with contextlib.suppress(KraftError):
                 opened.close()
+
+
+def _open_files() -> int:
+    return len(os.listdir("/dev/fd"))
 
 
 def _examine(opened: OpenDirectory, history: History) -> Found:
