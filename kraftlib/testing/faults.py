@@ -251,13 +251,12 @@ def replace_disk(world: World, random: chance.Random) -> Undo | None:
     Only as long as the other voters are a majority that can lose another one; and not where a configuration names
     voters, for an empty disk would take itself for one of those.
     """
-    voters = world.current_voters()
-    living = [key for key in voters if world.nodes[key.id].key == key]
-    if not world.kraft_version or len(living) - 1 <= len(voters) // 2 or _anybody_impaired(world):
+    kept = world.kept_voters()
+    if not world.kraft_version or len(kept) - 1 <= len(world.current_voters()) // 2 or _anybody_impaired(world):
         return None
     if world.admin.is_changing:
         return None  # those that are voters then may need this one
-    node = world.nodes[random.choice(living).id]
+    node = random.choice(kept)
     node.end(Ending.POWER_LOST)
     node.wipe()
     return node.start
@@ -406,18 +405,14 @@ def _is_needed(world: World, observer: SimulatedNode) -> bool:
     """Whether an observer may be about to vote, and the voters that live would then be no majority without it."""
     if not (world.admin.is_changing or observer.config.auto_join):
         return False
-    voters = world.current_voters()
-    living = [key for key in voters if key.matches(world.nodes[key.id].key)]
-    return 2 * len(living) <= len(voters) + 1
+    return 2 * len(world.kept_voters()) <= len(world.current_voters()) + 1
 
 
 def _spared_voter(world: World, random: chance.Random) -> SimulatedNode | None:
     """Pick a voter whose disk may lose something: the others must be able to elect each other without it."""
-    voters = world.current_voters()
-    nodes = [world.nodes[key.id] for key in voters]
-    whole = all(key.matches(node.key) for key, node in zip(voters, nodes, strict=True))
-    spared = len(voters) >= 3 and whole and not _anybody_impaired(world) and not world.admin.is_changing
-    return random.choice(nodes) if spared else None
+    count, kept = len(world.current_voters()), world.kept_voters()
+    spared = 3 <= count == len(kept) and not _anybody_impaired(world) and not world.admin.is_changing
+    return random.choice(kept) if spared else None
 
 
 def _start(nodes: Iterable[SimulatedNode]) -> None:

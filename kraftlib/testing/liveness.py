@@ -72,12 +72,17 @@ def electable(world: World) -> list[SimulatedNode]:
     return able
 
 
+def _excuse_the_stuck(world: World) -> None:
+    """Raise StuckError, if nobody can be elected and nobody broke a promise."""
+    if world.is_dynamic and not electable(world):
+        raise StuckError
+
+
 def v1_leader_soon(world: World, when: str) -> int:
     """V1: a leader that has committed something, within ten maximal election timeouts; return after how many ms."""
     began_ms, limit_ms = world.now_ms, patience_ms(world)
     if not world.run_until(lambda: world.leader() is not None, limit_ms):
-        if world.is_dynamic and not electable(world):
-            raise StuckError
+        _excuse_the_stuck(world)
         _violated(world, "V1", f"{when} there was no leader for {limit_ms} ms: {_roles(world)}")
     return world.now_ms - began_ms
 
@@ -123,8 +128,7 @@ def v7_service_resumes(world: World) -> None:
         return any(call.outcome is Outcome.ACKNOWLEDGED for call in world.workload.appends[first:])
 
     if not world.run_until(acknowledged, limit_ms):
-        if world.is_dynamic and not electable(world):
-            raise StuckError
+        _excuse_the_stuck(world)
         made = Counter(call.outcome.name for call in world.workload.appends[first:])
         _violated(world, "V7", f"no append was acknowledged within {limit_ms} ms: {dict(made)}, {_roles(world)}")
     if not was_running:

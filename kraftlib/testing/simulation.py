@@ -230,9 +230,9 @@ class Simulation:
         voters = world.current_voters()
         if any(world.nodes[key.id].is_impaired for key in voters) or world.admin.is_changing:
             return ()
-        living = [world.nodes[key.id] for key in voters if key.matches(world.nodes[key.id].key)]
-        spare = len(living) - (len(voters) // 2 + 1)
-        return self._draw.sample(living, min(spare, len(living))) if spare > 0 else ()
+        kept = world.kept_voters()
+        spare = len(kept) - (len(voters) // 2 + 1)
+        return self._draw.sample(kept, min(spare, len(kept))) if spare > 0 else ()
 
     def report(self, leader_after_ms: int) -> Report:
         """Say what this run was."""

@@ -247,10 +247,13 @@ class World:
         """Whether the committed log names this very node as a voter."""
         return any(voter.matches(node.key) for voter in self.current_voters())
 
+    def kept_voters(self) -> Sequence[SimulatedNode]:
+        """Return the voters whose disk is the one that they vote with, running or not."""
+        return [self.nodes[key.id] for key in self.current_voters() if key.matches(self.nodes[key.id].key)]
+
     def living_voters(self) -> Sequence[SimulatedNode]:
-        """Return the voters that run on their own disks."""
-        nodes = [self.nodes[key.id] for key in self.current_voters() if key.matches(self.nodes[key.id].key)]
-        return [node for node in nodes if node.process is not None]
+        """Return those of them that run."""
+        return [node for node in self.kept_voters() if node.process is not None]
 
     def whole_voters(self) -> Sequence[SimulatedNode]:
         """Return those of them that lack nothing: the others neither vote nor keep a leader in office for now."""
