@@ -14,7 +14,7 @@ from kraftlib.consensus.quorum import majority_offset
 from kraftlib.consensus.roles import Leader, Progress
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.errors import InvariantError
-from kraftlib.types import Offset, ReplicaKey
+from kraftlib.types import Offset, ReplicaId, ReplicaKey
 
 HIGH_WATERMARK_NEWS_DELAY_MS = 2
 """How long an answer that would only tell a new high watermark (KIP-1166) waits for records to go with it.
@@ -82,7 +82,7 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
     known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
     was_alone = not role.progress
     remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
-    role.progress = {replica_id: _progress_of(key, known) for replica_id, key in remote.items()}
+    role.progress = {replica_id: _progress_of(key, known, role.progress) for replica_id, key in remote.items()}
     kept = {id(progress) for progress in role.progress.values()}
     role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
     role.fetched_voters &= set(remote)
@@ -91,10 +91,17 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
         restart_check_quorum(state, role)
 
 
-def _progress_of(key: ReplicaKey, known: Mapping[ReplicaKey, Progress]) -> Progress:
-    """What is known of a voter, also under a key without the directory id that its voter has now (kraft.version 1)."""
-    for other, progress in known.items():
-        if key.matches(other) or other.matches(key):
-            progress.key = key
-            return progress
+def _progress_of(
+    key: ReplicaKey, known: Mapping[ReplicaKey, Progress], voters: Mapping[ReplicaId, Progress]
+) -> Progress:
+    """What is known of a voter: of this very key, or of the voter whose directory id the log now names, or no more.
+
+    Of an observer without a directory id nobody knows whose disk it fetches for: what it has does not count.
+    """
+    progress, voter = known.get(key), voters.get(key.id)
+    if progress is not None:
+        return progress
+    if voter is not None and (key.matches(voter.key) or voter.key.matches(key)):
+        voter.key = key
+        return voter
     return Progress(key=key)

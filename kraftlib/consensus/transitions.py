@@ -287,7 +287,7 @@ def maybe_follow(
     if leader_id is None or leader_id == state.key.id:
         return []
     role = state.role_state
-    known = role.leader_endpoints if isinstance(role, Follower) else {}
+    known = role.leader_endpoints if isinstance(role, Follower | Prospective) else {}
     if len(places) > len(known) and not isinstance(role, Leader | Resigned):
         return become_follower(state, epoch, leader_id, places, reason)
     return []
