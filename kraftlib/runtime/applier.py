@@ -64,12 +64,17 @@ class Feed:
     listener: Listener
     next_offset: Offset | None = None
     """First offset that it has not been given; None before its first call."""
-    leader: LeaderAndEpoch | None = None
-    """News of the leader that it has not been told yet."""
+    told: LeaderAndEpoch | None = None
+    """The leader that it was last told of."""
     reader: BatchReader | LoadedSnapshot | None = None
     """What it still holds."""
     has_failed_to_load: bool = False
     """It could not read a snapshot to its end; once more, and the fault is its own."""
+
+    def is_news(self, leader: LeaderAndEpoch) -> bool:
+        """Whether it is to be told of `leader`: a newer epoch, or the first leader known in this one (as Kafka)."""
+        told = self.told
+        return told is None or (leader.epoch, leader.leader_id is not None) > (told.epoch, told.leader_id is not None)
 
 
 class Checks(Protocol):
@@ -147,7 +152,7 @@ class Applier:
 
     def register(self, listener: Listener, *, state_machine: bool = False) -> None:
         """Begin to feed `listener`: the latest snapshot if there is one, then the log."""
-        feed = Feed(listener, leader=self._leader)
+        feed = Feed(listener)
         self._feeds.append(feed)
         if state_machine:
             self._state_machine = feed
@@ -165,18 +170,17 @@ class Applier:
             self._schedule()
 
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
-        """Tell the listeners of the leader; `epoch_start` is where its epoch starts, if it is this replica."""
+        """Tell the listeners of the leader; `epoch_start` is where its epoch starts, if it is this replica.
+
+        The core says it at every change of role, so often again: each listener is told only what is news to it.
+        """
         self._leader, self._epoch_start = leader, epoch_start
-        for feed in self._feeds:
-            feed.leader = leader
         self._schedule()
 
     def leadership_over(self) -> None:
         """This replica has led: who has not been told of it yet is told of the next leader only (Kafka's Resigned)."""
         if self._leader is not None and self._leader.leader_id == self._node_id:
             self._leader = None
-            for feed in self._feeds:
-                feed.leader = None
 
     def begin_shutdown(self) -> None:
         """Tell the listeners that the client is about to close."""
@@ -259,9 +263,9 @@ class Applier:
             return True
         if self._high_watermark is not None and self._give(feed, self._high_watermark):
             return True
-        leader = feed.leader
-        if leader is not None and not self._must_catch_up(feed, leader):
-            feed.leader = None
+        leader = self._leader
+        if leader is not None and feed.is_news(leader) and not self._must_catch_up(feed, leader):
+            feed.told = leader
             self._guarded(feed, lambda: feed.listener.handle_leader_change(leader))
             return True
         return False

@@ -17,7 +17,7 @@ from kraftlib.testing import election_invariants
 from kraftlib.testing.facts import Facts, LogEntry
 from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority
 from kraftlib.testing.violation import Complaint
-from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 
 def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | None) -> Complaint:
@@ -238,6 +238,15 @@ def i15_listener_never_goes_back(node: DiskImage, before: Offset, snapshot_offse
     if snapshot_offset >= before:
         return None
     return f"a listener of {node.key} is given a snapshot up to {snapshot_offset}, it stands at {before}"
+
+
+def i15_leader_is_news(node: DiskImage, told: LeaderAndEpoch | None, leader: LeaderAndEpoch) -> Complaint:
+    """I15: a listener hears of an epoch at most twice, first without a leader and then of it; never of an older one."""
+    if told is None or leader.epoch > told.epoch:
+        return None
+    if leader.epoch == told.epoch and told.leader_id is None and leader.leader_id is not None:
+        return None
+    return f"a listener of {node.key} is told of {leader} after {told}"
 
 
 def i15_leader_has_caught_up(

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class ListenerWatch(Listener):
-    """Every committed record once, in order; a leader hears of itself when it has caught up."""
+    """Every committed record once, in order; no news of a leader twice, and a leader's own when it has caught up."""
 
     def __init__(self, checker: Checker, process: Process) -> None:
         self.next_offset: Offset = 0
+        self.told: LeaderAndEpoch | None = None
         self._checker = checker
         self._process = process
 
@@ -40,6 +41,8 @@ class ListenerWatch(Listener):
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Hear who leads."""
+        self._checker.check(inv.i15_leader_is_news, self._process.node, self.told, leader)
+        self.told = leader
         role = self._process.replica.state.role_state
         start = (
             role.epoch_start_offset

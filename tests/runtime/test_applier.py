@@ -290,6 +290,138 @@ def test_a_late_listener_hears_of_the_leader_too(rig: Rig) -> None:
     assert listener.heard == [("leader", 3, 2)]
 
 
+@pytest.mark.parametrize(
+    ("announced", "heard"),
+    [
+        ([(2, 5), (2, 5)], [(2, 5)]),
+        ([(None, 5), (None, 5), (2, 5), (2, 5)], [(None, 5), (2, 5)]),
+        ([(2, 5), (None, 5), (2, 5)], [(2, 5)]),
+        ([(2, 5), (None, 4), (2, 4)], [(2, 5)]),
+        ([(2, 5), (None, 6), (2, 6), (2, 7)], [(2, 5), (None, 6), (2, 6), (2, 7)]),
+    ],
+    ids=["follower again", "lost pre-votes", "known and then unknown", "older epochs", "newer epochs"],
+)
+def test_of_an_epoch_a_listener_hears_at_most_twice_unknown_and_then_known(
+    rig: Rig, announced: list[tuple[int | None, int]], heard: list[tuple[int | None, int]]
+) -> None:
+    """The core announces at every change of role, whether or not that changes what is known."""
+    listener = Recorder()
+    rig.applier.register(listener)
+    for leader_id, epoch in announced:
+        rig.applier.announce(LeaderAndEpoch(leader_id, epoch), epoch_start=0)
+        rig.run()
+
+    assert listener.heard == [("leader", *leader) for leader in heard]
+
+
+@given(st.lists(st.tuples(st.sampled_from((None, 2)), st.integers(0, 3), st.booleans()), max_size=25))
+def test_no_news_is_told_twice_however_announcements_and_turns_interleave(
+    steps: list[tuple[int | None, int, bool]],
+) -> None:
+    """Epochs only grow; here by 0 or 1 at a time, so that most announcements repeat an epoch."""
+    rig, epoch = Rig(), 0
+    listener = Recorder()
+    rig.applier.register(listener)
+    for leader_id, chance, turn in steps:
+        epoch += chance == 0
+        rig.applier.announce(LeaderAndEpoch(leader_id, epoch), epoch_start=0)
+        if turn:
+            rig.run()
+    rig.run()
+
+    told = [(epoch, leader_id is not None) for _, leader_id, epoch in listener.heard]
+    assert told == sorted(set(told))
+    assert not steps or told[-1][0] == epoch, "the latest epoch is never kept from anybody"
+
+
+def test_a_late_listener_hears_of_the_leader_once_and_nobody_else_again(rig: Rig) -> None:
+    early, late = Recorder(), Recorder()
+    rig.applier.register(early)
+    rig.applier.announce(LeaderAndEpoch(3, 2), epoch_start=0)
+    rig.run()
+    rig.applier.register(late)
+    rig.run()
+    rig.applier.announce(LeaderAndEpoch(3, 2), epoch_start=0)
+    rig.run()
+
+    assert (early.heard, late.heard) == ([("leader", 3, 2)], [("leader", 3, 2)])
+
+
+def test_who_registers_again_is_new(rig: Rig) -> None:
+    listener = Recorder()
+    rig.applier.announce(LeaderAndEpoch(3, 2), epoch_start=0)
+    rig.applier.register(listener)
+    rig.run()
+    rig.applier.unregister(listener)
+    rig.applier.register(listener)
+    rig.run()
+
+    assert listener.heard == [("leader", 3, 2)] * 2
+
+
+def test_news_that_waits_behind_a_held_reader_is_the_latest_when_it_comes(rig: Rig) -> None:
+    readers: list[BatchReader] = []
+
+    class Holding(Recorder):
+        def handle_commit(self, reader: BatchReader) -> None:
+            reader.hold()
+            readers.append(reader)
+
+    listener = Holding()
+    rig.applier.register(listener)
+    rig.applier.advance(rig.append(b"1"))
+    rig.run()
+    for leader in (LeaderAndEpoch(2, 5), LeaderAndEpoch(None, 5), LeaderAndEpoch(2, 5), LeaderAndEpoch(2, 5)):
+        rig.applier.announce(leader, epoch_start=0)
+        rig.run()
+    assert listener.heard == []
+    readers[0].close()
+    rig.run()
+
+    assert listener.heard == [("leader", 2, 5)]
+
+
+def test_a_leader_that_resigned_hears_of_the_next_epoch_and_no_more_of_its_own(rig: Rig) -> None:
+    """Whoever was told that this replica leads learns of the end of it with the next epoch (Kafka's Resigned)."""
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.advance(rig.append_control(epoch=2))
+    rig.applier.announce(LeaderAndEpoch(None, 2), epoch_start=0)
+    rig.run()
+    rig.applier.announce(LeaderAndEpoch(NODE_ID, 2), epoch_start=0)
+    rig.run()
+    rig.applier.leadership_over()
+    rig.applier.announce(LeaderAndEpoch(None, 2), epoch_start=0)
+    rig.run()
+    rig.applier.announce(LeaderAndEpoch(None, 3), epoch_start=0)
+    rig.run()
+
+    assert [heard for heard in listener.heard if heard[0] == "leader"] == [
+        ("leader", None, 2),
+        ("leader", NODE_ID, 2),
+        ("leader", None, 3),
+    ]
+
+
+def test_a_listener_stopped_by_a_notice_does_not_keep_it_from_the_others(rig: Rig) -> None:
+    class Broken(Listener):
+        calls = 0
+
+        def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+            self.calls += 1
+            raise ValueError("not my day")
+
+    broken, other = Broken(), Recorder()
+    rig.applier.register(broken)
+    rig.applier.register(other)
+    for epoch in (2, 3):
+        rig.applier.announce(LeaderAndEpoch(3, epoch), epoch_start=0)
+        rig.run()
+
+    assert broken.calls == 1
+    assert other.heard == [("leader", 3, 2), ("leader", 3, 3)]
+
+
 # Slow, broken and leaving listeners -----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraftlib.records.serde import BytesSerde
 from kraftlib.runtime.listener import BatchReader, CommittedBatch
 from kraftlib.testing.listener_watch import ListenerWatch
@@ -39,3 +41,29 @@ def test_a_leader_that_hears_of_itself_too_early_is_seen() -> None:
 
         assert made.violation is not None
         assert made.violation.invariant == "I15"
+
+
+@pytest.mark.parametrize(
+    ("told", "again"),
+    [
+        (LeaderAndEpoch(None, 5), LeaderAndEpoch(None, 5)),
+        (LeaderAndEpoch(2, 5), LeaderAndEpoch(2, 5)),
+        (LeaderAndEpoch(2, 5), LeaderAndEpoch(None, 5)),
+        (LeaderAndEpoch(2, 5), LeaderAndEpoch(3, 5)),
+        (LeaderAndEpoch(None, 5), LeaderAndEpoch(2, 4)),
+    ],
+    ids=["unknown twice", "known twice", "known and then unknown", "another leader", "an older epoch"],
+)
+def test_what_is_no_news_of_a_leader_is_seen(told: LeaderAndEpoch, again: LeaderAndEpoch) -> None:
+    with world() as made:
+        process = made.nodes[1].process
+        assert process is not None
+        watch = ListenerWatch(made.checker, process)
+        for leader in (LeaderAndEpoch(None, 3), LeaderAndEpoch(2, 3), LeaderAndEpoch(3, 4), told):
+            watch.handle_leader_change(leader)
+        assert made.violation is None
+        watch.handle_leader_change(again)
+
+        assert made.violation is not None
+        assert made.violation.invariant == "I15"
+        assert str(again) in str(made.violation)
