@@ -144,7 +144,12 @@ def _read_response(
     if response.error_code != ErrorCode.NONE:
         return Answer(top_level_error=response.error_code), None
     topics = response.topics
-    if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+    if (
+        len(topics) != 1
+        or topics[0].name != METADATA_TOPIC
+        or len(topics[0].partitions) != 1
+        or topics[0].partitions[0].index != 0
+    ):
         return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
     partition = topics[0].partitions[0]
     leader_id = None if partition.current_leader.leader_id < 0 else partition.current_leader.leader_id

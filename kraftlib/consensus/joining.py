@@ -85,9 +85,9 @@ def handle_update_response(
     state: ReplicaState, outstanding: Outstanding, response: UpdateRaftVoterResponse
 ) -> list[Action]:
     """The leader knows of us now, or cannot; either way we have heard from it."""
-    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        return handle_update_unsupported(state)
     leader = response.current_leader
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION and leader.leader_epoch <= state.epoch:
+        return handle_update_unsupported(state)
     place = Endpoint(leader.host, leader.port) if leader.host and 0 < leader.port < 65536 else None
     answer = Answer(
         top_level_error=ErrorCode.NONE,
@@ -164,6 +164,9 @@ def handle_join_response(
     """Done, or to be tried again after a period; what is wrong for good is said once and left alone for longer."""
     if response.error_code in JOIN_GOES_ON:
         state.connections.succeeded(outstanding.destination)
+        if isinstance(state.role_state, Follower):
+            # However long the answer took, the log comes before the next question.
+            state.role_state.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
     else:
         state.refuse("not allowed to join", f"{error_name(response.error_code)}: {response.error_message}")
         back_off(state, outstanding)

@@ -287,6 +287,8 @@ class LogView:
             if hole.end_offset > self.start_offset
         ]
         self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
+        self.voters.forget_before(self.start_offset)
+        self.kraft_version.forget_before(self.start_offset)
         starts = self.epoch_starts
         while len(starts) > 1 and starts[1].start_offset <= self.start_offset:
             del starts[0]

@@ -23,6 +23,9 @@ A caller that appends again as soon as its last record is committed then finds t
 on their way: one round trip per commit instead of two.
 """
 
+OBSERVERS_MAX = 1_000
+"""So many observers are remembered, those that fetched last: whoever calls itself otherwise each time costs no more."""
+
 WENT_BACK = "a voter went back"
 """Under which `ReplicaState.refused` counts voters that fetch from before what they had acknowledged."""
 
@@ -43,6 +46,8 @@ def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: 
         return update_high_watermark(state, role) if moved else []
     observer = role.observers.get(key)
     if observer is None:
+        if len(role.observers) >= OBSERVERS_MAX:
+            del role.observers[min(role.observers, key=lambda known: role.observers[known].last_fetch_ms or 0)]
         observer = role.observers[key] = Progress(key=key)
     observer.fetched(offset, state.log.end_offset, state.now_ms)
     return []

@@ -17,7 +17,7 @@ from kraftlib.types import OffsetAndEpoch
 
 def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
     """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped."""
-    return _leading_batches(state, records, state.log.end, _voters_of_a_record(state))
+    return _leading_batches(state, records, state.log.end, voters_of_a_record(state))
 
 
 def read_batches_after(state: ReplicaState, records: bytes | memoryview, after: OffsetAndEpoch) -> tuple[Batch, ...]:
@@ -55,7 +55,7 @@ def _leading_batches(
     return tuple(batches)
 
 
-def _voters_of_a_record(state: ReplicaState) -> VoterSet | None:
+def voters_of_a_record(state: ReplicaState) -> VoterSet | None:
     """The voter set that the next one must be a neighbour of; the first record is not compared with anything."""
     offset = state.log.voters.latest_offset
     return None if offset is None or offset < 0 else state.voters

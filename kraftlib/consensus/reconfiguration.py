@@ -23,6 +23,8 @@ from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.roles import Endpoints, Leader, Transfer, VoterChange
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.errors import ensure
+from kraftlib.records.control import ControlRecord
 from kraftlib.types import ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -52,7 +54,7 @@ def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None
     role = state.role_state
     if not isinstance(role, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
-    if role.change is not None:
+    if role.change is not None or role.control_waits:
         return ErrorCode.REQUEST_TIMED_OUT, "another voter change is under way; try again"
     if state.high_watermark is None:
         return ErrorCode.REQUEST_TIMED_OUT, "this leader has committed nothing in its epoch yet; try again"
@@ -140,7 +142,7 @@ def handle_probe_response(state: ReplicaState, outstanding: Outstanding, respons
         max_kraft_version=feature.max_version,
     )
     change.wanted = state.voters.with_voter(voter)
-    return [SubmitControl((change.wanted.to_record(),))]
+    return [submit_control(role, change.wanted.to_record())]
 
 
 def handle_probe_failed(state: ReplicaState, outstanding: Outstanding) -> list[Action]:
@@ -182,7 +184,19 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Act
             role.transfer = Transfer(target_id=wanted.ids[0], deadline_ms=deadline_ms)
             return []
         change.wanted = wanted
-    return [SubmitControl((wanted.to_record(),))]
+        return [submit_control(role, wanted.to_record())]
+    return []
+
+
+def submit_control(role: Leader, *records: ControlRecord) -> Action:
+    """Have control records appended, the only ones that wait to be.
+
+    Kafka appends them before it looks at anything else; here the accumulator has them until the core can make use of
+    what it drains.
+    """
+    ensure(not role.control_waits, "control records wait already")
+    role.control_waits = True
+    return SubmitControl(records)
 
 
 def _finish(role: Leader, error: ErrorCode, message: str | None = None) -> list[Action]:
@@ -242,7 +256,7 @@ def _update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tuple[Error
         return ErrorCode.INVALID_REQUEST, []
     if endpoints is None or endpoint_of(state, endpoints) is None:
         return ErrorCode.INVALID_REQUEST, []
-    if role.change is not None or state.high_watermark is None:
+    if role.change is not None or role.control_waits or state.high_watermark is None:
         return ErrorCode.REQUEST_TIMED_OUT, []
     kraft_version = state.log.kraft_version.latest
     offset = state.log.voters.latest_offset
@@ -259,4 +273,4 @@ def _update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tuple[Error
         role.reported[key.id] = voter
         return ErrorCode.NONE, []
     wanted: VoterSet = state.voters.with_voter(voter)
-    return ErrorCode.NONE, [] if wanted == state.voters else [SubmitControl((wanted.to_record(),))]
+    return ErrorCode.NONE, [] if wanted == state.voters else [submit_control(role, wanted.to_record())]

@@ -291,7 +291,7 @@ class Replica:
             voters=state.voters,
             voter_progress=rows(role.progress) if isinstance(role, Leader) else (),
             observer_progress=rows(role.observers) if isinstance(role, Leader) else (),
-            voter_change_pending=isinstance(role, Leader) and role.change is not None,
+            voter_change_pending=isinstance(role, Leader) and (role.change is not None or role.control_waits),
             refused=dict(state.refused),
             abstains=state.abstains,
             disk_full=state.disk_full,

@@ -43,7 +43,7 @@ from kraftlib.consensus.progress import (
     follow_voters,
     record_progress,
 )
-from kraftlib.consensus.received import acceptable_batches
+from kraftlib.consensus.received import acceptable_batches, voters_of_a_record
 from kraftlib.consensus.repairing import asks_first, fetch_position, forget_old_leader, is_anonymous, truncated_end
 from kraftlib.consensus.repairing import handle_answer as handle_repair_answer
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Resigned
@@ -182,8 +182,12 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
     role = state.role_state
     if not isinstance(role, Leader) or event.epoch != state.epoch:
         raise InvariantError(f"{state.id_text} is {state.role}, it cannot append in epoch {event.epoch}")
+    before = voters_of_a_record(state)
     state.log.append(event.batches)
     if any(batch.is_control for batch in event.batches):
+        changed = before is None or state.voters.is_neighbour_of(before)
+        ensure(changed, f"{state.voters} follows {before}: more than one voter would change at once")
+        role.control_waits = False
         follow_voters(state, role)
     return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
 

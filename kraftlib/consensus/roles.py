@@ -195,6 +195,9 @@ class Leader:
     transfer: Transfer | None = None
     """Records that are appended meanwhile wait, so that the target can catch up."""
     change: VoterChange | None = None
+    control_waits: bool = False
+    """Whether control records wait to be appended, which they may do for long: behind a flush, or a transfer of the
+    leadership. Until they are, the log does not say who the voters will be, and nobody is to change them again."""
     rivals: dict[ReplicaId, Rival] = attrs.field(factory=dict)
     """Voters with an election priority."""
     read_rounds: int = 0

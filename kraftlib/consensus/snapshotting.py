@@ -71,9 +71,10 @@ def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived) -> list[A
         return [SendResponse(event.request_id, response)]
     if request.replica_id >= 0:
         directory_id = partition.replica_directory_id
-        note_contact(state, role, ReplicaKey(request.replica_id, None if directory_id == ZERO_UUID else directory_id))
-        if request.replica_id in role.progress:
-            role.progress[request.replica_id].moved_ms = state.now_ms
+        key = ReplicaKey(request.replica_id, None if directory_id == ZERO_UUID else directory_id)
+        note_contact(state, role, key)
+        if key in state.voters and key.id in role.progress:
+            role.progress[key.id].moved_ms = state.now_ms
     role.sent[snapshot_id] = state.now_ms
     max_bytes = min(max(request.max_bytes, 0), MAX_BYTES_LIMIT)
     return [SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes)]

@@ -8,8 +8,9 @@ Other features belong to the application on top, of which this replica knows not
 from __future__ import annotations
 
 from kraftlib.consensus import answers
-from kraftlib.consensus.actions import Action, SendResponse, SubmitControl
+from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.reconfiguration import submit_control
 from kraftlib.consensus.roles import Leader, VoterChange
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import KRAFT_VERSION_MAX
@@ -46,7 +47,7 @@ def handle_update_features(state: ReplicaState, event: RequestReceived) -> list[
         deadline_ms=state.now_ms + state.config.request_timeout_ms,
         wanted=wanted,
     )
-    return [SubmitControl((KRaftVersionRecord(kraft_version=KRAFT_VERSION_MAX), wanted.to_record()))]
+    return [submit_control(role, KRaftVersionRecord(kraft_version=KRAFT_VERSION_MAX), wanted.to_record())]
 
 
 def _reply(event: RequestReceived, error: ErrorCode, message: str | None = None) -> list[Action]:
@@ -81,7 +82,7 @@ def _uncommitted_error(state: ReplicaState) -> tuple[ErrorCode, str | None]:
 
 def _upgrade_error(state: ReplicaState, role: Leader, wanted: VoterSet) -> tuple[ErrorCode, str | None]:
     """Whether this leader may write, and knows of every voter who it is and that it can follow."""
-    if role.change is not None or state.high_watermark is None:
+    if role.change is not None or role.control_waits or state.high_watermark is None:
         return ErrorCode.REQUEST_TIMED_OUT, "a change is under way, or nothing is committed in this epoch; try again"
     lacking = [voter.key.id for voter in wanted if voter.key.directory_id is None or voter.max_kraft_version < 1]
     if lacking:

@@ -119,7 +119,11 @@ class VoterSet:
         return self._by_id.get(replica_id)
 
     def is_neighbour_of(self, other: VoterSet) -> bool:
-        """Whether one voter at most was added and one at most removed: then any two majorities share a voter."""
+        """Whether one voter at most was added and one at most removed, which is what Kafka asks of a new set.
+
+        If it is one of both, a majority of each may share nobody: a leader does either. (A voter with a new disk counts
+        as both.)
+        """
         ours, theirs = {voter.key for voter in self.voters}, {voter.key for voter in other.voters}
         return len(ours - theirs) <= 1 and len(theirs - ours) <= 1
 

@@ -163,7 +163,7 @@ def replica_metrics(
 
     Beyond Kafka's: what scrubs have done, whether the disk is full, and how many ranges of the log are missing.
     """
-    status = replica.status()
+    status, log = replica.status(), replica.state.log
     leads = status.role is Role.LEADER
     votes_for_itself = status.role in (Role.LEADER, Role.CANDIDATE)
     vote = status.key if votes_for_itself else status.voted_key
@@ -178,10 +178,11 @@ def replica_metrics(
         "log-end-epoch": status.log_end_epoch,
         "number-unknown-voter-connections": 0,
         "number-of-voters": len(status.voters),
+        "ignored-static-voters": int(bool(replica.state.config.voters) and log.voters.latest_offset is not None),
         **metrics.to_dict(),
         "last-applied-record-offset": applied_offset - 1,
         "disk-full": int(status.disk_full),
-        "log-holes": len(replica.state.log.holes),
+        "log-holes": len(log.holes),
     }
     if scrubs is not None:
         named["scrubs-completed"] = scrubs.completed

@@ -58,9 +58,9 @@ class VoterChange:
 
 
 def _change_of(node: SimulatedNode) -> object:
-    """Return the change that a node is busy with as leader."""
+    """Return the change that a node is busy with as leader, or that waits to be appended."""
     role = None if node.process is None else node.process.replica.state.role_state
-    return role.change if isinstance(role, Leader) else None
+    return (role.change or role.control_waits or None) if isinstance(role, Leader) else None
 
 
 class Admin:

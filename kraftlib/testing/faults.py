@@ -393,6 +393,39 @@ def damage_log(world: World, random: chance.Random) -> Undo | None:
     return node.start
 
 
+def change_amid_transfer(world: World, random: chance.Random) -> Undo | None:
+    """Change the voters while a leader waits to hand over to who is down, and again once the first change was given up.
+
+    Whoever is down lacks something by then. What is submitted meanwhile waits to be appended: no log tells of it (M2).
+    """
+    leader = world.leader()
+    others = [node for node in world.living_voters() if node is not leader]
+    if not world.is_dynamic or leader is None or leader.process is None or not others or _anybody_impaired(world):
+        return None
+    target, patience_ms = random.choice(others), leader.config.request_timeout_ms
+    target.end(Ending.KILLED)
+    is_over = False
+
+    def hand_over() -> None:
+        if leader.process is not None and leader.leads is not None and not is_over:
+            leader.process.executor.submit(TransferRequested(leader.leads, target.key.id, 3 * patience_ms))
+
+    def change(change_one: Begin) -> None:
+        if not is_over:
+            change_one(world, random)
+
+    def undo() -> None:
+        nonlocal is_over
+        is_over = True
+        target.start()
+
+    is_full = all(world.is_voter(node) for node in world.running_nodes())
+    world.timeline.after(patience_ms * MILLISECOND // 2, hand_over)
+    world.timeline.after(patience_ms * MILLISECOND * 6 // 10, change, remove_voter if is_full else add_voter)
+    world.timeline.after(patience_ms * MILLISECOND * 17 // 10, change, remove_voter)
+    return undo
+
+
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
@@ -475,6 +508,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("full-disk", full_disk, 8_000),
         Fault("lose-vote", lose_vote, 2_000),
         Fault("damage-log", damage_log, 2_000),
+        Fault("change-amid-transfer", change_amid_transfer, 10_000, shortest_ms=8_000),
     )
 }
 """Every kind by its name. The order counts: the trace names a kind by its place."""

@@ -28,6 +28,7 @@ MEMBERSHIP: Final = (
     "snapshot-between-epochs",
     "restart-all-in-turn",
     "transfer-leadership",
+    "change-amid-transfer",
 )
 TIMES: Final = ("pause", "clock-drift", "wall-clock-jump", "delay")
 

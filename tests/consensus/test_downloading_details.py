@@ -341,6 +341,7 @@ def test_an_answer_of_another_topic_or_of_two_partitions_is_misplaced() -> None:
         (attrs.evolve(topic, name="other"),),
         (attrs.evolve(topic, partitions=topic.partitions * 2),),
         (attrs.evolve(topic, partitions=()),),
+        (attrs.evolve(topic, partitions=(attrs.evolve(topic.partitions[0], index=7),)),),
     ):
         core, role, download = downloading()
         actions = handle_fetch_snapshot_response(

@@ -121,6 +121,18 @@ def test_after_an_answer_the_next_period_decides(error: int) -> None:
     assert core.state.refused == {}
 
 
+def test_a_period_begins_with_the_answer_however_late_that_is() -> None:
+    """Else a leader that takes longer than a period for its answer is asked again before it is asked for the log."""
+    core = observer(key(1), key(2), own=key(4))
+    after_the_period(core, AddRaftVoterRequest)
+    core.state.now_ms += 1_900
+    reply(core, 2, AddRaftVoterResponse(error_code=7, error_message=None))
+
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.update_due_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
+
+
 def test_a_refusal_is_said_once_and_not_repeated_at_once() -> None:
     """An operator has to do something."""
     core = observer(key(1), key(2), key(4, disk=7_000), own=key(4))
@@ -289,6 +301,12 @@ def test_a_leader_that_does_not_know_the_question_is_not_asked_it_again() -> Non
     assert core.state.role_state.updated_voter  # type: ignore[union-attr]
     assert core.epoch == 5
     assert handle_update_unsupported(leader().state) == [], "nor does it matter to who does not follow any more"
+
+
+def test_who_does_not_know_the_question_may_know_a_newer_leader() -> None:
+    core = static_follower(voters=voter_set(0, 1, 2))
+    told(core, error=35, leader_id=0, leader_epoch=6, host="elsewhere", port=1)
+    assert (core.epoch, core.leader_and_epoch.leader_id) == (6, 0)
 
 
 @pytest.mark.parametrize("port", [1, 65535])

@@ -135,6 +135,21 @@ def test_control_records_count_from_their_append_and_no_longer_than_they_stand()
     assert len(log.voters.latest) == 0
 
 
+def test_voters_that_no_offset_of_the_log_needs_are_forgotten() -> None:
+    """Who changes voters for years has a picture of the log as small as on the first day."""
+    log = log_view(1)
+    for offset in range(1, 6):
+        log.append(
+            [encode_control_batch([voter_set(1, 1 + offset).to_record()], timestamp_ms=0, base_offset=offset, epoch=1)]
+        )
+    snapshot = OffsetAndEpoch(offset=4, epoch=1)
+    log.snapshots = [snapshot]
+    log.delete_before(snapshot)
+
+    assert [log.voters.at(offset).ids for offset in (4, 5)] == [(1, 5), (1, 6)]
+    assert log.voters.at(3).ids == (), "nobody asks for it any more"
+
+
 def test_a_flush_of_an_older_log_version_vouches_for_nothing() -> None:
     """It began before the truncation: what was appended since may not be on disk."""
     log = log_view(1, 1, 1)

@@ -9,6 +9,7 @@ import pytest
 from kraftlib.consensus.events import RecordsSubmitted, RequestReceived
 from kraftlib.consensus.progress import (
     HIGH_WATERMARK_NEWS_DELAY_MS,
+    OBSERVERS_MAX,
     WENT_BACK,
     advance_high_watermark,
     follow_voters,
@@ -67,6 +68,25 @@ def test_an_observer_commits_nothing() -> None:
     flush(core)
 
     assert commits(park(core, replica_id=9)) == []
+
+
+def test_so_many_observers_are_remembered_and_no_more() -> None:
+    """Whoever calls itself otherwise in each Fetch makes the leader forget who has not asked for longest."""
+    core = leader()
+    role = as_leader(core)
+    for number in range(OBSERVERS_MAX + 5):
+        core.state.now_ms += 1
+        record_progress(core.state, role, ReplicaKey(10 + number), 0)
+        record_progress(core.state, role, ReplicaKey(9), 0)
+
+    assert len(role.observers) == OBSERVERS_MAX
+    assert ReplicaKey(9) in role.observers, "it asks all the time"
+    assert [ReplicaKey(10 + number) in role.observers for number in (0, 5, 6, OBSERVERS_MAX + 4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_the_high_watermark_never_falls() -> None:

@@ -15,6 +15,7 @@ from kraftlib.consensus.reconfiguration import read_listeners
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import VoterSet
+from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
@@ -525,3 +526,60 @@ def test_a_voter_that_was_never_caught_up_or_is_long_gone_is_not_added(
 
     assert bool([action for action in actions if isinstance(action, SubmitControl)]) is added
     assert answers(actions) == ([] if added else [ErrorCode.REQUEST_TIMED_OUT])
+
+
+# --- what waits to be appended ---------------------------------------------------------------------------------------
+
+
+def refused(core: Replica, request: Any, number: int) -> bool:
+    """Whether a change is to be tried again, and nothing of it is on its way."""
+    actions = tell(core, request, request_id=number)
+    waits = any(isinstance(action, SubmitControl) for action in actions)
+    return answers(actions, number) == [ErrorCode.REQUEST_TIMED_OUT] and not waits
+
+
+def test_no_change_while_another_waits_to_be_appended_though_its_asker_was_told_to_try_again() -> None:
+    """The accumulator may have it for long, behind a transfer; the log, which knows nothing of it, is no witness."""
+    core = dynamic_leader()
+    submitted = tell(core, remove_request(3))
+    core.handle(TimeoutReached(), core.state.now_ms + 2_000)
+    assert core.state.role_state.change is None  # type: ignore[union-attr]
+    assert core.status().voter_change_pending
+
+    changes = (remove_request(2), add_request(), update_request(2, 7, epoch=core.epoch))
+    assert all(refused(core, request, number) for number, request in enumerate(changes, 80))
+    append_submitted(core, submitted)
+    assert core.voters.ids == (1, 2)
+    assert all(refused(core, request, number) for number, request in enumerate(changes, 90)), "it is not committed yet"
+    flush(core)
+    fetch(core, 2, 60)
+    assert answers(tell(core, update_request(2, 7, epoch=core.epoch), request_id=99), 99) == [ErrorCode.NONE]
+
+
+def test_an_update_does_not_overtake_another_that_waits_to_be_appended() -> None:
+    """The second one would be made of voters that know nothing of the first, and take it back."""
+    core = dynamic_leader()
+    first = tell(core, update_request(2, 7, epoch=core.epoch))
+    assert refused(core, update_request(3, 8, epoch=core.epoch), 78)
+
+    append_submitted(core, first)
+    flush(core)
+    fetch(core, 2, 60)
+    append_submitted(core, tell(core, update_request(3, 8, epoch=core.epoch), request_id=79))
+    assert [str(core.voters.get(number).endpoints[LISTENER]) for number in (2, 3)] == [  # type: ignore[union-attr]
+        "moved:7",
+        "moved:8",
+    ]
+
+
+def test_a_leader_stops_before_it_writes_voters_of_whom_two_have_changed() -> None:
+    """No follower would take them, and what is behind them would never be committed."""
+    core = dynamic_leader()
+    batch = encode_control_batch(
+        (voter_set(key(1), key(4), key(5)).to_record(),),
+        timestamp_ms=0,
+        base_offset=core.state.log.end_offset,
+        epoch=core.epoch,
+    )
+    with pytest.raises(InvariantError, match="more than one voter would change at once"):
+        core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pytest
@@ -19,7 +20,7 @@ from kraftlib.consensus.events import (
     SnapshotCreated,
     TimeoutReached,
 )
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
@@ -77,6 +78,18 @@ def test_whoever_downloads_is_heard_of_and_gets_on_though_its_log_does_not() -> 
         assert role.progress[2].moved_ms == (0 if error else later)
         assert role.sent == ({} if error else {SNAPSHOT: later})
         assert (role.progress[2].end_offset, role.progress[2].last_fetch_ms) == (-1, None)
+
+
+def test_a_voter_does_not_get_on_because_somebody_downloads_on_another_disk() -> None:
+    log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3))
+    core = leader(log=log)
+    role = as_leader(core)
+    role.progress[2].key = ReplicaKey(2, UUID(int=7))
+    core.state.log.voters.add(20, voter_set(1, ReplicaKey(2, UUID(int=7)), 3))
+    tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=0), now_ms=core.state.now_ms + 100)
+
+    assert role.progress[2].moved_ms == 0
+    assert role.sent != {}, "it is served"
 
 
 def test_an_observer_that_downloads_keeps_nobody_in_office() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tests.storage.crash.every_module  # noqa: F401 - else not all is watched
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.serde import JsonSerde

@@ -11,11 +11,25 @@ MUTANTS: Final = (
         "second-change-at-once",
         "voters change again while the last change is not committed (M2)",
         (
-            Edit("consensus.reconfiguration._change_error", "if role.change is not None:", "if False:"),
+            Edit(
+                "consensus.reconfiguration._change_error",
+                "if role.change is not None or role.control_waits:",
+                "if False:",
+            ),
             Edit("consensus.reconfiguration._change_error", " or offset >= state.high_watermark", ""),
         ),
         profiles=("membership",),
         slow=True,
+    ),
+    Mutant(
+        "change-that-waits-is-forgotten",
+        "voters change again while the last change, given up by who asked for it, still waits to be appended (M2)",
+        (
+            Edit("consensus.reconfiguration._change_error", " or role.control_waits", ""),
+            Edit("consensus.reconfiguration._update", " or role.control_waits", ""),
+            Edit("consensus.reconfiguration.submit_control", "not role.control_waits", "True"),
+        ),
+        profiles=("membership",),
     ),
     Mutant(
         "change-before-own-commit",
