@@ -238,7 +238,10 @@ class RaftConfig:
     """Largest request or answer that is read from a connection."""
 
     epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
-    """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka)."""
+    """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka).
+
+    A replica that is new, or was away for long, in a quorum of so high an epoch needs a greater one to join it.
+    """
 
     yield_to: tuple[ReplicaId, ...] | None = attrs.field(default=None, converter=attrs.converters.optional(tuple))
     """Among Kafka's controllers: the voters that have a controller of their own. A leader of a Kafka cluster does more

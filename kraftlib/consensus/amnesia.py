@@ -6,7 +6,8 @@ it. So it neither votes nor stands nor counts: it fetches as nobody, and confirm
 
 * *every* other voter has told its epoch, by answering a Fetch: whoever was voted for had made its epoch durable before
   it asked, so the forgotten vote is of an epoch that is not above the greatest of these. A majority is not enough: the
-  one that did not answer may be the one that was voted for;
+  one that did not answer may be the one that was voted for. Nor are the voters of a set that is not committed: to those
+  who lack it, whoever it leaves out still is a voter, and may be elected;
 * it has fetched up to the high watermark of a leader of such an epoch or a newer one. In an epoch whose leader is known
   nobody gets a vote, so the next vote is of an epoch beyond all of these.
 """
@@ -18,13 +19,14 @@ from kraftlib.consensus.checks import endpoint_of
 from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import persist
-from kraftlib.types import Epoch, Offset, ReplicaId
+from kraftlib.consensus.voters import Voter
+from kraftlib.types import Endpoint, Epoch, Offset, ReplicaId
 
 
 def note_epoch(state: ReplicaState, replica_id: ReplicaId, epoch: Epoch) -> None:
     """A replica has answered a Fetch, and named the epoch that it is in."""
     amnesia = state.amnesia
-    if amnesia is not None and epoch >= 0 and replica_id in state.voters.ids:
+    if amnesia is not None and epoch >= 0 and replica_id in _others(state):
         amnesia.reported[replica_id] = max(epoch, amnesia.reported.get(replica_id, 0))
 
 
@@ -39,16 +41,23 @@ def unreported(state: ReplicaState) -> list[ReplicaId]:
     if state.amnesia is None:
         return []
     reported = state.amnesia.reported
-    return [voter.key.id for voter in state.voters.others(state.key) if voter.key.id not in reported]
+    return [replica_id for replica_id in _others(state) if replica_id not in reported]
 
 
-def voters_to_ask(state: ReplicaState) -> list[ReplicaId]:
-    """Return the voters that have not told their epoch and may be asked now."""
+def _others(state: ReplicaState) -> dict[ReplicaId, Voter]:
+    """Return the other voters of every set that may be in force somewhere: of the last committed one, and all later."""
+    sets = state.log.voters.since(state.committed_offset - 1)
+    return {voter.key.id: voter for voters in sets for voter in voters.others(state.key)}
+
+
+def voters_to_ask(state: ReplicaState) -> list[tuple[ReplicaId, Endpoint]]:
+    """Return the voters that have not told their epoch and may be asked now, and where."""
+    others = _others(state)
+    places = [(replica_id, endpoint_of(state, others[replica_id].endpoints)) for replica_id in unreported(state)]
     return [
-        replica_id
-        for replica_id in unreported(state)
-        if state.connections.is_ready(replica_id, state.now_ms)
-        and endpoint_of(state, state.endpoints_of(replica_id)) is not None
+        (replica_id, place)
+        for replica_id, place in places
+        if place is not None and state.connections.is_ready(replica_id, state.now_ms)
     ]
 
 

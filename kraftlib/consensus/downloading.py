@@ -77,17 +77,18 @@ def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list
         return []
     if download.unproven:
         return _ask_for_hash(state, role, download, place)
+    anonymous = state.amnesia is not None  # it keeps no leader in office
     partition = FetchSnapshotRequest.PartitionSnapshot(
         current_leader_epoch=state.epoch,
         snapshot_id=FetchSnapshotRequest.SnapshotId(
             end_offset=download.snapshot_id.offset, epoch=download.snapshot_id.epoch
         ),
         position=download.position,
-        replica_directory_id=state.key.directory_id or ZERO_UUID,
+        replica_directory_id=ZERO_UUID if anonymous else state.key.directory_id or ZERO_UUID,
     )
     request = FetchSnapshotRequest(
         cluster_id=state.cluster_id,
-        replica_id=state.key.id,
+        replica_id=-1 if anonymous else state.key.id,
         max_bytes=_bytes_at_once(state),
         topics=(FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
     )

@@ -11,14 +11,21 @@ from typing import Any, Final
 
 from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.amnesia import maybe_recall, voters_to_ask
-from kraftlib.consensus.checks import back_off, endpoint_of
+from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.downloading import download_deadline_ms, fetch_chunk, handle_snapshot_hash_failed
 from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote, stand
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
-from kraftlib.consensus.replication import doubt_leader, expire_parked, fetch_from, fetch_from_leader, find_leader
+from kraftlib.consensus.replication import (
+    doubt_leader,
+    expire_parked,
+    fetch_from,
+    fetch_from_leader,
+    find_leader,
+    may_fetch,
+)
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
 from kraftlib.consensus.stalling import stall_deadline_ms, watch_commits
 from kraftlib.consensus.state import ReplicaState, log
@@ -59,13 +66,9 @@ def poll(state: ReplicaState) -> list[Action]:
 def _relearn(state: ReplicaState) -> list[Action]:
     """Vote again, if that is safe now; else ask the voters that have not told their epoch."""
     recalled = maybe_recall(state)
-    if recalled or state.shutting_down or state.log.flushed_offset != state.log.end_offset:
+    if recalled or state.shutting_down or not may_fetch(state):
         return recalled
-    return [
-        fetch_from(state, replica_id, place)
-        for replica_id in voters_to_ask(state)
-        if (place := endpoint_of(state, state.endpoints_of(replica_id))) is not None
-    ]
+    return [fetch_from(state, replica_id, place) for replica_id, place in voters_to_ask(state)]
 
 
 def _watch_disk(state: ReplicaState) -> None:

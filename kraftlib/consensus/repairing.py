@@ -75,6 +75,8 @@ def handle_answer(state: ReplicaState, partition: FetchResponse.PartitionData) -
         state.filling = Filling(epoch=state.epoch, next_offset=hole.start_offset, last_epoch=before)
         return []
     filling = state.filling
+    if filling.epoch != state.epoch:  # what this leader sends must not meet there with what another one has sent
+        return None
     if filling.is_writing:
         return None
     position = OffsetAndEpoch(offset=filling.next_offset, epoch=filling.last_epoch)

@@ -200,7 +200,7 @@ def find_leader(state: ReplicaState) -> list[Action]:
 
     Whoever is asked may be the leader itself, and then counts what we have: so this Fetch, too, waits for our flush.
     """
-    if not state.connections.idle or state.log.flushed_offset != state.log.end_offset:
+    if not state.connections.idle or not may_fetch(state):
         return []
     servers = [
         (number, place)
@@ -218,15 +218,22 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
     That this offset is flushed is what the question means to the leader: it is never ahead of our disk (KAFKA-10533).
     """
-    if state.log.flushed_offset != state.log.end_offset:
-        return []
-    forget_old_leader(state)
-    if state.filling is not None and state.filling.is_writing:
+    if not may_fetch(state):
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
         return [fetch_from(state, role.leader_id, place)]
     return doubt_leader(state, role)
+
+
+def may_fetch(state: ReplicaState) -> bool:
+    """Whether nothing is on its way to the disk of what a Fetch would vouch for, or go on from.
+
+    What an old leader's answers have begun to repair is begun anew with whoever is asked in a newer epoch.
+    """
+    forget_old_leader(state)
+    is_repairing = state.filling is not None and state.filling.is_writing
+    return state.log.flushed_offset == state.log.end_offset and not is_repairing
 
 
 def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:

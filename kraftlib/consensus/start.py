@@ -19,7 +19,7 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
     log_epoch = state.log.last_epoch
     if election.epoch < log_epoch:
         log.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
-        election = ElectionState(epoch=log_epoch)
+        election = ElectionState(epoch=log_epoch, amnesiac=election.amnesiac)
     state.epoch = election.epoch
     if election.amnesiac:
         state.amnesia = Amnesia()

@@ -269,7 +269,8 @@ def maybe_follow(
     if epoch < state.epoch:
         return []
     if epoch - state.epoch > state.config.epoch_jump_max:
-        state.refuse("epoch jump", f"epoch {epoch} after {state.epoch}, {reason}")
+        text = f"epoch {epoch} after {state.epoch}, {reason}; epoch_jump_max is {state.config.epoch_jump_max}"
+        state.refuse("epoch jump", text)
         return None
     if leader_id == state.key.id and not (epoch == state.epoch and state.leader_id == leader_id):
         state.refuse("unknown leadership", f"{reason} names us as leader of epoch {epoch}")

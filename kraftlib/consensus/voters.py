@@ -165,6 +165,10 @@ class History(Generic[T]):
         """Return the value in force at `offset`, as a snapshot that ends there must record it."""
         return next((value for place, value in reversed(self._entries) if place <= offset), self._default)
 
+    def since(self, offset: Offset) -> list[T]:
+        """Return the value in force at `offset`, and all that came after it."""
+        return [self.at(offset), *(value for place, value in self._entries if place > offset)]
+
     def add(self, offset: Offset, value: T) -> None:
         """Record `value` at `offset`, which must be beyond all others."""
         ensure(offset >= -1, f"offset {offset} of a control record is below -1")

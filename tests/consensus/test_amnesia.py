@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kraftlib.consensus.actions import PersistElection, SendRequest
 from kraftlib.consensus.amnesia import note_epoch
 from kraftlib.consensus.events import ResponseReceived, TimeoutReached
+from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Role
 from kraftlib.records.batch import encode_batch
-from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.consensus.build import (
@@ -270,3 +274,31 @@ def test_nobody_but_a_voter_tells_it_anything_and_the_newest_word_counts() -> No
 
     assert core.state.amnesia is not None
     assert core.state.amnesia.reported == {3: 2}
+
+
+def key(replica_id: int) -> ReplicaKey:
+    """A replica with the disk that belongs to it."""
+    return ReplicaKey(replica_id, UUID(int=1_000 + replica_id))
+
+
+def test_it_waits_for_a_voter_that_only_an_uncommitted_record_leaves_out() -> None:
+    """Its forgotten vote may have been for that one, whom all who lack the record may elect with it."""
+    controls = [
+        [KRaftVersionRecord(kraft_version=1), voter_set(*(key(number) for number in (1, 2, 3, 4))).to_record()],
+        [voter_set(*(key(number) for number in (1, 2, 3))).to_record()],
+    ]
+    log = LogView.build()
+    for offset, records in zip((0, 2), controls, strict=True):
+        log.append([encode_control_batch(records, timestamp_ms=0, base_offset=offset, epoch=2)])
+    log.flushed_offset = log.end_offset
+    core = replica(log=log, directory_id=key(1).directory_id, election=LOST)
+    assert core.voters.ids == (1, 2, 3)
+
+    for high_watermark in (2, 3):
+        for _ in range(12):
+            for voter_id in (2, 3):
+                if is_asked(core, voter_id):
+                    answer(core, voter_id, epoch=2, leader_id=3, high_watermark=high_watermark)
+            wait(core, 60)
+        assert core.high_watermark == high_watermark
+        assert (core.state.amnesia is None) == (high_watermark == 3), "until the removal is committed"

@@ -36,7 +36,7 @@ from kraftlib.consensus.events import (
 )
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Follower
-from kraftlib.consensus.state import Filling
+from kraftlib.consensus.state import Amnesia, Filling
 from kraftlib.types import ZERO_UUID, Endpoint, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -181,6 +181,18 @@ def test_a_question_says_who_asks_and_for_what() -> None:
         assert (request.cluster_id, request.replica_id, request.max_bytes) == (CLUSTER, 1, 1024 * 1024)
         assert (partition.snapshot_id.end_offset, partition.snapshot_id.epoch, partition.position) == (10, 3, 4)
         assert (partition.current_leader_epoch, partition.replica_directory_id) == (5, directory_id or ZERO_UUID)
+
+
+def test_who_has_forgotten_its_votes_keeps_no_leader_in_office_by_downloading() -> None:
+    core, role, download = downloading(directory_id=DISK)
+    core.state.connections.forget()
+    core.state.amnesia = Amnesia()
+    (sent,) = fetch_chunk(core.state, role, download)
+
+    assert isinstance(sent, SendRequest)
+    assert isinstance(sent.request, FetchSnapshotRequest)
+    assert sent.request.replica_id == -1
+    assert sent.request.topics[0].partitions[0].replica_directory_id == ZERO_UUID
 
 
 def test_nothing_is_asked_before_the_last_bytes_are_written_nor_before_its_time() -> None:

@@ -29,6 +29,7 @@ from kraftlib.consensus.events import (
     StorageFailed,
     TimeoutReached,
 )
+from kraftlib.consensus.repairing import handle_answer
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
 from kraftlib.records.batch import encode_batch
@@ -232,6 +233,39 @@ def test_with_another_leader_it_asks_again() -> None:
     request = outstanding_to(core, 3).request
     assert request.replica_state.replica_id == -1
     assert request.topics[0].partitions[0].fetch_offset == 6
+
+
+def test_records_of_two_leaders_never_meet_in_one_hole() -> None:
+    """Not by the answer of whoever is asked who leads, and does: it may have other records behind what came before."""
+    core = damaged()
+    lead_on(core)
+    lead_on(core, records((2, 1)))
+    written(core, 3, 1)
+    assert position(core) == (1, 3, 1)
+
+    ask(core, vote_request(epoch=4, replica_id=3, last=(3, 1)), version=2)
+    assert core.role is Role.UNATTACHED
+    asked = []
+    for _ in range(40):
+        core.handle(TimeoutReached(), core.deadline_ms() or 0)
+        asked += [one.request for one in core.state.connections._outstanding.values()]
+        core.state.connections.forget()
+        if core.role is not Role.UNATTACHED:
+            break
+    fetches = [request for request in asked if isinstance(request, FetchRequest)]
+    places = {(fetch.replica_state.replica_id, fetch.topics[0].partitions[0].fetch_offset) for fetch in fetches}
+    assert places == {(-1, 6)}, "the question whether it has all that we had comes first, under nobody's name"
+
+
+def test_an_answer_of_another_epoch_fills_nothing() -> None:
+    core = damaged()
+    lead_on(core)
+    state = core.state
+    assert state.filling is not None
+    state.filling.epoch -= 1
+
+    partition = fetch_response(epoch=3, leader_id=2, records=records((2, 1))).responses[0].partitions[0]
+    assert handle_answer(state, partition) is None
 
 
 def test_records_of_the_wrong_place_fill_nothing() -> None:

@@ -62,6 +62,13 @@ def test_the_sole_voter_leads_when_it_has_started(election: ElectionState | None
     assert (core.role, core.epoch) == (Role.LEADER, (election.epoch if election else 0) + 1)
 
 
+def test_votes_that_were_lost_stay_lost_though_the_log_knows_a_later_epoch() -> None:
+    core = replica(5, election=ElectionState(epoch=0, amnesiac=True))
+
+    assert core.state.amnesia is not None
+    assert (core.state.election.epoch, core.state.election.amnesiac) == (5, True)
+
+
 def test_a_replica_starts_once() -> None:
     """A second start would enter a role twice."""
     core = replica()

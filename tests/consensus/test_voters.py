@@ -92,6 +92,8 @@ def test_history_agrees_with_a_plain_list(offsets: list[int], cut: int, asked: i
     assert history.latest == (f"value {kept[-1]}" if kept else "default")
     assert history.latest_offset == (kept[-1] if kept else None)
     assert history.at(asked) == (f"value {expected[-1]}" if expected else "default")
+    later = [f"value {offset}" for offset in kept if offset > asked]
+    assert history.since(asked) == [history.at(asked), *later]
 
     history.forget_before(asked)
     assert history.at(max(asked, 0)) == (f"value {expected[-1]}" if expected else "default") or asked < 0
