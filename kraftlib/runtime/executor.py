@@ -115,6 +115,8 @@ class Executor:
         self._disk_full = False
         self._damaged_at: Offset | None = None
         """A record that could not be read; None once the disk was asked to look at it."""
+        self._answer: ev.Event | None = None
+        """What the disk said last of what it was waited for."""
         self._stopped = False
         self._woken = False
         self._role: Role | None = None
@@ -254,17 +256,18 @@ class Executor:
         handle, clock = self.core.handle, self._clock
         try:
             while True:
-                if self._damaged_at is not None and self._repair is not None:
-                    self._look_at_damage(self._repair, self._damaged_at)
-                    return
                 for action in self._actions:
                     perform[type(action)](action)
                     if self._suspended:
                         return
-                if events:
+                if self._damaged_at is not None and self._may_look_at_damage():
+                    self._look_at_damage(self._damaged_at)
+                    if self._suspended:
+                        return
+                elif events:
                     alarm.stale = True
                     self._actions = iter(handle(events.popleft(), clock()))
-                elif (not appends.pending or not self._drain()) and self._damaged_at is None:
+                elif not appends.pending or not self._drain():
                     break
             if self._alarm.settle(self._linger_ms() if self._lingers else None):
                 self._note_role()
@@ -322,6 +325,7 @@ class Executor:
 
     def _put_first(self, event: ev.Event) -> None:
         """Tell the core before anything else that has happened meanwhile."""
+        self._answer = event
         self._events.appendleft(event)
 
     def _persist_election(self, action: act.PersistElection) -> None:
@@ -360,14 +364,26 @@ class Executor:
             self._damaged_at = offset
             self._run()
 
-    def _look_at_damage(self, repair: LogRepair, offset: Offset) -> None:
+    def _may_look_at_damage(self) -> bool:
+        """Whether the core knows all that the log does; the look makes the log know more, and the core hears it next.
+
+        What was decided before is done by then, to a log that still takes it. What the disk answered last may say which
+        holes there were: the core hears that first, else it would forget what the look finds.
+        """
+        return not self._events or self._events[0] is not self._answer
+
+    def _look_at_damage(self, offset: Offset) -> None:
+        repair = self._repair_needed()
         self._damaged_at = None
         self._suspend_for(lambda: repair.look(offset), self._put_first)
 
-    def _write_repair(self, action: act.WriteRepair) -> None:
-        repair = self._repair
-        if repair is None:
+    def _repair_needed(self) -> LogRepair:
+        if self._repair is None:
             raise InvariantError("a log that is repaired can be")
+        return self._repair
+
+    def _write_repair(self, action: act.WriteRepair) -> None:
+        repair = self._repair_needed()
         self._suspend_for(lambda: repair.write(action.batches), self._repaired)
 
     def _repaired(self, event: ev.Repaired | ev.RepairWritten) -> None:
