@@ -78,7 +78,7 @@ def _ask_leader(servers: Sequence[Endpoint], message: Any, timeout_s: float) -> 
     try:
         leader = find_leader(servers, timeout_s=timeout_s)
     except UnreachableError as error:  # nobody was asked yet
-        return answer(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=str(error))  # type: ignore[call-arg]
+        return answer(error_code=ErrorCode.BROKER_NOT_AVAILABLE, error_message=str(error))  # type: ignore[call-arg]
     try:
         with WireClient(leader, timeout_s=timeout_s) as client:
             return client.ask(message, answer)

@@ -310,7 +310,9 @@ class RaftClient(Generic[T]):
         replica may be told; the leader does it. `endpoint` is that of our listener, or several by listener name.
 
         Raises: ConfigError, if it is a voter already or cannot be one; UnsupportedError in a static quorum
-        (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if nobody said so.
+        (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if a leader may have written
+        it and nobody said what became of it: it was lost, lost its leadership, took too long, or this client closed.
+        Then `status().voters` of the leader tells. ReplicaFailedError leaves it open, too.
         """
         places = endpoint if isinstance(endpoint, Mapping) else {self._config.listener_name: endpoint}
         await self._change_voters(
@@ -320,7 +322,7 @@ class RaftClient(Generic[T]):
     async def remove_voter(self, key: ReplicaKey, *, timeout_ms: int = 30_000) -> None:
         """Make the voter `key` an observer; return when that is committed (KIP-853). It may be this very replica.
 
-        Raises: as `add_voter`; the last voter cannot be removed.
+        Raises: as `add_voter`; ConfigError, if it is no voter, or the last one.
         """
         await self._change_voters(lambda cluster_id: removal(key, cluster_id=cluster_id), timeout_ms)
 

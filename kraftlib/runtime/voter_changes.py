@@ -2,26 +2,28 @@
 
     add_voter / remove_voter / upgrade_kraft_version -> leader (here or elsewhere) -> committed, or a definite error
 
-An answer may be lost after the leader has written the change. Then the next answer tells: DUPLICATE_VOTER of a voter
-that we asked to add, or VOTER_NOT_FOUND of one that we asked to remove, is success. Only where nobody answers again
-within the time the outcome stays unknown, and that is said (reliability V6).
+A leader may have written the change and yet not say so: its answer is lost, or it leads no more. From then on the asker
+is in doubt, and DUPLICATE_VOTER of a voter that we asked to add, or VOTER_NOT_FOUND of one that we asked to remove, may
+be of our own making. Neither proves it: the one compares numbers and not disks, the other is also said of the last
+voter. So the leader is asked for its voters, and it is success only where they are as asked. What stays unknown until
+the time is up is called that (reliability V6).
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import attrs
 
 from kraftlib.consensus.events import Failure
 from kraftlib.consensus.replica import Replica
-from kraftlib.errors import ConfigError, KraftError, OutcomeUnknownError, UnsupportedError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, UnsupportedError
 from kraftlib.runtime.errands import Errands, FailedErrandError
-from kraftlib.types import ZERO_UUID, Endpoint, ReplicaKey
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode, error_name
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
@@ -41,17 +43,46 @@ LATER: Final = frozenset(
 )
 """Answers after which it is worth asking again."""
 
+MAYBE_WRITTEN: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
+)
+"""Those of them that a leader may give after it has written the change; it has no field to tell.
+
+It leads no more, or the change is not committed in time.
+"""
+
+LOOK: Final = "ask for the status of the quorum: it may have been done"
+
+VOTERS_PLEASE: Final = DescribeQuorumRequest(
+    topics=(
+        DescribeQuorumRequest.TopicData(
+            topic_name=METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
+        ),
+    )
+)
+
 TIMEOUT_MS: Final = 30_000
 """What a leader is told of how long the asker waits. Kafka's tools say 30 s, too, and no leader heeds it so far."""
 
 
 @attrs.frozen(kw_only=True)
 class VoterChangeRequest:
-    """What is asked for, in words and as a message; `done` is the error that says that it is so already."""
+    """What is asked for, in words and as a message; `done` is the error that says that it is so already, of `key`."""
 
     what: str
     message: Any
     done: ErrorCode | None = None
+    key: ReplicaKey | None = None
+
+    def is_done(self, voters: Collection[ReplicaKey]) -> bool:
+        """Whether `voters` are as asked: this very disk is among them, or is not."""
+        return (self.key in voters) is (self.done is ErrorCode.DUPLICATE_VOTER)
+
+    def is_impossible(self, voters: Collection[ReplicaKey]) -> bool:
+        """Whether `voters` bear out `done` though it is not done: the number votes with another disk, or alone."""
+        if self.done is ErrorCode.DUPLICATE_VOTER:
+            return any(self.key is not None and voter.id == self.key.id for voter in voters)
+        return len(voters) == 1
 
 
 def addition(
@@ -71,7 +102,7 @@ def addition(
             for name, place in sorted(endpoints.items())
         ),
     )
-    return VoterChangeRequest(what=f"adding voter {key}", message=message, done=ErrorCode.DUPLICATE_VOTER)
+    return VoterChangeRequest(what=f"adding voter {key}", message=message, done=ErrorCode.DUPLICATE_VOTER, key=key)
 
 
 def removal(key: ReplicaKey, *, cluster_id: str | None) -> VoterChangeRequest:
@@ -80,7 +111,7 @@ def removal(key: ReplicaKey, *, cluster_id: str | None) -> VoterChangeRequest:
     message = RemoveRaftVoterRequest(
         cluster_id=cluster_id, voter_id=key.id, voter_directory_id=key.directory_id or ZERO_UUID
     )
-    return VoterChangeRequest(what=f"removing voter {key}", message=message, done=ErrorCode.VOTER_NOT_FOUND)
+    return VoterChangeRequest(what=f"removing voter {key}", message=message, done=ErrorCode.VOTER_NOT_FOUND, key=key)
 
 
 def upgrade(version: int, *, timeout_ms: int = TIMEOUT_MS) -> VoterChangeRequest:
@@ -99,39 +130,82 @@ Ask = Callable[[Any], "asyncio.Future[Any] | None"]
 """Puts a question to the leader; None, while none is known. The answer may be FailedErrandError."""
 
 
+@attrs.define
+class _Known:
+    """What the asker knows so far; in doubt, somebody may have written the change."""
+
+    in_doubt: bool = False
+    reason: str = "no leader is known"
+
+
 async def change_voters(change: VoterChangeRequest, *, ask: Ask, timeout_ms: int) -> None:
     """See the change through.
 
     Raises: ConfigError, UnsupportedError, TimeoutError (nothing was changed), OutcomeUnknownError.
     """
-    deadline = time.monotonic() + timeout_ms / 1_000
-    in_doubt, reason = False, "no leader is known"
-    while (left_s := deadline - time.monotonic()) > 0:
+    known = _Known()
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000):
+            await _ask_until_done(change, ask, known)
+    except TimeoutError:
+        message = f"{change.what} took more than {timeout_ms} ms: {known.reason}"
+        if known.in_doubt:
+            raise OutcomeUnknownError(f"{message}; {LOOK}") from None
+        raise TimeoutError(f"{message}; nothing was changed") from None
+    except (ClosedError, asyncio.CancelledError) as error:
+        # Cancelled is this only with the loop that it runs in, when the client closes.
+        if not known.in_doubt:
+            raise
+        raise OutcomeUnknownError(f"{change.what}: {error or 'the client was closed'} meanwhile; {LOOK}") from error
+
+
+async def _ask_until_done(change: VoterChangeRequest, ask: Ask, known: _Known) -> None:
+    while True:
         question = ask(change.message)
-        if question is not None:
-            try:
-                answer = await asyncio.wait_for(question, left_s)
-            except FailedErrandError as error:
-                if error.failure is Failure.UNSUPPORTED_VERSION:
-                    raise UnsupportedError(f"{change.what}: the leader knows no such request") from None
-                in_doubt, reason = True, f"the leader did not answer ({error})"
-            except TimeoutError:
-                in_doubt, reason = True, "the leader did not answer in time"
-                break
-            else:
-                code, text = _outcome(answer)
-                if code == ErrorCode.NONE or (in_doubt and code == change.done):
-                    return
-                if code not in LATER:
-                    raise _refusal(change, code, text)
-                # Whether a change that timed out was written, the leader does not say in a field of its own.
-                in_doubt = in_doubt or code == ErrorCode.REQUEST_TIMED_OUT
-                reason = text or error_name(code)
-        await asyncio.sleep(min(PAUSE_S, max(0.0, deadline - time.monotonic())))
-    message = f"{change.what} took more than {timeout_ms} ms: {reason}"
-    if in_doubt:
-        raise OutcomeUnknownError(f"{message}; ask for the status of the quorum: it may have been done")
-    raise TimeoutError(f"{message}; nothing was changed")
+        if question is not None and await _is_done(change, question, ask, known):
+            return
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _is_done(change: VoterChangeRequest, question: asyncio.Future[Any], ask: Ask, known: _Known) -> bool:
+    """Await the answer to `question`. Raises: ConfigError, UnsupportedError, if asking again is of no use."""
+    # A question that has left leaves doubt, until its answer takes that away again.
+    was_in_doubt, known.in_doubt = known.in_doubt, True
+    known.reason = "the leader did not answer in time"
+    try:
+        code, text = _outcome(await question)
+    except FailedErrandError as error:
+        if error.failure is Failure.UNSUPPORTED_VERSION and not was_in_doubt:
+            raise UnsupportedError(f"{change.what}: the leader knows no such request") from None
+        known.reason = f"the leader did not answer ({error})"
+        return False
+    known.in_doubt, known.reason = was_in_doubt or code in MAYBE_WRITTEN, text or error_name(code)
+    if code == ErrorCode.NONE:
+        return True
+    if code in LATER:
+        return False
+    if was_in_doubt and code == change.done:
+        # Whoever says this has committed the voters that it says it of.
+        voters = await _voters(ask)
+        if voters and change.is_done(voters):
+            return True
+        if not change.is_impossible(voters):  # they are not known, or others since
+            return False
+    raise _refusal(change, code, text)
+
+
+async def _voters(ask: Ask) -> frozenset[ReplicaKey]:
+    """Return the voters as the leader knows them; none, if it does not say, or not on which disks they are."""
+    question = ask(VOTERS_PLEASE)
+    if question is None:
+        return frozenset()
+    try:
+        answer: DescribeQuorumResponse = await question
+    except FailedErrandError:
+        return frozenset()
+    rows = [row for topic in answer.topics for partition in topic.partitions for row in partition.current_voters]
+    voters = frozenset(ReplicaKey(row.replica_id, row.replica_directory_id) for row in rows)
+    return frozenset() if any(voter.directory_id == ZERO_UUID for voter in voters) else voters
 
 
 def ask_leader(core: Replica, errands: Errands, message: Any) -> asyncio.Future[Any] | None:
