@@ -194,7 +194,9 @@ class SqliteLog:
         return SqliteSnapshotSink(self, snapshot_id)
 
     def store_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
-        """Take over what a sink has gathered."""
+        """Take over what a sink has gathered, unless the log begins behind it by now."""
+        if snapshot_id.offset < self._start:
+            return
         with self._transaction():
             row = (snapshot_id.epoch, snapshot_id.offset, data)
             self._writer.execute("INSERT OR IGNORE INTO snapshots VALUES (?, ?, ?)", row)

@@ -28,6 +28,7 @@ from kraftlib.consensus.events import (
     SnapshotLost,
     StorageFailed,
 )
+from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.repairing import handle_storage_failed
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.state import ReplicaState, log
@@ -97,14 +98,24 @@ def handle_snapshot_hash(state: ReplicaState, event: RequestReceived) -> list[Ac
 def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list[Action]:
     """The application froze a snapshot: from now on it may be sent to others.
 
-    Where the beginning of the log is missing, it stands in for it.
+    Where the beginning of the log is missing, it stands in for it. One that the log has passed while it was written is
+    needless, and the storage drops it.
     """
     log, snapshot_id = state.log, event.snapshot_id
+    if _has_passed(log, snapshot_id):
+        return []
     log.add_snapshot(snapshot_id)
     lacks_beginning = bool(log.holes) and log.holes[0].start_offset == log.start_offset
     if not lacks_beginning or not log.is_whole_before(snapshot_id) or snapshot_id.offset > state.committed_offset:
         return []
     return _begin_log_at(state, snapshot_id)
+
+
+def _has_passed(view: LogView, snapshot_id: OffsetAndEpoch) -> bool:
+    """Whether the log begins behind this snapshot, or at its offset with another one."""
+    start_offset = view.start_offset
+    begins_with_another = any(kept.offset == start_offset and kept != snapshot_id for kept in view.snapshots)
+    return snapshot_id.offset < start_offset or (snapshot_id.offset == start_offset and begins_with_another)
 
 
 def handle_snapshot_damaged(state: ReplicaState, event: SnapshotDamaged) -> list[Action]:

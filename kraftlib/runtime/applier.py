@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from kraftlib.errors import CorruptBatchError, ReplicaFailedError
+from kraftlib.errors import CorruptBatchError, ReplicaFailedError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
 from kraftlib.records.snapshot import SnapshotReader
@@ -282,7 +282,12 @@ class Applier:
             return self._load(feed, high_watermark)
         if feed.next_offset >= high_watermark:
             return False
-        batches = self._committed(feed.next_offset, high_watermark)
+        try:
+            batches = self._committed(feed.next_offset, high_watermark)
+        except StorageError:
+            if feed.next_offset >= self._log.start_offset:
+                raise
+            return True  # the disk thread has let the log begin elsewhere meanwhile: a snapshot is loaded instead
         if not batches:
             return False
         reader = feed.reader = BatchReader(batches, on_close=self._reader_closed)
@@ -310,7 +315,12 @@ class Applier:
         load = (
             feed.listener.handle_load_bootstrap if ids[-1] == BOOTSTRAP_SNAPSHOT else feed.listener.handle_load_snapshot
         )
-        reader = SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch)
+        try:
+            reader = SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch)
+        except StorageError:
+            if ids[-1] in self._log.snapshots():
+                raise
+            return True  # it has gone meanwhile: another one stands in
         snapshot = feed.reader = self._merged(feed, ids[-1], high_watermark, reader) or LoadedSnapshot(
             ids[-1], reader, self._serde, on_close=self._reader_closed
         )

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.consensus.log_view import LogView
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.runtime.pace import unhurried
@@ -144,7 +144,16 @@ class OpenSnapshot:
 
 
 def verify_snapshot(log: ReplicatedLog, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None] = unhurried) -> None:
-    """Read a stored snapshot to its end: CRCs, places, header and footer. Raises: CorruptBatchError, StorageError."""
-    with SnapshotReader(log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
+    """Read a stored snapshot to its end: CRCs, places, header and footer. Raises: CorruptBatchError, StorageError.
+
+    One that the log has passed meanwhile is needless and gone, and nothing is wrong with that.
+    """
+    try:
+        source = log.open_snapshot(snapshot_id)
+    except StorageError:
+        if snapshot_id not in log.snapshots() and snapshot_id.offset <= log.start_offset:
+            return
+        raise
+    with SnapshotReader(source, epoch=snapshot_id.epoch) as reader:
         for _ in reader.batches():
             step()

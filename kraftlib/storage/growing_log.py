@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from typing import Final, TypeVar
 
 from kraftlib.errors import CorruptBatchError, StorageError, ensure
@@ -58,10 +59,13 @@ class GrowingLog:
         self._file_mode: Final = settings.file_mode
         self._lock: Final = lock
         self._segments: Final = DamagedSegmentChain(log.directory, log.segments, settings, mark=log.mark)
-        self._tail: Final = Tail(tail_bytes)
+        self._tail_bytes: Final = tail_bytes
+        self._tail = Tail(tail_bytes)
         self._epochs = log.epochs
         self._epochs_changed = True
         self._snapshots = log.snapshots
+        self._snapshots_lock: Final = Lock()
+        """Snapshots are frozen on other threads, while the start of the log moves."""
         self._lost_snapshots: Final = log.lost_snapshots
         self._start_offset = log.start_offset
         self._end_offset = self._flushed_offset = log.end_offset
@@ -214,7 +218,12 @@ class GrowingLog:
         for hole in self._holes:
             if hole.start_offset <= start_offset < hole.end_offset:
                 raise CorruptBatchError(hole.reason, path=self._directory, position=hole.position)
-        return self._tail.read(start_offset, max_bytes) or self._read_from_files(start_offset, max_bytes)
+        try:
+            return self._tail.read(start_offset, max_bytes) or self._read_from_files(start_offset, max_bytes)
+        except StorageError:
+            if start_offset < self._start_offset:  # the disk thread lets the log begin elsewhere, and its files go
+                ensure_readable(start_offset, self._start_offset, self._end_offset)
+            raise
 
     def _read_from_files(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Read what is not in memory. The CRC of a batch leaves out its epoch, which is known from elsewhere."""

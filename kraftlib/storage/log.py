@@ -29,6 +29,7 @@ from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.storage.spare import Spare
 from kraftlib.storage.sync_point import NOTHING
+from kraftlib.storage.tail import Tail
 from kraftlib.storage.unsynced import forget_unsynced, read_unsynced
 from kraftlib.types import Offset, OffsetAndEpoch, OffsetRange
 
@@ -140,9 +141,21 @@ class FileReplicatedLog(DamagedLog):
         return FileSnapshotSink(self._directory, snapshot_id, file_mode=self._file_mode, frozen=self.adopt_snapshot)
 
     def adopt_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Take note of a snapshot that was frozen in the directory."""
-        if snapshot_id not in self._snapshots:
-            insort(self._snapshots, snapshot_id)
+        """Take note of a snapshot that was frozen in the directory. One that comes too late goes."""
+        with self._snapshots_lock:
+            start = self._start_offset
+            is_late = self._has_passed(snapshot_id)
+            if not is_late and snapshot_id not in self._snapshots:
+                insort(self._snapshots, snapshot_id)
+        if is_late:  # the next flush removes the file, and so would a start
+            logger.info("%s: snapshot %s comes too late, the log begins at %d", self._directory, snapshot_id, start)
+            self._segments.condemn(self._directory / names.checkpoint_name(snapshot_id))
+
+    def _has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether the log begins behind this snapshot, or at its offset with another one."""
+        start_offset = self._start_offset
+        begins_with_another = any(kept.offset == start_offset and kept != snapshot_id for kept in self._snapshots)
+        return snapshot_id.offset < start_offset or (snapshot_id.offset == start_offset and begins_with_another)
 
     def check_snapshot(self, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None]) -> None:
         """Read a snapshot to its end. Raises: CorruptBatchError, if it is not whole. For a thread in the background."""
@@ -160,19 +173,31 @@ class FileReplicatedLog(DamagedLog):
         self._or_fail(lambda: self._install_snapshot(snapshot_id))
 
     def _install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        # Before any file goes: whoever reads on the loop meanwhile is sent to the snapshot.
+        older = self._begin_anew(snapshot_id)
         self._sync_point.replace(NOTHING)
         self._forget_prefix()
         self._segments.restart(snapshot_id.offset)
-        self._controls = []
         self._drop_repair()
-        self._holes = []
-        self._snapshots = drop_snapshots_before(self._directory, self._snapshots, snapshot_id)
-        self._epochs = EpochTable()
-        self._tail.clear()
-        self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
+        drop_snapshots_before(self._directory, older, snapshot_id)
         self._write_epochs()
         if self.sync_note:
             self._sync_point.replace(self._segments.mark)
+
+    def _begin_anew(self, snapshot_id: OffsetAndEpoch) -> Sequence[OffsetAndEpoch]:
+        """Be empty in memory, from the end of this snapshot on; return the snapshots that are older."""
+        with self._snapshots_lock:
+            older = self._forget_snapshots_before(snapshot_id)
+            self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
+        self._tail = Tail(self._tail_bytes)  # a read that has begun goes on in the old one
+        self._epochs, self._controls, self._holes = EpochTable(), [], []
+        return older
+
+    def _forget_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> Sequence[OffsetAndEpoch]:
+        """List them no more, and return them. This comes before the start moves, or a listener would load one again."""
+        older = [stored for stored in self._snapshots if stored < snapshot_id]
+        self._snapshots = [stored for stored in self._snapshots if stored >= snapshot_id]
+        return older
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Forget batches and snapshots that this stored snapshot replaces; the files go with the next flush.
@@ -183,12 +208,14 @@ class FileReplicatedLog(DamagedLog):
         ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
         ensure(snapshot_id.offset <= self._end_offset, f"snapshot {snapshot_id} is beyond the end {self._end_offset}")
         self._leave_behind(snapshot_id.offset)
+        with self._snapshots_lock:
+            older = self._forget_snapshots_before(snapshot_id)
+            moves = snapshot_id.offset > self._start_offset
+            self._start_offset = max(self._start_offset, snapshot_id.offset)
         self._segments.delete_below(snapshot_id.offset)
-        for older in [stored for stored in self._snapshots if stored < snapshot_id]:
-            self._snapshots.remove(older)
-            self._segments.condemn(self._directory / names.checkpoint_name(older))
-        if snapshot_id.offset > self._start_offset:
-            self._start_offset = snapshot_id.offset
+        for stored in older:
+            self._segments.condemn(self._directory / names.checkpoint_name(stored))
+        if moves:
             self._drop_holes_below(snapshot_id.offset)
             if self._epochs.start_at(snapshot_id.offset):
                 self._epochs_changed = True

@@ -142,19 +142,26 @@ class MemoryReplicatedLog:
         return MemorySnapshotSource(self._snapshots[snapshot_id])
 
     def store_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
-        """Take over a frozen snapshot. One that exists already stays as it is."""
+        """Take over a frozen snapshot. One that exists already stays as it is; one that comes too late is dropped."""
         self._ensure_open()
-        self._snapshots.setdefault(snapshot_id, data)
+        if not self._has_passed(snapshot_id):
+            self._snapshots.setdefault(snapshot_id, data)
+
+    def _has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether the log begins behind this snapshot, or at its offset with another one."""
+        start_offset = self._start_offset
+        begins_with_another = any(kept.offset == start_offset and kept != snapshot_id for kept in self._snapshots)
+        return snapshot_id.offset < start_offset or (snapshot_id.offset == start_offset and begins_with_another)
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """Drop every batch and begin anew at the end of this stored snapshot."""
         self._ensure_open()
         ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to install")
+        self._drop_snapshots_before(snapshot_id)
+        self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
         self._batches.clear()
         self._base_offsets.clear()
         self._epochs = EpochTable()
-        self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
-        self._drop_snapshots_before(snapshot_id)
         self._version += 1
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:

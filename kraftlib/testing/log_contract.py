@@ -277,6 +277,22 @@ def what_a_snapshot_replaces_may_go(open_log: OpenLog) -> None:
     again.close()
 
 
+def a_snapshot_that_comes_too_late_is_dropped(open_log: OpenLog) -> None:
+    """The log begins behind it by the time it is frozen."""
+    for installed, epochs in ((False, (1, 1, 2, 2)), (True, (3, 3, 4, 4))):
+        log = open_log()
+        end = log.end_offset
+        fill(log, *epochs)
+        late = OffsetAndEpoch(offset=end + 2, epoch=epochs[1])
+        sink = log.create_snapshot(late)
+        sink.write(b"late")
+        newer = store_snapshot(log, end + 4, epochs[3])
+        (log.install_snapshot if installed else log.delete_before)(newer)
+        sink.freeze()
+        ensure(late not in log.snapshots() or log.start_offset < late.offset, f"{late} is before {log.start_offset}")
+        log.close()
+
+
 def it_agrees_with_the_memory_log(open_log: OpenLog, *, seed: int = 0, steps: int = 200) -> None:
     """On a long random life, restarts included."""
     random = chance.Random(seed)
@@ -345,6 +361,7 @@ LOG_CHECKS: Final[Sequence[Callable[[OpenLog], None]]] = (
     a_snapshot_exists_once_frozen,
     an_installed_snapshot_replaces_the_log,
     what_a_snapshot_replaces_may_go,
+    a_snapshot_that_comes_too_late_is_dropped,
     it_agrees_with_the_memory_log,
 )
 

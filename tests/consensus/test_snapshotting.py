@@ -20,6 +20,7 @@ from kraftlib.consensus.events import (
     SnapshotCreated,
     TimeoutReached,
 )
+from kraftlib.consensus.log_view import Valid
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
@@ -133,6 +134,37 @@ def test_a_snapshot_that_was_just_frozen_may_be_fetched() -> None:
     core.handle(SnapshotCreated(OffsetAndEpoch(offset=1, epoch=1)), core.state.now_ms)
 
     assert core.state.log.latest_snapshot == OffsetAndEpoch(offset=1, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch"), [(10, 1), (20, 2)], ids=["below the start", "at the start, and not what the log begins at"]
+)
+def test_a_snapshot_that_the_log_has_passed_while_it_was_written_is_no_news(offset: int, epoch: int) -> None:
+    """Judged by its epoch, a follower that begins at the same place as we do would be told to download for ever."""
+    begins_at = OffsetAndEpoch(offset=20, epoch=3)
+    core = leader(log=log_view(3, 3, start=20, snapshots=(begins_at,), voters=voter_set(1, 2, 3)))
+    core.handle(SnapshotCreated(OffsetAndEpoch(offset=offset, epoch=epoch)), core.state.now_ms)
+
+    assert core.state.log.snapshots == [begins_at]
+    assert core.state.log.validate(20, 3) == Valid()
+
+
+@pytest.mark.parametrize(
+    ("start", "known", "created"),
+    [
+        (0, (), BOOTSTRAP_SNAPSHOT),
+        (8, (), OffsetAndEpoch(offset=8, epoch=3)),
+        (8, (OffsetAndEpoch(offset=8, epoch=3),), OffsetAndEpoch(offset=8, epoch=3)),
+    ],
+    ids=["the bootstrap checkpoint", "the log lacks one at its start", "it is told twice"],
+)
+def test_a_snapshot_at_the_start_of_the_log_is_the_one_that_it_begins_at(
+    start: int, known: tuple[OffsetAndEpoch, ...], created: OffsetAndEpoch
+) -> None:
+    core = leader(log=log_view(3, 3, start=start, snapshots=known, voters=voter_set(1, 2, 3)))
+    core.handle(SnapshotCreated(created), core.state.now_ms)
+
+    assert core.state.log.snapshots == [created]
 
 
 # Retention -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,10 @@ from kraftlib.runtime.listener import (
     StateMachineListener,
 )
 from kraftlib.runtime.waiters import APPLIED, Appended, Waiters
+from kraftlib.storage import segments
+from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.storage.recovery import restart_at
 from kraftlib.types import LeaderAndEpoch, OffsetAndEpoch
 from tests.runtime.test_waiters import Slot
 
@@ -570,3 +574,34 @@ def test_the_shutdown_is_announced_and_then_nothing_is_given(rig: Rig) -> None:
     rig.run()
 
     assert listener.heard == ["shutdown"]
+
+
+def test_a_listener_that_is_fed_while_a_snapshot_is_installed_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk thread removes the files, and needs some syncs for it. An older snapshot is not loaded again, either."""
+    rig, heard = Rig(), Recorder()
+    log = rig.applier._log = FileReplicatedLog.open(tmp_path, tail_bytes=0)
+    log.append([encode_batch([b"a", b"b"], timestamp_ms=5, base_offset=0, epoch=1)])
+    log.flush()
+    rig.log = log  # type: ignore[assignment]
+    rig.snapshot(1, 1, b"old")
+    newer = rig.snapshot(9, 3, b"new")
+    rig.applier.advance(2)
+    rig.applier.register(heard)
+    turns: list[int] = []
+
+    def paused(*args: Any, **kwargs: Any) -> Any:
+        segment = restart_at(*args, **kwargs)
+        rig.run()
+        turns.append(len(heard.heard))
+        return segment
+
+    monkeypatch.setattr(segments, "restart_at", paused)
+    log.install_snapshot(newer)
+
+    assert (turns, rig.failures) == ([0], [])
+    rig.applier.advance(9)
+    rig.run()
+    assert heard.heard == [("snapshot", newer, [b"new"])]
+    log.close()

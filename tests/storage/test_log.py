@@ -3,19 +3,24 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kraftlib.errors import ConfigError, CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
+from kraftlib.storage import segments
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.storage.prefix import tells_of_voters
+from kraftlib.storage.recovery import restart_at
 from kraftlib.storage.reserve import Reserve
+from kraftlib.storage.segment import Segment
 from kraftlib.testing.log_contract import LOG_CHECKS, fill, it_agrees_with_the_memory_log, read_all, store_snapshot
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
 from tests.storage.builders import TIMESTAMP, a_batch, offsets, some_batches
 
 SMALL = 1_000
@@ -235,6 +240,98 @@ def test_an_installed_snapshot_leaves_one_empty_segment(tmp_path: Path) -> None:
         "leader-epoch-checkpoint",
     ]
     assert (tmp_path / (SEGMENT % 500)).stat().st_size == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+@pytest.mark.parametrize("late", [OffsetAndEpoch(offset=2, epoch=1), OffsetAndEpoch(offset=6, epoch=1)])
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_snapshot_that_is_frozen_too_late_is_dropped(
+    kind: str, late: OffsetAndEpoch, installed: bool, tmp_path: Path
+) -> None:
+    """The log begins behind it by now, or at another one; nobody may be told that it begins at this."""
+    log: ReplicatedLog = FileReplicatedLog.open(tmp_path) if kind == "file" else MemoryReplicatedLog()
+    fill(log, *[1] * 5, *[2] * 3)
+    sink = log.create_snapshot(late)
+    sink.write(b"late")
+    newer = store_snapshot(log, 6, 2)
+    if installed:
+        log.install_snapshot(newer)
+    else:
+        log.delete_before(newer)
+    log.flush()
+    sink.freeze()
+
+    assert list(log.snapshots()) == [newer]
+    log.flush()
+    with pytest.raises(StorageError):
+        log.open_snapshot(late)
+    assert names_in(tmp_path, "*.checkpoint*") == [f"{6:020d}-0000000002.checkpoint"] * (kind == "file")
+    assert store_snapshot(log, 6, 2) == newer, "written once more, it is the same"
+    assert list(log.snapshots()) == [newer]
+    assert log.open_snapshot(newer).size > 0
+    log.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_the_bootstrap_checkpoint_is_no_late_snapshot(kind: str, tmp_path: Path) -> None:
+    log: ReplicatedLog = FileReplicatedLog.open(tmp_path) if kind == "file" else MemoryReplicatedLog()
+    fill(log, 1, 1)
+    store_snapshot(log, 1, 1)
+
+    assert store_snapshot(log, 0, 0) == BOOTSTRAP_SNAPSHOT
+    assert [kept.offset for kept in log.snapshots()] == [0, 1]
+    log.close()
+
+
+def test_whoever_reads_while_a_snapshot_is_installed_is_sent_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files go on the disk thread, which takes its time, while listeners are fed on the loop."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL, tail_bytes=0)
+    for batch in some_batches(*[1] * 12, size=200):
+        log.append([batch])
+    log.flush()
+    store_snapshot(log, 3, 1)
+    newer = store_snapshot(log, 500, 3)
+    seen: list[str] = []
+
+    def look() -> None:
+        with pytest.raises(StorageError, match="below the start of the log, 500: read the snapshot"):
+            log.read(4, 1)
+        assert log.snapshots() == (newer,)
+        assert (log.start_offset, log.end_offset, log.epoch_starts()) == (500, 500, ())
+        seen.append("looked")
+
+    def paused(*args: Any, **kwargs: Any) -> Segment:
+        look()
+        segment = restart_at(*args, **kwargs)
+        look()
+        return segment
+
+    monkeypatch.setattr(segments, "restart_at", paused)
+    log.install_snapshot(newer)
+
+    assert seen == ["looked"] * 2
+    log.close()
+
+
+@pytest.mark.parametrize("error", [StorageError("cannot open it"), CorruptBatchError("its epoch is unknown")])
+def test_a_read_that_an_install_overtakes_has_not_come_upon_damage(
+    error: StorageError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FileReplicatedLog.open(tmp_path, tail_bytes=0)
+    fill(log, 1, 1)
+    snapshot_id = store_snapshot(log, 500, 3)
+
+    def overtaken(*_: object) -> Sequence[Batch]:
+        log.install_snapshot(snapshot_id)
+        raise error
+
+    monkeypatch.setattr(log, "_read_from_files", overtaken)
+    with pytest.raises(StorageError, match="below the start of the log, 500") as caught:
+        log.read(0, 1)
+    assert not isinstance(caught.value, CorruptBatchError)
+    log.close()
 
 
 def test_a_read_of_damaged_bytes_says_where_they_are(tmp_path: Path) -> None:
