@@ -109,7 +109,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         if not state.is_voter:
             return [join_deadline_ms(state, role), download_deadline_ms(state, role)]
         return [
-            role.fetch_deadline_ms if state.may_stand else None,
+            role.fetch_deadline_ms if _may_leave(state, role) else None,
             update_deadline_ms(state, role),
             tell_deadline_ms(state, role),
             download_deadline_ms(state, role),
@@ -154,7 +154,7 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     """Fetch; stand when the leader has not been heard of for too long."""
     if state.shutting_down:
         return []
-    if state.may_stand and state.now_ms >= role.fetch_deadline_ms:
+    if _may_leave(state, role) and state.now_ms >= role.fetch_deadline_ms:
         return become_prospective(state, "the leader is dead" if role.lost_connection else "fetch timeout")
     membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
     if membership:
@@ -163,6 +163,11 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     if role.download is not None:
         return telling + (fetch_chunk(state, role, role.download) or doubt_leader(state, role))
     return telling + fetch_from_leader(state, role)
+
+
+def _may_leave(state: ReplicaState, role: Follower) -> bool:
+    """Whether it may give its leader up: not while a snapshot is being written, perhaps in place of the log."""
+    return state.may_stand and not role.writing_chunk
 
 
 def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:

@@ -35,7 +35,7 @@ from kraftlib.consensus.events import (
     SnapshotRefused,
 )
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download, Follower
+from kraftlib.consensus.roles import Download, Follower, Role
 from kraftlib.consensus.state import Amnesia, Filling
 from kraftlib.types import ZERO_UUID, Endpoint, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -193,6 +193,21 @@ def test_who_has_forgotten_its_votes_keeps_no_leader_in_office_by_downloading() 
     assert isinstance(sent.request, FetchSnapshotRequest)
     assert sent.request.replica_id == -1
     assert sent.request.topics[0].partitions[0].replica_directory_id == ZERO_UUID
+
+
+def test_nobody_stands_while_a_snapshot_takes_the_place_of_its_log() -> None:
+    """After a pause it would name the end that its log has no more by the time at which that is heard."""
+    core, role, _ = downloading()
+    late_ms = NOW_MS + 10 * core.state.config.fetch_timeout_ms
+    reply(core, 2, chunk())
+    actions = core.handle(SnapshotChunkWritten(SNAPSHOT, 8), late_ms)
+
+    assert InstallSnapshot(SNAPSHOT) in actions
+    assert (core.role, core.deadline_ms()) == (Role.FOLLOWER, None)
+    core.handle(SnapshotInstalled(SNAPSHOT, ()), late_ms)
+    assert core.role is Role.FOLLOWER
+    assert role.fetch_deadline_ms == late_ms + core.state.config.fetch_timeout_ms
+    assert core.state.log.end_offset == SNAPSHOT.offset
 
 
 def test_nothing_is_asked_before_the_last_bytes_are_written_nor_before_its_time() -> None:
