@@ -51,7 +51,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.obligations.poll_follower",
-                "state.may_stand and state.now_ms >= role.fetch_deadline_ms",
+                "_may_leave(state, role) and state.now_ms >= role.fetch_deadline_ms",
                 "False",
             ),
         ),
@@ -186,8 +186,9 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.replication.fetch_from_leader",
-                "forget_old_leader(state)",
-                "forget_old_leader(state)\n    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
+                "place = endpoint_of(state, role.leader_endpoints)",
+                "place = endpoint_of(state, role.leader_endpoints)\n"
+                "    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
             ),
         ),
     ),

@@ -13,15 +13,15 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.replication.fetch_from_leader",
-                "if state.log.flushed_offset != state.log.end_offset:",
-                "if False:",
+                "if not may_fetch(state):",
+                "if state.filling is not None and state.filling.is_writing:",
             ),
         ),
     ),
     Mutant(
         "looks-for-a-leader-before-flushed",
         "a replica without a leader vouches for what is not flushed (KAFKA-17332)",
-        (Edit("consensus.replication.find_leader", " or state.log.flushed_offset != state.log.end_offset", ""),),
+        (Edit("consensus.replication.find_leader", " or not may_fetch(state)", ""),),
         slow=True,
     ),
     Mutant(
