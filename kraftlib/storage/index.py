@@ -72,8 +72,12 @@ class SegmentIndex:
 
     def position_before(self, offset: Offset) -> int:
         """Return the position of a batch from which a scan forward finds `offset`."""
+        return self.entry_before(offset)[0]
+
+    def entry_before(self, offset: Offset) -> tuple[int, Offset]:
+        """Return that position, and an offset below which the batch there ends, or at which; at 0 nothing is known."""
         entry = bisect_right(self._offsets, offset - self.base_offset) - 1
-        return self._positions[entry] if entry >= 0 else 0
+        return (self._positions[entry], self.base_offset + self._offsets[entry]) if entry >= 0 else (0, -1)
 
     def truncate(self, size: int) -> None:
         """Forget what stands at or beyond position `size`."""

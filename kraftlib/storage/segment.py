@@ -155,7 +155,7 @@ class Segment:
             position = max(not_before, self._position_before(descriptor, start_offset))
             found: list[Batch] = []
             size, chunk = 0, min(max_bytes + 2 * INTERVAL_BYTES, _CHUNK)
-            next_offset = -1
+            next_offset = self.base_offset if position == 0 else -1
             try:
                 for batch in batches_in(descriptor, self.path, position, self.size, chunk=chunk):
                     if batch.base_offset != next_offset and (next_offset >= 0 or batch.base_offset > start_offset):
@@ -223,14 +223,14 @@ class Segment:
 
     def _position_before(self, descriptor: int, offset: Offset) -> int:
         """Return where a scan for `offset` may begin: where the index says, unless it leads astray."""
-        position = self.index.position_before(offset)
+        position, last_offset = self.index.entry_before(offset)
         if position > 0:
             try:
                 batch = next(batches_in(descriptor, self.path, position, self.size, chunk=INTERVAL_BYTES), None)
             except CorruptBatchError:
                 return 0
-            if batch is None or batch.base_offset > offset:
-                return 0
+            if batch is None or batch.last_offset > last_offset:
+                return 0  # or the batch says that it is a later one: its checksum does not cover that
         return position
 
 

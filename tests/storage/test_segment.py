@@ -125,6 +125,26 @@ def test_an_index_that_leads_astray_costs_time_and_nothing_else(tmp_path: Path) 
         assert [again.locate(n) for n in range(200)] == [(n * batches[0].size, n) for n in range(200)]
 
 
+@pytest.mark.parametrize("first", [0, 40], ids=["the first one", "one that the index names"])
+def test_a_batch_that_says_that_it_is_a_later_one_is_not_read_for_that(first: int, tmp_path: Path) -> None:
+    """Its checksum does not cover where it belongs: the segment does, and the index."""
+    batches = some_batches(*[1] * 60, size=300)
+    segment = a_segment(tmp_path, batches)
+    place = sum(len(batch.data) for batch in batches[:first])
+    if first:
+        named = [offset for offset in range(60) if segment.index.position_before(offset) == place]
+        while not named:
+            first += 1
+            place += len(batches[0].data)
+            named = [offset for offset in range(60) if segment.index.position_before(offset) == place]
+    with open(segment.path, "r+b") as file:
+        file.seek(place)
+        file.write((first + 2).to_bytes(8, "big"))
+
+    with pytest.raises(CorruptBatchError):
+        segment.read(first + 2, 1)
+
+
 def test_index_files_are_written_found_and_removed(tmp_path: Path) -> None:
     segment = a_segment(tmp_path, some_batches(*[1] * 100, size=100))
     segment.index = segment.rebuilt_index()
