@@ -76,6 +76,7 @@ class HoldExpiredError(KraftError):
 class OutcomeUnknownError(KraftError):
     """Leadership was lost, or a deadline passed, with the records written but not known committed.
 
+    Or a snapshot took their place before the state machine here had applied them: their results are not known.
     They may be committed or be gone: only the log can tell. `base_offset` and `epoch` say where to look.
     """
 

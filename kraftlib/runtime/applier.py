@@ -344,7 +344,10 @@ class Applier:
         else:
             feed.has_failed_to_load = False
             feed.next_offset = snapshot.snapshot_id.offset
-            overlay = self._increments() if feed is self._state_machine else None
+            if feed is not self._state_machine:
+                return
+            self._waiters.skipped(feed.next_offset)
+            overlay = self._increments()
             if overlay is not None:
                 overlay.was_loaded(snapshot)
 

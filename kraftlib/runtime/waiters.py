@@ -150,6 +150,19 @@ class Waiters:
         if outcomes:
             self._post(settle, outcomes)
 
+    def skipped(self, end_offset: Offset) -> None:
+        """A snapshot has taken the place of everything below `end_offset`: nobody knows the results of that here.
+
+        The state machine is given no record of it any more. Whoever still waits for one is told before the next result.
+        """
+        outcomes: list[Settled] = []
+        while self._applied and self._applied[0][0] < end_offset:
+            waiter = self._applied.popleft()
+            error = unknown_outcome(waiter, "a snapshot took their place before this replica had applied them")
+            outcomes.append((waiter[3], None, error))
+        if outcomes:
+            self._post(settle, outcomes)
+
     def fail_applied(self, failure: ReplicaFailedError, reason: str) -> None:
         """Nothing will be applied here any more. The records themselves go on being committed."""
         self.apply_failure = failure

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.errors import OutcomeUnknownError, ReplicaFailedError, StorageError
+from kraftlib.errors import KraftError, OutcomeUnknownError, ReplicaFailedError, StorageError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
@@ -79,6 +79,10 @@ class Summing(StateMachine):
 
     def restore(self, values: Iterable[Any]) -> None:
         self.total = sum(map(int, values))
+
+
+class NeverError(KraftError):
+    """Of something that does not happen."""
 
 
 class Rig:
@@ -241,6 +245,43 @@ def test_a_listener_that_the_log_left_behind_loads_the_snapshot(rig: Rig) -> Non
 
     assert machine.total == 112
     assert machine.applied == [0, 10]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_nobody_gets_a_result_for_a_record_that_a_snapshot_has_replaced(rig: Rig, goes_on: bool) -> None:
+    """Its result is nowhere to be had, and that of another record must not stand in for it."""
+    rig.machine()
+    slots = [Slot() for _ in range(9)]
+    for offset, slot in enumerate(slots):
+        rig.append(b"1")
+        rig.waiters.queues[APPLIED].append((offset, offset, 1, slot))
+    rig.waiters.leadership_lost(written_end=9, high_watermark=9, refusal=NeverError, reason="another one leads")
+    rig.log.install_snapshot(rig.snapshot(11, 2, b"100"))
+    if goes_on:
+        rig.append(*[b"7"] * 8, epoch=2)
+    rig.applier.advance(rig.log.end_offset)
+    rig.run()
+
+    assert [slot.result for slot in slots] == [None] * 9
+    for offset, slot in enumerate(slots):
+        assert isinstance(slot.error, OutcomeUnknownError)
+        assert (slot.error.base_offset, slot.error.epoch) == (offset, 1)
+        assert "a snapshot took their place" in str(slot.error)
+
+
+def test_a_proposal_behind_a_loaded_snapshot_gets_its_own_result(rig: Rig) -> None:
+    rig.machine()
+    rig.append(b"1")
+    skipped, own = Slot(), Slot()
+    rig.waiters.queues[APPLIED].append((0, 0, 1, skipped))
+    rig.log.install_snapshot(rig.snapshot(11, 2, b"100"))
+    rig.append(b"7", epoch=2)
+    rig.waiters.queues[APPLIED].append((11, 11, 2, own))
+    rig.applier.advance(12)
+    rig.run()
+
+    assert isinstance(skipped.error, OutcomeUnknownError)
+    assert own.result == Appended(11, 11, 2, (107,))
 
 
 def test_the_bootstrap_checkpoint_is_no_state(rig: Rig) -> None:
