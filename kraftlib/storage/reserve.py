@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -44,7 +45,10 @@ def free_bytes(directory: Path) -> int:
 
 
 class Reserve:
-    """The reserve file of one directory. 0 bytes: none is kept."""
+    """The reserve file of one directory. 0 bytes: none is kept. For any thread.
+
+    The loop gives it back in an append, a flush takes it again, and so does the look of each second: one at a time.
+    """
 
     def __init__(self, directory: Path, *, size: int = RESERVE_BYTES, file_mode: int = files.FILE_MODE) -> None:
         self._directory: Final = directory
@@ -53,11 +57,13 @@ class Reserve:
         self.is_taken = False
         """Whether the space is known to be there."""
         self._file_mode: Final = file_mode
+        self._lock: Final = threading.Lock()
 
     def restore(self) -> bool:
         """Take the space, if it is not taken and there is twice as much; return whether it is."""
-        self.is_taken = self.size > 0 and (self._holds_space() or self._take())
-        return self.is_taken
+        with self._lock:
+            self.is_taken = self.size > 0 and (self._holds_space() or self._take())
+            return self.is_taken
 
     def _holds_space(self) -> bool:
         return self._path.exists() and files.size_of(self._path) == self.size
@@ -79,8 +85,9 @@ class Reserve:
 
     def release(self) -> bool:
         """Give the space back; return whether there was any."""
-        self.is_taken = False
-        released = files.remove(self._path)
+        with self._lock:
+            self.is_taken = False
+            released = files.remove(self._path)
         if released:
             logger.warning("%s: the disk is full: %d reserved bytes are given back", self._path, self.size)
         return released

@@ -26,7 +26,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.errors import CorruptBatchError, ensure
+from kraftlib.errors import CorruptBatchError, StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
@@ -143,9 +143,7 @@ class SegmentChain:
         """Go on in a new segment; the next flush makes both durable."""
         new = Segment(self._directory, base_offset)
         new.index = SegmentIndex(base_offset)
-        descriptor = self._settings.spare.take(new.path)
-        if descriptor is None:
-            descriptor = files.create(new.path, mode=self._settings.file_mode)
+        descriptor = self._settings.reserve.spend(lambda: self._new_file(new.path))
         self._sealed.append(_Sealed(self._active, self._descriptor, base_offset))
         self._descriptor = descriptor
         self._active = new
@@ -153,6 +151,10 @@ class SegmentChain:
         self._segments.append(new)
         self._base_offsets.append(base_offset)
         return new
+
+    def _new_file(self, path: Path) -> int:
+        descriptor = self._settings.spare.take(path)
+        return files.create(path, mode=self._settings.file_mode) if descriptor is None else descriptor
 
     def read(self, start_offset: Offset, max_bytes: int, holes: Sequence[Hole] = ()) -> Sequence[Batch]:
         """Return batches of one segment from the one that contains `start_offset` on, which must be in the log."""
@@ -261,9 +263,15 @@ class SegmentChain:
         """Leave a segment as Kafka leaves one that it closes: no reserved space, indexes, and a producer state."""
         if self._settings.reserve_bytes or self._settings.spare.size:
             os.ftruncate(descriptor, segment.size)
-        segment.write_index_files(mode=self._settings.file_mode)
-        path = self._directory / names.producer_state_name(end_offset)
-        files.replace_file(path, EMPTY_PRODUCER_STATE, mode=self._settings.file_mode, durable=False)
+        path, mode = self._directory / names.producer_state_name(end_offset), self._settings.file_mode
+        try:
+            segment.write_index_files(mode=mode)
+            files.replace_file(path, EMPTY_PRODUCER_STATE, mode=mode, durable=False)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            # They are caches, and the reserve is there for votes and records.
+            logger.warning("%s: the disk is full, so it is left without an index: %s", segment.path, error)
 
     def tidy(self) -> None:
         """Remove what was condemned, and reserve space ahead."""

@@ -11,7 +11,7 @@ import pytest
 
 from kraftlib.errors import ConfigError, CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
-from kraftlib.storage import segments
+from kraftlib.storage import files, segments
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
@@ -170,6 +170,55 @@ def test_many_segments_need_few_descriptors(tmp_path: Path) -> None:
 
 
 # Flushing -----------------------------------------------------------------------------------------
+
+
+def when_full(directory: Path, monkeypatch: pytest.MonkeyPatch, *, of: Callable[[str], bool]) -> None:
+    """Let the disk have no space for these files until the reserve is given back."""
+    create, write_at = files.create, files.write_at
+
+    def refuse(path: str) -> None:
+        if of(path) and (directory / "kraftlib-reserve.bin").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def creating(path: Path, *, mode: int) -> int:
+        with files.storage_errors("create", path):
+            refuse(path.name)
+        return create(path, mode=mode)
+
+    def writing(descriptor: int, data: bytes, position: int) -> None:
+        refuse(os.readlink(f"/proc/self/fd/{descriptor}"))
+        write_at(descriptor, data, position)
+
+    monkeypatch.setattr(files, "create", creating)
+    monkeypatch.setattr(files, "write_at", writing)
+
+
+def test_the_end_of_a_segment_on_a_full_disk_costs_its_caches_and_no_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of the segments are reserved ahead: only new small files find no space."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL, reserve=Reserve(tmp_path, size=1 << 20))
+    when_full(tmp_path, monkeypatch, of=lambda path: path.endswith((".index.tmp", ".timeindex.tmp", ".snapshot.tmp")))
+    for batch in some_batches(*[1] * 8, size=200):
+        log.append([batch])
+        log.flush()
+
+    assert log.flushed_offset == 8
+    assert (tmp_path / "kraftlib-reserve.bin").exists()
+    monkeypatch.undo()
+    log.close()
+    assert [batch.base_offset for batch in FileReplicatedLog.open(tmp_path).scan()] == list(range(8))
+
+
+def test_the_next_segment_is_made_from_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL, reserve=Reserve(tmp_path, size=1 << 20))
+    when_full(tmp_path, monkeypatch, of=lambda path: path.endswith(".log"))
+    log.append(some_batches(*[1] * 3, size=200))
+    log.append(some_batches(1, base_offset=3, size=200))
+
+    assert not (tmp_path / "kraftlib-reserve.bin").exists()
+    assert log.flush() == 4
+    assert names_in(tmp_path, "*.log") == [SEGMENT % 0, SEGMENT % 3]
 
 
 def test_a_full_disk_ends_the_use_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from kraftlib.errors import StorageError
+from kraftlib.storage import files
 from kraftlib.storage import reserve as module
 from kraftlib.storage.reserve import Reserve, free_bytes, is_full
 
@@ -35,6 +37,33 @@ def test_it_is_given_back_once(tmp_path: Path) -> None:
     assert reserve.release()
     assert not (tmp_path / "kraftlib-reserve.bin").exists()
     assert not reserve.release()
+
+
+def test_two_threads_that_take_it_at_once_both_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush and the look of each second: the second one comes when the first has just made way for the file."""
+    reserve, other, taken = Reserve(tmp_path, size=SIZE), threading.Event(), []
+    really = files.remove
+
+    def look() -> None:
+        taken.append(reserve.restore())
+        other.set()
+
+    thread = threading.Thread(target=look)
+
+    def remove(path: Path) -> bool:
+        removed = really(path)
+        if thread.ident is None:
+            thread.start()
+            other.wait(0.2)  # it gets through, or it waits for us
+        return removed
+
+    monkeypatch.setattr(files, "remove", remove)
+    taken.append(reserve.restore())
+    thread.join()
+
+    assert taken == [True, True]
+    assert reserve.is_taken
+    assert (tmp_path / "kraftlib-reserve.bin").stat().st_size == SIZE
 
 
 def test_none_is_kept_where_none_is_wanted(tmp_path: Path) -> None:
