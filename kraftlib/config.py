@@ -108,7 +108,8 @@ class RaftConfig:
     """Name of the cluster. None: the one that the directory was formatted with."""
 
     voters: tuple[StaticVoter, ...] = ()
-    """Static quorum (kraft.version 0). Empty where the voters stand in the log (kraft.version 1)."""
+    """Static quorum (kraft.version 0). Empty where the voters stand in the log (kraft.version 1). The same ids on every
+    replica, for ever: one that has run with another list is refused. Addresses may change."""
 
     bootstrap_servers: tuple[Endpoint, ...] = ()
     """Where to look for the leader. Empty: the static voters."""

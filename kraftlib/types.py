@@ -123,6 +123,9 @@ class ElectionState:
     voted_key: ReplicaKey | None = None
     amnesiac: bool = False
     """What it was before is lost: there may be a vote that nobody knows of, so none is given until that is safe."""
+    static_voters: tuple[ReplicaId, ...] = attrs.field(default=(), eq=False)
+    """Ids of the configured voters when it was written, as a store read them; empty where the voters stand in the log,
+    or where the store keeps no list. A replica whose list has changed since is refused at its start."""
 
 
 @attrs.frozen(kw_only=True, order=True)

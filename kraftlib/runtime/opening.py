@@ -18,7 +18,8 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, CorruptBatchError, ElectionStateLostError
 from kraftlib.records.batch import Batch
-from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.control import decode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
@@ -32,7 +33,7 @@ from kraftlib.storage.interface import (
 )
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
-from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaKey, new_uuid
+from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaId, ReplicaKey, new_uuid
 
 logger = logging.getLogger("kraftlib.runtime")
 
@@ -117,6 +118,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             # What it has acknowledged cannot be told either, so it waits until it has all that is committed.
             election = attrs.evolve(election or ElectionState(), amnesiac=True)
         check_alone(key, election, view)
+        check_static_voters(config, election, view, log)
         return Opened(
             key=key,
             # An observer need not know it: it may be in no position to ask, and it can harm nobody.
@@ -164,6 +166,49 @@ def check_alone(key: ReplicaKey, election: ElectionState | None, view: LogView) 
             " its log was: what it voted for, led or acknowledged is forgotten, and nobody else can tell. Restore the"
             " directory from a backup, or let `kraftlib recover` make a new quorum of it"
         )
+
+
+def check_static_voters(config: RaftConfig, election: ElectionState | None, view: LogView, log: ReplicatedLog) -> None:
+    """Refuse a list of static voters that names others than the one under which this replica has voted.
+
+    A majority of the old list and one of the new list need not meet, so both could elect a leader in one epoch. Only
+    ids count: an address may change, and so may the order. A replica that was never in an epoch has promised nothing.
+    """
+    if not config.voters or view.voters.latest_offset is not None:
+        return
+    has_run = election is not None and election.epoch > 0
+    before = (election.static_voters if election is not None and has_run else ()) or voters_of_last_epoch(log)
+    now = tuple(sorted(voter.id for voter in config.voters))
+    if not before or before == now:
+        return
+    raise ConfigError(
+        f"voters={','.join(map(str, config.voters))} names {_ids(now)}, and replica {config.node_id} has run as one of"
+        f" {_ids(before)}: a majority of each list could elect a leader of its own, and acknowledged records would be"
+        f" lost. Put {_ids(before)} back, on every replica; addresses may change. To change who votes, let the quorum"
+        " become dynamic (`kraftlib quorum upgrade`), then use `kraftlib quorum add-voter` and `remove-voter`; if most"
+        " of the voters are gone for good, use `kraftlib recover`"
+    )
+
+
+def _ids(voter_ids: Sequence[ReplicaId]) -> str:
+    return "{" + ", ".join(map(str, voter_ids)) + "}"
+
+
+def voters_of_last_epoch(log: ReplicatedLog) -> tuple[ReplicaId, ...]:
+    """Return the voters that the leader of the newest epoch in the log has named; empty if its record is not there."""
+    for start in reversed(log.epoch_starts()):
+        if not log.start_offset <= start.start_offset < log.end_offset:
+            continue  # it began, and has no record yet; or its first record is gone
+        try:
+            batch = next(iter(log.read(start.start_offset, 1)))
+        except CorruptBatchError:
+            return ()  # it is fetched again
+        if not batch.is_control or batch.base_offset != start.start_offset:
+            return ()
+        for _, record in decode_control_batch(batch):
+            if isinstance(record, LeaderChangeMessage):
+                return tuple(sorted(voter.voter_id for voter in record.voters))
+    return ()
 
 
 def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:

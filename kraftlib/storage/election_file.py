@@ -138,7 +138,8 @@ class FileQuorumStateStore:
         """Note, durably, that the vote may not be cast before it is safe: what this replica acknowledged is lost."""
         election = self.read() or ElectionState()
         if not election.amnesiac:
-            self.write(attrs.evolve(election, amnesiac=True), kraft_version=self._data_version)
+            doubtful = attrs.evolve(election, amnesiac=True)
+            self.write(doubtful, kraft_version=self._data_version, voters=election.static_voters)
 
     def _from_mirror(self, damage: DamagedError) -> Mapping[str, Any] | ElectionState:
         """Return the state of the mirror, if it mirrors the very file that is damaged, and repair that."""
@@ -174,7 +175,8 @@ class FileQuorumStateStore:
     def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
         """Replace the election state. Durable on return, all or nothing.
 
-        `kraft_version` picks the data version; `voters` are the ids of a static quorum, written for people only.
+        `kraft_version` picks the data version; `voters` are the ids of a static quorum, with which a later start
+        compares its own list.
         """
         if self._is_closed:
             raise StorageError(f"the election store of {self._path} is closed", path=self._path)
@@ -284,7 +286,20 @@ def election_of(fields: Mapping[str, Any]) -> ElectionState:
         leader_id=None if leader_id < 0 else leader_id,
         voted_key=_voted_key(fields),
         amnesiac=fields.get("amnesiac") is True,
+        static_voters=_static_voters(fields),
     )
+
+
+def _static_voters(fields: Mapping[str, Any]) -> tuple[ReplicaId, ...]:
+    """Return the ids of the static voters, ascending; none, if the voters stand in the log."""
+    if fields["data_version"] != 0:
+        return ()
+    rows = fields.get("currentVoters")
+    if rows is None:
+        return ()  # Kafka's schema lets the list be null
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DamagedError(f"currentVoters is {rows!r}")
+    return tuple(sorted(_number(row, "voterId") for row in rows))
 
 
 def _voted_key(fields: Mapping[str, Any]) -> ReplicaKey | None:

@@ -264,7 +264,8 @@ class QuorumStateStore(Protocol):
     def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
         """Replace the election state. Durable on return, all or nothing.
 
-        `kraft_version` picks Kafka's data version; `voters` are the ids of a static quorum, written for people only.
+        `kraft_version` picks Kafka's data version. `voters` are the ids of a static quorum: a store that gives them
+        back as `static_voters` of what it reads has a replica refused whose list was edited meanwhile.
         """
         ...
 

@@ -303,7 +303,7 @@ class MemoryQuorumStateStore:
 
     def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
         """Replace the election state. Durable on return."""
-        self.begin_write(election)
+        self.begin_write(attrs.evolve(election, static_voters=() if kraft_version else tuple(sorted(voters))))
         self.finish_write()
 
     def close(self) -> None:

@@ -7,16 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ConfigError, DirectoryInUseError, ElectionStateLostError, NotFormattedError
-from kraftlib.records.batch import encode_batch
+from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
-from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.records.snapshot import SnapshotWriter
-from kraftlib.runtime.opening import MEMORY_CLUSTER_ID, Opened, listen_endpoint, open_replica, view_of
+from kraftlib.runtime.opening import (
+    MEMORY_CLUSTER_ID,
+    Opened,
+    listen_endpoint,
+    open_replica,
+    view_of,
+    voters_of_last_epoch,
+)
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, EpochStart, OffsetAndEpoch, ReplicaKey, new_uuid
@@ -162,6 +170,94 @@ def test_voters_of_a_snapshot_count_from_its_end(snapshot_id: OffsetAndEpoch) ->
 
     assert (view.voters.latest, view.voters.latest_offset) == (DYNAMIC, snapshot_id.offset - 1)
     assert view.kraft_version.latest == 1
+
+
+# A list of static voters that was edited ------------------------------------------------------------------------------
+
+
+def ran_as(directory: Path, voters: tuple[StaticVoter, ...], *, epoch: int = 3) -> RaftConfig:
+    """Make the directory of a replica that has run with these voters; return its configuration."""
+    config = RaftConfig(node_id=1, directory=directory, voters=voters)
+    format_directory(directory, node_id=1, cluster_id="ours", static_voters=[voter.id for voter in voters])
+    opened = open_config(config)
+    opened.elections.write(ElectionState(epoch=epoch), kraft_version=0, voters=[voter.id for voter in voters])
+    opened.close()
+    return config
+
+
+FOUR = (*VOTERS, StaticVoter(4, Endpoint("host", 9004)))
+
+
+@pytest.mark.parametrize(
+    ("edited", "text"),
+    [
+        (FOUR, r"names \{1, 2, 3, 4\}, and replica 1 has run as one of \{1, 2, 3\}"),
+        (VOTERS[:2], r"names \{1, 2\}, and replica 1 has run as one of \{1, 2, 3\}"),
+        ((*VOTERS[:2], FOUR[3]), r"names \{1, 2, 4\}, and replica 1 has run as one of \{1, 2, 3\}"),
+    ],
+)
+def test_an_edited_list_of_voters_is_refused_with_both_lists_and_the_safe_way(
+    tmp_path: Path, edited: tuple[StaticVoter, ...], text: str
+) -> None:
+    """{1, 2} is a majority of {1, 2, 3}, and {3, 4, 5} one of 1 to 5: both could elect a leader of the same epoch."""
+    config = ran_as(tmp_path / "replica", VOTERS)
+    with pytest.raises(ConfigError, match=text + r".*quorum upgrade.*kraftlib recover"):
+        open_config(attrs.evolve(config, voters=edited))
+
+    opened = open_config(config)  # nothing stays locked, and nothing was changed
+    assert opened.election is not None
+    assert opened.election.static_voters == (1, 2, 3)
+    opened.close()
+
+
+def test_addresses_and_order_of_the_voters_may_change(tmp_path: Path) -> None:
+    config = ran_as(tmp_path / "replica", VOTERS)
+    moved = tuple(StaticVoter(voter.id, Endpoint("elsewhere", 7000 + voter.id)) for voter in reversed(VOTERS))
+    open_config(attrs.evolve(config, voters=moved)).close()
+
+
+def test_a_list_may_be_put_right_before_the_replica_has_run(tmp_path: Path) -> None:
+    """`format` notes the voters of its configuration; nobody has voted under them yet."""
+    directory = tmp_path / "replica"
+    format_directory(directory, node_id=1, cluster_id="ours", static_voters=[1, 2, 3])
+    open_config(RaftConfig(node_id=1, directory=directory, voters=FOUR)).close()
+
+
+def leader_change(voters: tuple[int, ...], *, epoch: int, offset: int) -> Batch:
+    named = tuple(LeaderChangeMessage.Voter(voter_id=voter_id) for voter_id in voters)
+    record = LeaderChangeMessage(leader_id=voters[0], voters=named, granting_voters=named)
+    return encode_control_batch([record], timestamp_ms=1, base_offset=offset, epoch=epoch)
+
+
+@pytest.mark.parametrize("election", [None, ElectionState(epoch=3), ElectionState(epoch=3, amnesiac=True)])
+def test_where_the_votes_name_no_voters_the_log_does(election: ElectionState | None) -> None:
+    """The votes may be lost, or kept by a store of the user's; the first record of the last epoch names the voters."""
+    log = MemoryReplicatedLog()
+    log.append([leader_change((7, 8), epoch=2, offset=0), leader_change((1, 2, 3), epoch=3, offset=1)])
+    log.append([encode_batch([b"value"], timestamp_ms=1, base_offset=2, epoch=3)])
+    log.begin_epoch(4, 3)
+    elections = MemoryQuorumStateStore(election)
+    with pytest.raises(ConfigError, match=r"has run as one of \{1, 2, 3\}"):
+        open_replica(RaftConfig(node_id=1, voters=FOUR), log=log, elections=elections)
+
+
+def test_a_log_that_names_nobody_any_more_refuses_nobody() -> None:
+    log = MemoryReplicatedLog()
+    log.append([encode_batch([b"value"], timestamp_ms=1, base_offset=0, epoch=3)])
+    assert voters_of_last_epoch(log) == ()
+    assert voters_of_last_epoch(MemoryReplicatedLog(start_offset=5)) == ()
+    elections = MemoryQuorumStateStore(ElectionState(epoch=3))
+    open_replica(RaftConfig(node_id=1, voters=FOUR), log=log, elections=elections).close()
+
+
+def test_voters_that_stand_in_the_log_are_compared_with_no_list() -> None:
+    log = MemoryReplicatedLog()
+    log.append([leader_change((1, 2, 3), epoch=3, offset=0)])
+    records = [KRaftVersionRecord(kraft_version=1), DYNAMIC.to_record()]
+    log.append([encode_control_batch(records, timestamp_ms=1, base_offset=1, epoch=3)])
+    elections = MemoryQuorumStateStore()
+    elections.write(ElectionState(epoch=3), kraft_version=0, voters=(1, 2, 3))
+    open_replica(RaftConfig(node_id=1, voters=FOUR), log=log, elections=elections).close()
 
 
 # Where to listen ------------------------------------------------------------------------------------------------------

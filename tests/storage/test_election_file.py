@@ -107,6 +107,38 @@ def test_what_is_encoded_is_parsed(state: ElectionState, kraft_version: int, gen
     assert fields["generation"] == generation
 
 
+def test_the_voters_of_a_static_quorum_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """A later start compares its own list with them; a vote that comes in doubt does not forget them."""
+    store = store_in(tmp_path)
+    store.write(ElectionState(epoch=1), kraft_version=0, voters=[3, 1, 2])
+    store.doubt()
+    doubtful = store_in(tmp_path).read()
+    assert doubtful is not None
+    assert (doubtful.amnesiac, doubtful.static_voters) == (True, (1, 2, 3))
+
+    store.write(ElectionState(epoch=2), kraft_version=1, voters=[1, 2, 3])
+    dynamic = store.read()
+    assert dynamic is not None
+    assert dynamic.static_voters == ()
+
+
+def test_the_voters_that_kafka_wrote_are_read() -> None:
+    found = FileQuorumStateStore(DATA / "kafka-3.9.2/n1" / "__cluster_metadata-0").read()
+
+    assert found is not None
+    assert found.static_voters == (1, 2, 3)
+
+
+@pytest.mark.parametrize("voters", ["7", '[{"voterId":"1"}]', "[1]", '[{"id":1}]'])
+def test_a_list_of_voters_that_is_none_is_damage(voters: str) -> None:
+    line = (
+        '{"clusterId":"","leaderId":1,"leaderEpoch":5,"votedId":-1,"appliedOffset":0,'
+        f'"currentVoters":{voters},"data_version":0}}'
+    )
+    with pytest.raises(DamagedError, match=r"currentVoters|voterId"):
+        parse_line(line.encode())
+
+
 def test_a_vote_without_directory_id_is_the_zero_id_in_the_file() -> None:
     line = encode_line(ElectionState(epoch=1, voted_key=ReplicaKey(3)), kraft_version=1, voters=(), generation=1)
 
