@@ -4,8 +4,9 @@ Every listener has a position of its own. A turn gives each of them at most one 
 millisecond; what is left waits for the next turn of the loop, behind the Fetches that have arrived meanwhile. A slow
 listener therefore delays its own results and nobody's commits.
 
-What raises here is the application's: it is logged, the listener hears nothing any more, the replica goes on. Only the
-log's own errors leave, through `on_failure`.
+What raises here is the application's: it is logged, the listener hears nothing any more, the replica goes on. While
+such a listener is registered, nothing counts as applied, unless there is a state machine: then that one decides. Only
+the log's own errors leave, through `on_failure`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kraftlib.errors import CorruptBatchError, ReplicaFailedError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
+from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot, is_ctrl_c
 from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, call_here, settle
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
@@ -70,6 +71,15 @@ class Feed:
     """What it still holds."""
     has_failed_to_load: bool = False
     """It could not read a snapshot to its end; once more, and the fault is its own."""
+    is_stopped: bool = False
+    """It has raised, and is given nothing any more."""
+    failure: ReplicaFailedError | None = None
+    """What those are told who want to wait for it."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its state is being replaced by a snapshot: what it shows meanwhile is neither old nor new."""
+        return isinstance(self.reader, LoadedSnapshot) or self.has_failed_to_load
 
     def is_news(self, leader: LeaderAndEpoch) -> bool:
         """Whether it is to be told of `leader`: a newer epoch, or the first leader known in this one (as Kafka)."""
@@ -152,6 +162,7 @@ class Applier:
 
     def register(self, listener: Listener, *, state_machine: bool = False) -> None:
         """Begin to feed `listener`: the latest snapshot if there is one, then the log."""
+        self._forget(listener, only_stopped=True)
         feed = Feed(listener)
         self._feeds.append(feed)
         if state_machine:
@@ -160,8 +171,14 @@ class Applier:
 
     def unregister(self, listener: Listener) -> None:
         """Stop feeding `listener`."""
-        self._feeds = [feed for feed in self._feeds if feed.listener is not listener]
+        self._forget(listener)
         self._schedule()
+
+    def _forget(self, listener: Listener, *, only_stopped: bool = False) -> None:
+        self._feeds = [
+            feed for feed in self._feeds if feed.listener is not listener or (only_stopped and not feed.is_stopped)
+        ]
+        self._waiters.apply_failure = next((feed.failure for feed in self._counting if feed.is_stopped), None)
 
     def advance(self, high_watermark: Offset) -> None:
         """Everything below `high_watermark` is committed."""
@@ -185,7 +202,8 @@ class Applier:
     def begin_shutdown(self) -> None:
         """Tell the listeners that the client is about to close."""
         for feed in list(self._feeds):
-            self._guarded(feed, feed.listener.begin_shutdown)
+            if not feed.is_stopped:
+                self._guarded(feed, feed.listener.begin_shutdown)
 
     def close(self) -> None:
         """Give nobody anything any more."""
@@ -211,11 +229,12 @@ class Applier:
         The position of the state machine; without one that of the last of the listeners; without any the high
         watermark.
         """
-        if self._state_machine is not None:
-            return self._state_machine.next_offset or 0
-        if self._feeds:
-            return min(feed.next_offset or 0 for feed in self._feeds)
-        return self._high_watermark or 0
+        return min((feed.next_offset or 0 for feed in self._counting), default=self._high_watermark or 0)
+
+    @property
+    def _counting(self) -> Sequence[Feed]:
+        """Those that say what is applied here: the state machine, else every listener."""
+        return self._feeds if self._state_machine is None else (self._state_machine,)
 
     def wait_for(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` with the applied offset once the record at `offset` was applied."""
@@ -232,30 +251,43 @@ class Applier:
     def _turn(self) -> None:
         self._scheduled = False
         end_ns = self._clock_ns() + TURN_NS
+        damage: dict[Feed, tuple[Offset, CorruptBatchError]] = {}
         more = True
         try:
             while more and not self._closed:
                 more = False
-                for feed in list(self._feeds):
-                    more |= self._feed(feed)
+                for feed in [feed for feed in self._feeds if feed not in damage]:
+                    more |= self._feed_unless_damaged(feed, damage)
                 if self._clock_ns() >= end_ns:
                     break
-        except CorruptBatchError as error:
-            if self._on_damage is None:
-                self._on_failure(error)
-            else:
-                self._on_damage(self._reading, error)
-            return
-        except Exception as error:  # noqa: BLE001 - the log's own error: the executor stops the replica for it
-            self._on_failure(error)
+        except BaseException as error:
+            self._on_failure(error)  # the log's own: the executor stops the replica for it
+            if not isinstance(error, Exception):
+                raise
             return
         self._settle_applied()
         if more:
             self._schedule()
+        for offset, damaged in dict(damage.values()).items():
+            self._damage_found(offset, damaged)
+
+    def _feed_unless_damaged(self, feed: Feed, damage: dict[Feed, tuple[Offset, CorruptBatchError]]) -> bool:
+        """Feed one that may stand before a damaged place: then it waits for the repair, and nobody else does."""
+        try:
+            return self._feed(feed)
+        except CorruptBatchError as error:
+            damage[feed] = self._reading, error
+            return False
+
+    def _damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
+        if self._on_damage is None:
+            self._on_failure(error)
+        else:
+            self._on_damage(offset, error)
 
     def _feed(self, feed: Feed) -> bool:
         """Give `feed` one thing that is due; return whether more may be."""
-        if feed not in self._feeds or (feed.reader is not None and not feed.reader.closed):
+        if feed.is_stopped or feed not in self._feeds or (feed.reader is not None and not feed.reader.closed):
             return False
         reader, feed.reader = feed.reader, None
         if isinstance(reader, LoadedSnapshot):
@@ -370,27 +402,36 @@ class Applier:
         return batches
 
     def _guarded(self, feed: Feed, call: Callable[[], object]) -> bool:
-        """Call into the application; return whether it went well. What it raises stops this listener, nothing else."""
+        """Call into the application; return whether it went well. What it raises stops this listener, nothing else.
+
+        That goes for a CancelledError or SystemExit, too: on this loop it would end in silence, or end the loop. Ctrl-C
+        is not of its making and goes on.
+        """
         try:
             call()
             return True
-        except Exception as error:  # noqa: BLE001 - the application's: it is logged
+        except BaseException as error:
             self._stop(feed, error)
+            if is_ctrl_c(error):
+                raise
             return False
 
     def _stop(self, feed: Feed, error: BaseException) -> None:
         """Give this listener nothing any more, because of what it raised."""
         name, where = type(feed.listener).__name__, feed.next_offset
         logger.error("replica %d: %s raised at offset %s and is stopped", self._node_id, name, where, exc_info=error)
-        if feed in self._feeds:
-            self._feeds.remove(feed)
-        if feed is self._state_machine:
-            failure = ReplicaFailedError(
-                f"the state machine of replica {self._node_id} raised {error!r} in the batch at offset "
-                f"{feed.next_offset}: nothing is applied here any more until this replica is restarted"
-            )
-            failure.__cause__ = error
-            self._waiters.fail_applied(failure, f"the state machine raised {error!r}")
+        feed.is_stopped = True
+        is_machine = feed is self._state_machine
+        what = "the state machine" if is_machine else f"the listener {name}"
+        until = "this replica is restarted" if is_machine else "that listener is unregistered"
+        feed.failure = ReplicaFailedError(
+            f"{what} of replica {self._node_id} raised {error!r} in the batch at offset {where}: nothing is applied "
+            f"here any more until {until}"
+        )
+        feed.failure.__cause__ = error
+        if feed in self._feeds and feed in self._counting:
+            failure = self._waiters.apply_failure or feed.failure
+            self._waiters.fail_applied(failure, f"{what} raised {error!r}")
             self.failed(lambda: again(failure))
 
     def _reader_closed(self) -> None:
@@ -398,7 +439,7 @@ class Applier:
         self._call_soon_threadsafe(self._schedule)
 
     def _settle_applied(self) -> None:
-        if self._waiters.apply_failure is not None:
+        if self._waiters.apply_failure is not None or any(feed.is_loading for feed in self._counting):
             return
         applied = self.applied_offset
         if self._waiters.wants_results:

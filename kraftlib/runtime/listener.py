@@ -12,6 +12,7 @@ iteration over what `freeze` returned.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -23,6 +24,11 @@ from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.disk import Disk, InlineDisk
 from kraftlib.runtime.pace import unhurried
 from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether somebody has pressed Ctrl-C while the application was called: that is for the host to handle."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class CommittedRecord(NamedTuple):
@@ -214,7 +220,8 @@ class LoadedSnapshot:
 class Listener:
     """KRaft's listener: override what you want to hear of.
 
-    What a callback raises stops this listener, which hears nothing any more; the replica goes on.
+    What a callback raises stops this listener, which hears nothing any more; the replica goes on. Without a state
+    machine nothing counts as applied from then on, until the listener is unregistered: whoever waits for that is told.
     """
 
     def handle_commit(self, reader: BatchReader) -> None:

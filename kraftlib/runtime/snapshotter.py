@@ -18,7 +18,7 @@ from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.increments import IncrementalStateMachine, Increments
-from kraftlib.runtime.listener import CommittedBatch, StateMachine
+from kraftlib.runtime.listener import CommittedBatch, StateMachine, is_ctrl_c
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots import SnapshotPlan, verify_snapshot
 from kraftlib.storage.interface import ReplicatedLog
@@ -105,16 +105,16 @@ class Snapshotter:
                 self._take_increment(self._increments, self._increments.base)
             else:
                 self.create(self._log_outcome, None, None)
-        except Exception as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
-            self._log_outcome(None, error)
+        except BaseException as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
+            self._give_up(error)
 
     def renew(self) -> None:
         """A snapshot was lost: take one of what is applied, so that nobody has to be asked for it."""
         if self._automatic and not self._writing and self._applied_offset() > 0:
             try:
                 self.create(self._log_outcome, None, None)
-            except Exception as error:  # noqa: BLE001 - as in `look`
-                self._log_outcome(None, error)
+            except BaseException as error:  # noqa: BLE001 - as in `look`
+                self._give_up(error)
 
     def _is_due(self) -> bool:
         config, applied = self._config, self._applied
@@ -198,6 +198,11 @@ class Snapshotter:
         """What was applied while a snapshot was written may be enough for the next, and nothing else may come."""
         if error is None:
             self.look()
+
+    def _give_up(self, error: BaseException) -> None:
+        self._log_outcome(None, error)
+        if is_ctrl_c(error):
+            raise error
 
     def _log_outcome(self, snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:
         if error is None:

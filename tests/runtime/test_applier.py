@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.errors import KraftError, OutcomeUnknownError, ReplicaFailedError, StorageError
+from kraftlib.errors import CorruptBatchError, KraftError, OutcomeUnknownError, ReplicaFailedError, StorageError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
@@ -91,6 +92,7 @@ class Rig:
         self.waiters = Waiters()
         self.soon: deque[Callable[[], None]] = deque()
         self.failures: list[BaseException] = []
+        self.damage: list[int] = []
         self.applier = Applier(
             node_id=NODE_ID,
             log=self.log,
@@ -99,6 +101,7 @@ class Rig:
             call_soon=self.soon.append,
             call_soon_threadsafe=self.soon.append,
             on_failure=self.failures.append,
+            on_damage=lambda offset, error: self.damage.append(offset),
         )
 
     def append(self, *values: bytes, epoch: int = 1) -> int:
@@ -551,6 +554,165 @@ def test_a_state_machine_that_raises_fails_its_waiters_and_not_the_replica(rig: 
     assert isinstance(rig.waiters.apply_failure.__cause__, ValueError)
     assert machine.applied == [0]
     assert rig.failures == []
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), GeneratorExit()])
+def test_whatever_a_state_machine_raises_its_waiters_are_told(rig: Rig, error: BaseException) -> None:
+    """On an event loop such an error ends in silence, or ends the loop."""
+
+    def apply(record: CommittedRecord) -> Any:
+        raise error
+
+    rig.machine().apply = apply  # type: ignore[method-assign]
+    applied, at_offset, other = Slot(), Slot(), Recorder()
+    rig.applier.register(other)
+    rig.append(b"1")
+    rig.waiters.queues[APPLIED].append((0, 0, 1, applied))
+    rig.applier.wait_for(0, at_offset)
+    rig.applier.advance(1)
+    rig.run()
+
+    assert isinstance(applied.error, OutcomeUnknownError)
+    assert isinstance(at_offset.error, ReplicaFailedError)
+    assert at_offset.error.__cause__ is error
+    assert other.records == [(0, b"1")]
+
+
+def test_ctrl_c_in_a_callback_stops_the_state_machine_and_goes_on(rig: Rig) -> None:
+    def apply(record: CommittedRecord) -> Any:
+        raise KeyboardInterrupt
+
+    rig.machine().apply = apply  # type: ignore[method-assign]
+    rig.applier.advance(rig.append(b"1"))
+    with pytest.raises(KeyboardInterrupt):
+        rig.run()
+
+    assert rig.waiters.apply_failure is not None
+
+
+class Choosy(Recorder):
+    """Raises at one value."""
+
+    def handle_commit(self, reader: BatchReader) -> None:
+        for batch in reader:
+            if b"bad" in batch.values:
+                raise ValueError("bad")
+        super().handle_commit(reader)
+
+
+def test_nothing_counts_as_applied_while_a_stopped_listener_is_registered(rig: Rig) -> None:
+    """Without a state machine every listener counts: one that is dead has not taken what comes."""
+    choosy, other = Choosy(), Recorder()
+    rig.applier.register(choosy)
+    rig.applier.register(other)
+    rig.applier.advance(rig.append(b"good"))
+    rig.run()
+    applied, at_offset = Slot(), Slot()
+    rig.append(b"bad")
+    rig.waiters.queues[APPLIED].append((1, 1, 1, applied))
+    rig.applier.wait_for(1, at_offset)
+    rig.applier.advance(2)
+    rig.run()
+
+    assert rig.applier.applied_offset == 1
+    assert isinstance(applied.error, OutcomeUnknownError)
+    assert isinstance(at_offset.error, ReplicaFailedError)
+    assert "the listener Choosy of replica 1 raised ValueError" in str(rig.waiters.apply_failure)
+    assert "until that listener is unregistered" in str(rig.waiters.apply_failure)
+
+    again = Slot()
+    rig.applier.unregister(choosy)
+    rig.applier.wait_for(1, again)
+    rig.run()
+    assert rig.waiters.apply_failure is None
+    assert again.result == 2
+
+
+def test_a_stopped_listener_that_registers_again_is_new(rig: Rig) -> None:
+    choosy = Choosy()
+    rig.applier.register(choosy)
+    rig.applier.advance(rig.append(b"bad"))
+    rig.run()
+    choosy.handle_commit = Recorder.handle_commit.__get__(choosy)  # type: ignore[method-assign]
+    rig.applier.register(choosy)
+    rig.run()
+
+    assert choosy.records == [(0, b"bad")]
+    assert rig.waiters.apply_failure is None
+    assert rig.applier.applied_offset == 1
+
+
+def test_a_stopped_listener_beside_a_state_machine_is_no_matter_of_who_waits(rig: Rig) -> None:
+    rig.machine()
+    rig.applier.register(Choosy())
+    at_offset = Slot()
+    rig.append(b"1")
+    rig.applier.wait_for(0, at_offset)
+    rig.append_control()
+    rig.applier.advance(2)
+    rig.run()
+    assert (at_offset.result, rig.waiters.apply_failure) == (2, None)
+
+
+def test_whoever_waits_for_an_offset_does_not_see_a_state_that_is_being_restored(rig: Rig) -> None:
+    jobs: list[Any] = []
+
+    class Later:
+        def run(self, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+            jobs.append((function, done))
+
+    machine = Summing()
+    rig.applier.register(
+        StateMachineListener(machine, deliver=print, wants_results=lambda: False, background=Later()),  # type: ignore[arg-type]
+        state_machine=True,
+    )
+    for _ in range(5):
+        rig.applier.advance(rig.append(b"1"))
+    rig.run()
+    rig.log.install_snapshot(rig.snapshot(9, 2, b"100"))
+    rig.applier.advance(9)
+    rig.run()
+
+    slot = Slot()
+    rig.applier.wait_for(4, slot)
+    rig.run()
+    assert not slot.done(), "it would find neither the old state nor the new one"
+    function, done = jobs.pop()
+    done(function(), None)
+    rig.run()
+    assert (slot.result, machine.total) == (9, 100)
+
+
+def test_a_listener_before_a_damaged_place_keeps_nobody_else_from_what_is_sound(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = rig.machine()
+    for _ in range(8):
+        rig.append(b"1")
+    rig.applier.advance(8)
+    rig.run()
+    read = rig.log.read
+
+    def damaged(start: int, size: int) -> Any:
+        if start < 5:
+            raise CorruptBatchError("rotten")
+        return read(start, size)
+
+    monkeypatch.setattr(rig.log, "read", damaged)
+    late, at_offset = Recorder(), Slot()
+    rig.applier.register(late)
+    rig.applier.wait_for(9, at_offset)
+    rig.append(b"1", b"1")
+    rig.applier.advance(10)
+    rig.run()
+
+    assert set(rig.damage) == {0}
+    assert machine.total == 10
+    assert at_offset.result == 10
+    monkeypatch.setattr(rig.log, "read", read)
+    rig.applier.wake()
+    rig.run()
+    assert len(late.records) == 10
 
 
 def test_an_error_of_the_log_is_the_replicas(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
