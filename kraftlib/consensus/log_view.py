@@ -94,6 +94,11 @@ class LogView:
         )
 
     @property
+    def lacks_last_epoch(self) -> bool:
+        """Whether records are missing, and with them all that tells the epoch of the last one."""
+        return bool(self.holes) and not self.epoch_starts
+
+    @property
     def end(self) -> OffsetAndEpoch:
         """Position of the whole log, as elections compare it."""
         return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
@@ -237,9 +242,15 @@ class LogView:
             bisect.insort(self.snapshots, snapshot_id)
 
     def lose_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Forget a stored snapshot. Voters and kraft.version are what they were."""
+        """Forget a stored snapshot. Voters and kraft.version are what they were, and so is the end of the log.
+
+        Where the whole log was this snapshot, nothing else tells the epoch of the last record: it is noted here, since
+        elections compare it.
+        """
         if snapshot_id in self.snapshots:
             self.snapshots.remove(snapshot_id)
+        if not self.epoch_starts and 0 < snapshot_id.offset == self.end_offset:
+            self.epoch_starts.append(EpochStart(epoch=snapshot_id.epoch, start_offset=snapshot_id.offset - 1))
 
     def is_whole_before(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether this log, as it was when it was whole, has the records that a snapshot of this id replaces.
@@ -247,15 +258,21 @@ class LogView:
         Not where the snapshot ends amid what is missing: nobody knows of which epoch that was.
         """
         amid = any(hole.start_offset < snapshot_id.offset < hole.end_offset for hole in self.holes)
-        return not amid and self.may_begin_at(snapshot_id)
+        return not amid and self._reaches(snapshot_id) and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
 
     def may_begin_at(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether a snapshot of a leader that has all that this log ever had may stand in for what is before it.
 
-        It may end amid what is missing: the leader's word is that the records there are those of this snapshot.
+        Where the last record of the snapshot is missing here, its epoch is the leader's word: the leader has found the
+        end of our log valid, so the records before it are the same in both logs.
         """
-        reaches = self.start_offset < snapshot_id.offset <= self.end_offset
-        return reaches and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
+        if not self._reaches(snapshot_id):
+            return False
+        is_missing = any(hole.start_offset < snapshot_id.offset <= hole.end_offset for hole in self.holes)
+        return is_missing or self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
+
+    def _reaches(self, snapshot_id: OffsetAndEpoch) -> bool:
+        return self.start_offset < snapshot_id.offset <= self.end_offset
 
     def adopt(
         self,

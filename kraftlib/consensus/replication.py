@@ -357,7 +357,7 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
     else:
         own_end = state.log.end_for(leader_end.epoch)
         end_offset = min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset
-    agreed_end, end_offset = end_offset, truncated_end(state, end_offset)
+    end_offset = truncated_end(state, end_offset)
     if end_offset < max(state.committed_offset, state.log.start_offset) or end_offset >= state.log.end_offset:
         state.refuse(
             "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation",
@@ -365,12 +365,14 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
         )
         return None
     log.info("%s: truncating from %s to %d", state.id_text, state.log.end, end_offset)
+    drops_hole = any(hole.end_offset > end_offset for hole in state.log.holes)
     state.log.truncate(end_offset)
     state.filling = None
-    if end_offset == agreed_end:
+    if not drops_hole:
         return [TruncateLog(end_offset)]
-    # Records go that we have acknowledged and that the leader has, too. Our log does not say any more that a candidate
-    # must have them, so we vote for nobody until they are here again.
+    # Nobody can tell any more which of the missing records we have acknowledged, and of which epochs they were: the
+    # leader may have some of them, too. Our shorter log does not say that a candidate must have them, so we vote for
+    # nobody until all that is committed is here again.
     state.amnesia = state.amnesia or Amnesia()
     return [*persist(state), TruncateLog(end_offset)]
 

@@ -128,9 +128,9 @@ def handle_snapshot_damaged(state: ReplicaState, event: SnapshotDamaged) -> list
 
 def handle_snapshot_lost(state: ReplicaState, event: SnapshotLost) -> list[Action]:
     """Another snapshot stands in, or the log does from its very beginning; else something is missing there."""
-    state.log.lose_snapshot(event.snapshot_id)
     state.log.start_offset = event.start_offset
     state.log.epoch_starts = list(event.epoch_starts)
+    state.log.lose_snapshot(event.snapshot_id)
     if event.holes == tuple(state.log.holes):
         return []
     return handle_storage_failed(state, StorageFailed(event.holes))

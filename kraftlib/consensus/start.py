@@ -21,9 +21,12 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
         log.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
         election = ElectionState(epoch=log_epoch, amnesiac=election.amnesiac)
     state.epoch = election.epoch
-    if election.amnesiac:
+    if election.amnesiac or state.log.lacks_last_epoch:
+        # A vote compares the ends of two logs. Without the epoch of our last record it could go to a candidate that
+        # lacks what we have acknowledged.
         state.amnesia = Amnesia()
-        log.warning("replica %d: its election state was lost: it neither votes nor stands yet", state.key.id)
+        lost = "its election state" if election.amnesiac else "the epoch of its last record"
+        log.warning("replica %d: %s was lost: it neither votes nor stands yet", state.key.id, lost)
     state.role_state = first_role(state, election)
     log.info("replica %d: starts as %s in epoch %d, log end %s", state.key.id, state.role, state.epoch, state.log.end)
     actions = persist(state)

@@ -20,7 +20,7 @@ from kraftlib.storage.damaged_snapshots import controls_of, read_snapshot, set_a
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.growing_log import TAIL_BYTES
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.storage.missing import make_empty_segment, missing_before
+from kraftlib.storage.missing import keep_last_epoch, make_empty_segment, missing_before
 from kraftlib.storage.prefix import tells_of_voters
 from kraftlib.storage.recovery import drop_snapshots_before, recover
 from kraftlib.storage.reserve import Reserve
@@ -248,10 +248,15 @@ class FileReplicatedLog(DamagedLog):
         if self._start_offset == 0 or any(kept.offset >= self._start_offset for kept in self._snapshots):
             return
         self._reach_back()
+        keep_last_epoch(self._epochs, snapshot_id, self._end_offset)
         self._forget_prefix()
         base_offset = self._segments.base_offset
         if base_offset > 0:
             hole = missing_before(self._directory, 0, base_offset)
+            if self._end_offset == base_offset:  # the segments are as empty as those of a new log
+                mark = self._segments.mark._replace(end_epoch=self._epochs.latest_epoch)
+                self._segments.mark = mark
+                self._sync_point.replace(mark)
             self._segments.begin_at(make_empty_segment(self._directory, 0, file_mode=self._file_mode))
             self._holes.insert(0, hole)
         self._start_offset = 0

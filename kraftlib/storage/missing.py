@@ -19,12 +19,12 @@ from typing import Final
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.storage import files, names
 from kraftlib.storage.election_file import doubt_vote
-from kraftlib.storage.epoch_file import decode_epochs
+from kraftlib.storage.epoch_file import EpochTable, decode_epochs
 from kraftlib.storage.index import SegmentIndex
 from kraftlib.storage.scan import Hole, RecoveredLog
 from kraftlib.storage.segment import Segment
-from kraftlib.storage.sync_point import UNKNOWN_CRC, SyncPoint, SyncPointFile
-from kraftlib.types import Offset
+from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark, SyncPoint, SyncPointFile
+from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
 
@@ -84,8 +84,45 @@ def begin_before(log: RecoveredLog, *, file_mode: int) -> None:
     if begin == base_offset:
         return
     hole = missing_before(log.directory, begin, base_offset)
+    for end in _known_ends(log):
+        keep_last_epoch(log.epochs, end, log.end_offset)
+    if log.epochs.latest_epoch < 0:
+        # Nobody knows the epoch of the last record, and the next start finds empty segments only.
+        doubt_vote(log.directory, file_mode=file_mode)
+        log.is_doubtful = True
+    elif log.is_empty:
+        _note_end(log, file_mode=file_mode)
     log.segments.insert(0, make_empty_segment(log.directory, begin, file_mode=file_mode))
     log.holes.insert(0, hole)
+
+
+def _known_ends(log: RecoveredLog) -> list[OffsetAndEpoch]:
+    """Return the ends of the snapshots that are lost and of what was noted to be durable."""
+    ends = [lost.snapshot_id for lost in log.lost_snapshots]
+    if log.sync_point is not None:
+        ends.append(end_of(log.sync_point.mark))
+    return ends
+
+
+def end_of(mark: Mark) -> OffsetAndEpoch:
+    """Return the end of a log as its mark tells it; epoch -1, if there was no record."""
+    return OffsetAndEpoch(offset=mark.end_offset, epoch=mark.end_epoch)
+
+
+def keep_last_epoch(epochs: EpochTable, lost_end: OffsetAndEpoch, end_offset: Offset) -> None:
+    """Note the epoch of the last record of a log of which nothing is left: elections compare it."""
+    if epochs.latest_epoch < 0 <= lost_end.epoch and 0 < lost_end.offset == end_offset:
+        epochs.assign(lost_end.epoch, end_offset - 1)
+
+
+def _note_end(log: RecoveredLog, *, file_mode: int) -> None:
+    """Note where the log ends, durably, before the segments that could tell are as empty as those of a new log."""
+    file = SyncPointFile(log.directory, file_mode=file_mode)
+    with files.storage_errors("write", log.directory / names.SYNC_POINT):
+        try:
+            file.replace(log.mark)
+        finally:
+            file.close()
 
 
 def missing_before(directory: Path, begin: Offset, base_offset: Offset) -> Hole:

@@ -35,7 +35,7 @@ from kraftlib.storage.damaged_snapshots import fault_at_start, read_snapshot, se
 from kraftlib.storage.election_file import kafka_wrote_last, we_wrote_last
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
-from kraftlib.storage.missing import begin_before, begin_without_segments, had_segments
+from kraftlib.storage.missing import begin_before, begin_without_segments, end_of, had_segments, keep_last_epoch
 from kraftlib.storage.prefix import is_believed, read_prefix
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.segment import Segment
@@ -151,6 +151,8 @@ def _judge(log: RecoveredLog, *, doubtful: bool, keep_damage: bool) -> None:
     if len(damaged) < len(log.holes):
         _cut_torn_tail(log, log.holes[len(damaged)])
         return
+    if log.sync_point is not None:
+        keep_last_epoch(log.epochs, end_of(log.sync_point.mark), log.end_offset)
     if last.end_offset == last.start_offset and last.end_position is None:
         # Nobody knows how much is missing: at least one record.
         log.is_doubtful = True
@@ -169,6 +171,8 @@ def _objection(log: RecoveredLog, hole: Hole, *, doubtful: bool) -> str | None:
         return f"{behind[0].path.name} behind it has whole batches"
     if log.snapshots and log.snapshots[-1].offset > hole.start_offset:
         return f"snapshot {log.snapshots[-1]} reaches beyond it"
+    if log.sync_point is not None and log.sync_point.mark.end_offset > hole.start_offset:
+        return f"the log was durable up to {log.sync_point.mark.end_offset}"
     last = next(segment for segment in log.segments if segment.base_offset == hole.segment)
     if doubtful and not _is_no_batch(last):
         return f"{names.SYNC_POINT}, which would tell a torn tail from damage, is lost"

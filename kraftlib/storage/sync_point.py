@@ -26,7 +26,8 @@ of choice:
 Before the first flush whose note is not to be waited for, an exact one is replaced in both slots, durably.
 
 A note is **void**, and no sign of damage, where somebody else has written since: the segment is another file, or has
-changed after our clean end, or Kafka has rewritten `quorum-state`. `position` 0 claims nothing, unless it is exact.
+changed after our clean end, or Kafka has rewritten `quorum-state`. `position` 0 without an `end_epoch` claims nothing,
+unless it is exact.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class SyncPoint:
     @property
     def claims_nothing(self) -> bool:
         """Whether it says only that there is nothing to say."""
-        return self.mark.position == 0 and not self.is_exact
+        return self.mark.position == 0 and self.mark.end_epoch < 0 and not self.is_exact
 
 
 NOTHING: Final = Mark(0, 0, 0, 0, -1, 0)

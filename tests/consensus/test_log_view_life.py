@@ -96,6 +96,7 @@ class Life:
         self.view.lose_snapshot(snapshot_id)
         assert snapshot_id not in self.view.snapshots
         self.view.lose_snapshot(snapshot_id)  # once more is nothing
+        self.view.epoch_starts = list(self.log.epoch_starts())  # this log has lost nothing
         self.view.holes = [OffsetRange(0, snapshot_id.offset)]
         self.log.delete_before(snapshot_id)
         with SnapshotReader(self.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
@@ -150,7 +151,8 @@ class Life:
                 amid = view.start_offset + 1 < offset < view.end_offset - 1
                 snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
                 assert view.is_whole_before(snapshot_id) == (whole and not amid)
-                assert view.may_begin_at(snapshot_id) == whole
+                is_missing = view.start_offset + 1 < offset <= view.end_offset - 1
+                assert view.may_begin_at(snapshot_id) == (whole or is_missing)
         view.holes = []
 
     def check_judgement(self, offset: Offset, epoch: Epoch, before: Epoch) -> None:

@@ -37,6 +37,7 @@ from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, OffsetRang
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     ask,
+    begin_request,
     fetch_response,
     follower,
     leader,
@@ -294,11 +295,9 @@ def test_what_diverges_is_cut_as_ever_and_a_hole_from_its_start(
     assert core.state.log.holes == holes
 
 
-@pytest.mark.parametrize(("diverging", "forgets"), [((4, 2), True), ((3, 1), True), ((2, 1), False), ((5, 2), False)])
-def test_whoever_cuts_off_what_it_has_acknowledged_and_lost_votes_for_nobody(
-    diverging: tuple[int, int], forgets: bool
-) -> None:
-    """The leader has record 2, and so had we: until it is here again, our shorter log does not say so any more."""
+@pytest.mark.parametrize(("diverging", "forgets"), [((4, 2), True), ((3, 1), True), ((2, 1), True), ((5, 2), False)])
+def test_a_replica_that_cuts_off_a_hole_votes_for_nobody(diverging: tuple[int, int], forgets: bool) -> None:
+    """It has acknowledged records that it cannot read any more, and its shorter log does not say so."""
     core = damaged()
     actions = lead_on(core, diverging=diverging)
     written = [action.election.amnesiac for action in actions if isinstance(action, PersistElection)]
@@ -451,6 +450,62 @@ def test_a_leader_whose_only_snapshot_is_lost_leads_no_more_until_another_stands
     assert DeleteBefore(newer) in actions
     assert (core.state.log.holes, core.state.log.start_offset) == ([], 4)
     assert core.state.may_stand
+
+
+def only_a_snapshot() -> tuple[Replica, OffsetAndEpoch]:
+    """A replica without records: all that it has is the snapshot 20@3, which it has acknowledged."""
+    snapshot_id = OffsetAndEpoch(offset=20, epoch=3)
+    view = log_view(start=20, snapshots=(snapshot_id,), voters=voter_set(1, 2, 3))
+    return replica(log=view, election=ElectionState(epoch=3)), snapshot_id
+
+
+def set_aside(core: Replica, snapshot_id: OffsetAndEpoch) -> None:
+    event = SnapshotLost(snapshot_id=snapshot_id, start_offset=0, epoch_starts=(), holes=(OffsetRange(0, 20),))
+    core.handle(event, core.state.now_ms)
+
+
+@pytest.mark.parametrize("is_set_aside", [False, True])
+def test_a_log_that_was_one_snapshot_keeps_the_epoch_of_its_end_when_that_is_lost(is_set_aside: bool) -> None:
+    """A candidate with older records lacks what was acknowledged, also while the file is being set aside."""
+    core, snapshot_id = only_a_snapshot()
+    core.handle(SnapshotDamaged(snapshot_id, "torn"), core.state.now_ms)
+    if is_set_aside:
+        set_aside(core, snapshot_id)
+
+    assert not votes(core, (5, 1))
+    assert not votes(core, (30, 2))
+    assert votes(core, (20, 3))
+
+
+def test_a_lost_snapshot_is_fetched_again_from_a_leader_that_has_all_that_it_stood_for() -> None:
+    """The leader is asked with the epoch of the snapshot; its own older one may stand in for what is missing."""
+    core, snapshot_id = only_a_snapshot()
+    core.handle(SnapshotDamaged(snapshot_id, "torn"), core.state.now_ms)
+    set_aside(core, snapshot_id)
+    ask(core, begin_request(epoch=4), version=1)
+    assert position(core) == (-1, 20, 3)
+    lead_on(core, epoch=4)
+    assert position(core)[:2] == (1, 0)
+    reply(core, 2, fetch_response(epoch=4, leader_id=2, snapshot=(15, 2)))
+
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.download is not None
+    assert role.download.fills
+
+
+def test_a_replica_that_starts_without_the_epoch_of_its_last_record_votes_for_nobody() -> None:
+    """A leader that is asked with epoch 0 answers that everything diverges: what is cut then was acknowledged."""
+    view = log_view(start=20, voters=voter_set(1, 2, 3))
+    view.start_offset, view.holes = 0, [OffsetRange(0, 20)]
+    core = replica(log=view, election=ElectionState(epoch=3, leader_id=2))
+    assert core.state.election.amnesiac
+    assert not votes(core, (20, 3))
+
+    core = replica(log=view, election=ElectionState(epoch=3, leader_id=2))
+    actions = lead_on(core, diverging=(0, 0))
+    assert [action.end_offset for action in actions if isinstance(action, TruncateLog)] == [0]
+    assert not votes(core, (5, 1))
 
 
 def test_what_is_not_committed_stands_in_for_nothing() -> None:

@@ -10,7 +10,7 @@ from kraftlib.errors import CorruptBatchError
 from kraftlib.storage import names
 from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.types import ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey
+from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey
 from tests.storage.builders import some_batches
 from tests.storage.crash.protocols import snapshot_bytes
 
@@ -178,6 +178,20 @@ def test_segments_that_are_gone_are_missing_and_not_forgotten(gone: slice, tmp_p
     assert (again.holes(), again.end_offset, len(again.epoch_starts())) == ((), 12, 2)
 
 
+def test_what_was_durable_is_no_torn_tail_because_an_empty_segment_stands_behind_it(tmp_path: Path) -> None:
+    """A replica that loses power as it begins a segment leaves such a one."""
+    lived(tmp_path, closed=False)
+    last = segments(tmp_path)[-1]
+    with last.open("r+b") as file:
+        file.truncate(last.stat().st_size - 50)
+    (tmp_path / names.segment_name(12)).touch()
+
+    log = opened(tmp_path)
+    assert log.holes() == (OffsetRange(11, 12),)
+    assert log.end_offset == 12
+    log.close()
+
+
 def test_a_log_whose_snapshot_is_gone_misses_what_it_stood_for(tmp_path: Path) -> None:
     lived(tmp_path, snapshot_at=7)
     base = int(segments(tmp_path)[0].stem)
@@ -198,6 +212,54 @@ def test_a_log_whose_snapshot_is_gone_misses_what_it_stood_for(tmp_path: Path) -
     log.close()
     again = opened(tmp_path)
     assert (again.holes(), again.end_offset) == ((), 13)
+
+
+@pytest.mark.parametrize("at_start", [True, False], ids=["at a start", "while it runs"])
+def test_a_log_that_was_one_snapshot_keeps_the_epoch_of_its_end_when_that_is_damaged(
+    at_start: bool, tmp_path: Path
+) -> None:
+    snapshot_id = OffsetAndEpoch(offset=20, epoch=3)
+    log = opened(tmp_path)
+    sink = log.create_snapshot(snapshot_id)
+    sink.write(snapshot_bytes(snapshot_id))
+    sink.freeze()
+    log.install_snapshot(snapshot_id)
+    if at_start:
+        log.close()
+        next(tmp_path.glob("*.checkpoint")).write_bytes(b"damaged")
+        log = opened(tmp_path)
+    else:
+        log.set_snapshot_aside(snapshot_id, "a test")
+
+    for _ in range(3):  # however often it is started before it is repaired, though nothing but empty segments is left
+        assert log.holes() == (OffsetRange(0, 20),)
+        assert (log.start_offset, log.end_offset) == (0, 20)
+        assert log.epoch_starts() == (EpochStart(epoch=3, start_offset=19),)
+        log.close()
+        log = opened(tmp_path)
+    assert not is_amnesiac(tmp_path)
+    assert log.write_repair(some_batches(*[1] * 15, *[3] * 5))
+    log.close()
+    log = opened(tmp_path)
+    assert (log.holes(), log.end_offset, log.epoch_starts()[-1].epoch) == ((), 20, 3)
+    log.close()
+
+
+def test_a_log_that_begins_behind_a_snapshot_of_which_nothing_is_left_costs_the_vote(tmp_path: Path) -> None:
+    """Nobody knows the epoch of its last record, so it could vote for a candidate that lacks it."""
+    snapshot_id = OffsetAndEpoch(offset=20, epoch=3)
+    log = opened(tmp_path)
+    sink = log.create_snapshot(snapshot_id)
+    sink.write(snapshot_bytes(snapshot_id))
+    sink.freeze()
+    log.install_snapshot(snapshot_id)
+    log.close()
+    next(tmp_path.glob("*.checkpoint")).unlink()
+
+    log = opened(tmp_path)
+    assert (log.is_doubtful, log.end_offset) == (True, 20)
+    assert is_amnesiac(tmp_path)
+    log.close()
 
 
 def test_damage_that_a_snapshot_stands_in_for_is_stepped_over_though_the_file_still_has_it(tmp_path: Path) -> None:
