@@ -59,6 +59,7 @@ PASSED_ON = {
         ("python", "-m", "tests.storage.power.cuts"),
         "cut the power of file systems; needs root",
     ),
+    "chaos": (FULL, ("python", "-m", "tests.chaos.run"), "real processes under faults; two judges (--minutes N)"),
     "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
