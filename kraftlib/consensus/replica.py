@@ -351,7 +351,9 @@ def _flushed(state: ReplicaState, event: Flushed) -> list[Action]:
     state.log.flushed(event.end_offset, event.log_version)
     state.flush_waiting_since_ms = None
     role = state.role_state
-    return update_high_watermark(state, role) if isinstance(role, Leader) else []
+    if not isinstance(role, Leader):
+        return []
+    return [*update_high_watermark(state, role), *replication.answer_parked(state, role)]
 
 
 def _timeout_reached(state: ReplicaState, event: TimeoutReached) -> list[Action]:

@@ -99,7 +99,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
         response = answers.fetch(state, judgement=judgement, version=event.version)
         return [SendResponse(event.request_id, response)]
     actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
-    if partition.fetch_offset < state.log.end_offset:
+    if partition.fetch_offset < state.log.end_offset and may_send(state):
         return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
     if request.max_wait_ms == 0:
         return [*actions, SendResponse(event.request_id, answers.fetch(state, version=event.version))]
@@ -153,16 +153,31 @@ def _park(role: Leader, parked: ParkedFetch) -> None:
         role.parked_deadline_ms = parked.deadline_ms
 
 
+def may_send(state: ReplicaState) -> bool:
+    """Whether records may leave before our own flush: until Flushed says otherwise, our copy does not count towards the
+    majority (Raft thesis, 10.2.1). A leader that is the only voter sends only what it has flushed.
+
+    Nobody else could be elected in its place. If it has removed the other one of two voters, that one must not have
+    the record first: were ours lost, it would be no voter and have the longer log, and we would need its vote.
+    """
+    is_alone = state.is_voter and len(state.voters) == 1
+    return not is_alone or state.log.flushed_offset == state.log.end_offset
+
+
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
-    """Answer the Fetches that wait below the new end, before our own flush: until Flushed says otherwise, our copy does
-    not count towards the majority (Raft thesis, 10.2.1)."""
-    if not role.parked:
+    """Answer the Fetches that wait below the end, if records may leave."""
+    if not role.parked or not may_send(state):
         return []
     ready = [parked for parked in role.parked.values() if parked.fetch_offset < state.log.end_offset]
     for parked in ready:
         del role.parked[parked.request_id]
     return [
-        _send_records(state, parked.request_id, parked.request, parked.version, parked.fetch_offset) for parked in ready
+        _send_records(state, parked.request_id, parked.request, parked.version, parked.fetch_offset)
+        if parked.fetch_offset >= state.log.start_offset
+        else SendResponse(
+            parked.request_id, answers.fetch(state, version=parked.version)
+        )  # it asks for a snapshot next
+        for parked in ready
     ]
 
 

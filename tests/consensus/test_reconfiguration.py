@@ -8,8 +8,16 @@ from uuid import UUID
 import attrs
 import pytest
 
-from kraftlib.consensus.actions import AppendToLog, SendRequest, SendResponse, SubmitControl
-from kraftlib.consensus.events import Failure, RecordsSubmitted, RequestFailed, TimeoutReached
+from kraftlib.consensus.actions import AppendToLog, SendRecords, SendRequest, SendResponse, SubmitControl
+from kraftlib.consensus.events import (
+    Failure,
+    Flushed,
+    RecordsSubmitted,
+    RequestFailed,
+    RetentionDue,
+    SnapshotCreated,
+    TimeoutReached,
+)
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.reconfiguration import read_listeners
 from kraftlib.consensus.replica import Replica
@@ -19,7 +27,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaKey
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.raft_voters import (
@@ -297,6 +305,45 @@ def test_one_of_two_hands_over_before_it_is_removed() -> None:
 
     assert core.role is Role.RESIGNED
     assert answers(actions) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def records_sent(actions: list[Any]) -> list[int]:
+    """The requests that are answered with records."""
+    return [action.request_id for action in actions if isinstance(action, SendRecords)]
+
+
+def test_one_of_two_that_removes_the_other_tells_it_only_once_its_own_disk_knows() -> None:
+    """Had the removed one the only copy, it would be no voter and have the longer log: nobody could be elected."""
+    core = dynamic_leader(1, 2)
+    actions = append_submitted(core, tell(core, remove_request(2)))
+    assert core.voters.ids == (1,)
+    assert not records_sent(actions)
+    offset = core.state.log.end_offset - 1
+    late = fetch_request(epoch=1, offset=offset, last_epoch=1, replica_id=4)
+    assert not records_sent(tell(core, late, version=18, request_id=61))
+
+    actions = flush(core)
+    assert records_sent(actions) == [50, 51, 61]
+    assert answers(actions) == [ErrorCode.NONE]
+    late = fetch_request(epoch=1, offset=offset, last_epoch=1, replica_id=4)
+    assert records_sent(tell(core, late, version=18, request_id=62)) == [62]
+
+
+def test_a_fetch_that_waited_for_the_flush_of_a_sole_voter_is_sent_to_the_snapshot_if_its_records_are_gone() -> None:
+    core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
+    fetch(core, 4, 60)
+    for _ in range(2):
+        batch = encode_batch([b"x"], timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch)
+        core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    end_offset = core.state.log.end_offset
+    core.handle(Flushed(end_offset - 1, core.state.log.log_version), core.state.now_ms)
+    snapshot_id = OffsetAndEpoch(offset=end_offset - 1, epoch=core.epoch)
+    core.handle(SnapshotCreated(snapshot_id), core.state.now_ms)
+    core.handle(RetentionDue(snapshot_id), core.state.now_ms)
+
+    actions = flush(core)
+    assert not records_sent(actions)
+    assert [action.request_id for action in actions if isinstance(action, SendResponse)] == [60]
 
 
 def test_one_of_two_is_not_removed_while_the_other_lags() -> None:
