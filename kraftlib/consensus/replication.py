@@ -333,6 +333,7 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     note_high_watermark(state, partition.high_watermark)
     note_sign_of_life(state, role)
     role.lost_connection = role.refused = False
+    role.pre_votes_lost = 0
     return [*actions, *outcome]
 
 
@@ -452,7 +453,17 @@ def _stagger_ms(state: ReplicaState, role: Follower) -> int:
     survivors = [voter_id for voter_id in state.voters.ids if voter_id != role.leader_id]
     rank = survivors.index(state.key.id) if state.key.id in survivors else len(survivors)
     wait_ms = rank * slot_ms * (PRIORITY_MAX - state.eagerness) // PRIORITY_MAX
-    return wait_ms + state.random.randrange(slot_ms // 4 + 1)
+    return _pause_ms(state, role) + wait_ms + state.random.randrange(slot_ms // 4 + 1)
+
+
+def _pause_ms(state: ReplicaState, role: Follower) -> int:
+    """How long to keep a leader that only we cannot reach: 0, 1, 3, 7 … slots, up to the fetch timeout.
+
+    The others refuse the pre-vote at once, since they hear the leader. Asking them again as fast as they answer would
+    go on for as long as our link is broken.
+    """
+    slots = (1 << max(min(role.pre_votes_lost, 16) - 1, 0)) - 1
+    return min(slots * max(state.config.leader_loss_stagger_ms, 1), state.config.fetch_timeout_ms)
 
 
 def wants_records(state: ReplicaState) -> bool:

@@ -67,6 +67,8 @@ class Prospective:
     """The leader that it has lost; it goes back to it if the pre-vote is lost."""
     leader_refused: bool = False
     """The leader was given up because it refused a connection: it is told dead again as soon as it does so again."""
+    pre_votes_lost: int = 0
+    """As for a follower."""
     left_ms: int | None = None
     """When the leader said that it leads no more, and named us first: who refuses us has not heard that yet."""
     voted_key: ReplicaKey | None = None
@@ -255,6 +257,8 @@ class Follower:
     """The connection to the leader broke; a refused new one makes it a dead leader."""
     refused: bool = False
     """A new connection to the leader was refused."""
+    pre_votes_lost: int = 0
+    """How often in a row the others have kept this leader, without an answer of its own to a Fetch in between."""
     said_good_bye: bool = False
     """The leader has told us that it leaves. What it answered before that and comes after it is no sign of life."""
     is_successor: bool = False

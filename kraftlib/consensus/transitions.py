@@ -131,6 +131,7 @@ def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
         leader_id=None if isinstance(before, Resigned) else state.leader_id,
         leader_endpoints=before.leader_endpoints if isinstance(before, Follower | Prospective) else {},
         leader_refused=isinstance(before, Follower) and before.refused,
+        pre_votes_lost=before.pre_votes_lost if isinstance(before, Follower) else 0,
         left_ms=state.now_ms if isinstance(before, Follower) and before.is_successor else None,
         voted_key=state.election.voted_key,
         election_deadline_ms=state.random_election_deadline_ms(),
@@ -243,6 +244,7 @@ def become_follower(
         tell_due_ms=state.now_ms
         + (state.config.priority_takeover_ms << min(state.setbacks, FADING_MAX) if state.setbacks else 0),
         lost_connection=isinstance(before, Prospective) and back and before.leader_refused,
+        pre_votes_lost=before.pre_votes_lost + 1 if isinstance(before, Prospective) and back else 0,
     )
     actions = enter(state, role, epoch, reason)
     return [*actions, AnnounceLeader(LeaderAndEpoch(leader_id, epoch))]

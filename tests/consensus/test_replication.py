@@ -30,6 +30,7 @@ from kraftlib.types import METADATA_TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
+    answer_vote,
     ask,
     commits,
     fetch_request,
@@ -469,6 +470,42 @@ def test_a_dead_leader_that_we_had_to_go_back_to_is_given_up_again_at_once() -> 
     core.handle(ConnectionLost(2, refused=True), now_ms + 50)
 
     assert core.state.role_state.fetch_deadline_ms <= now_ms + 80  # type: ignore[union-attr]
+
+
+def lose_pre_vote(core: Replica) -> int:
+    """Let the leader, replica 2, refuse connections until it is given up, and the others keep it; return how long."""
+    began_ms = core.state.now_ms
+    while core.role is Role.FOLLOWER:
+        core.handle(ConnectionLost(2, refused=True), core.state.now_ms + 1)
+    for voter_id in (3, 4, 5):
+        if core.role is Role.PROSPECTIVE:
+            answer_vote(core, voter_id, granted=False, pre_vote=True)
+    assert core.role is Role.FOLLOWER
+    return core.state.now_ms - began_ms
+
+
+def test_a_leader_that_only_we_cannot_reach_is_given_up_ever_more_rarely() -> None:
+    """Its other followers refuse us at once: one broken link cost hundreds of pre-votes a second."""
+    core = follower(1, epoch=5, leader_id=2, voters=voter_set(1, 2, 3, 4, 5))
+    core.handle(ConnectionLost(2, refused=False), 10)
+    slot_ms, timeout_ms = core.state.config.leader_loss_stagger_ms, core.state.config.fetch_timeout_ms
+    kept_ms = [lose_pre_vote(core) for _ in range(20)]
+    pauses_ms = [0, 0, *(min(slot_ms * (2**number - 1), timeout_ms) for number in range(1, 19))]
+
+    for kept, pause in zip(kept_ms, pauses_ms, strict=True):
+        assert pause <= kept <= pause + slot_ms
+    assert kept_ms[-1] >= timeout_ms
+
+
+def test_a_leader_that_answered_again_is_given_up_as_soon_as_the_first_time() -> None:
+    core = follower(1, epoch=5, leader_id=2, voters=voter_set(1, 2, 3, 4, 5))
+    core.handle(ConnectionLost(2, refused=False), 10)
+    for _ in range(10):
+        lose_pre_vote(core)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2))
+    core.handle(ConnectionLost(2, refused=False), core.state.now_ms)
+
+    assert lose_pre_vote(core) <= core.state.config.leader_loss_stagger_ms
 
 
 def test_a_refused_connection_that_was_never_there_proves_nothing() -> None:
