@@ -51,13 +51,14 @@ def _others(state: ReplicaState) -> dict[ReplicaId, Voter]:
 
 
 def voters_to_ask(state: ReplicaState) -> list[tuple[ReplicaId, Endpoint]]:
-    """Return the voters that have not told their epoch and may be asked now, and where."""
+    """Return the voters that have not told their epoch and may be asked now, and where. The leader is fetched from."""
     others = _others(state)
+    leader_id = state.leader_id if isinstance(state.role_state, Follower) else None
     places = [(replica_id, endpoint_of(state, others[replica_id].endpoints)) for replica_id in unreported(state)]
     return [
         (replica_id, place)
         for replica_id, place in places
-        if place is not None and state.connections.is_ready(replica_id, state.now_ms)
+        if place is not None and replica_id != leader_id and state.connections.is_ready(replica_id, state.now_ms)
     ]
 
 

@@ -13,7 +13,7 @@ import attrs
 
 from kraftlib.consensus import answers
 from kraftlib.consensus.actions import Action, SendRequest, SendResponse
-from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.connections import FetchQuestion, Outstanding
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.roles import Endpoints, Follower, Leader, Unattached
 from kraftlib.consensus.state import ReplicaState, log
@@ -109,10 +109,19 @@ def epoch_jumps(state: ReplicaState, epoch: Epoch, source: str) -> bool:
 # --- sending requests ------------------------------------------------------------------------------------------------
 
 
-def send(state: ReplicaState, destination: int, endpoint: Endpoint, request: Any, *, read_round: int = 0) -> Action:
+def send(
+    state: ReplicaState,
+    destination: int,
+    endpoint: Endpoint,
+    request: Any,
+    *,
+    read_round: int = 0,
+    question: FetchQuestion | None = None,
+) -> Action:
     """Send a request; its answer is awaited from now on."""
-    connections = state.connections
-    correlation_id = connections.open(destination, endpoint, request, state.now_ms, read_round=read_round)
+    correlation_id = state.connections.open(
+        destination, endpoint, request, state.now_ms, read_round=read_round, question=question
+    )
     return SendRequest(correlation_id, destination, endpoint, request)
 
 
@@ -122,16 +131,27 @@ def endpoint_of(state: ReplicaState, endpoints: Endpoints) -> Endpoint | None:
 
 
 def bootstrap_servers(state: ReplicaState) -> list[tuple[int, Endpoint]]:
-    """Where to ask for the leader: the configured servers, else the voters; never ourselves.
+    """Where to ask for the leader: the configured servers, else the voters; neither ourselves nor the leader we follow.
 
-    Kafka asks itself, too, when it stands in its own list, and learns nothing.
+    A configured address at which a known replica is reached *is* that replica, by its id: it is asked one thing at a
+    time, whichever way it was found. Kafka asks itself, too, when it stands in its own list, and learns nothing.
     """
     own = endpoint_of(state, state.endpoints)
+    known = known_replicas(state)
     configured = state.config.bootstrap_servers
-    if configured:
-        return [(-2 - index, place) for index, place in enumerate(configured) if place != own]
-    places = ((voter.key.id, endpoint_of(state, voter.endpoints)) for voter in state.voters.others(state.key))
-    return [(voter_id, place) for voter_id, place in places if place is not None]
+    servers = [(known.get(place, -2 - index), place) for index, place in enumerate(configured)]
+    servers = servers or [(replica_id, place) for place, replica_id in known.items()]
+    leader_id = state.leader_id if isinstance(state.role_state, Follower) else None
+    return [(number, place) for number, place in servers if place != own and number != leader_id]
+
+
+def known_replicas(state: ReplicaState) -> dict[Endpoint, ReplicaId]:
+    """Return where the other voters and the leader are reached on our listener; what the leader says of itself wins."""
+    places = {voter.key.id: endpoint_of(state, voter.endpoints) for voter in state.voters.others(state.key)}
+    leader_id, leader_place = state.leader_id, endpoint_of(state, state.leader_endpoints)
+    if leader_id is not None and leader_id != state.key.id and leader_place is not None:
+        places[leader_id] = leader_place
+    return {place: replica_id for replica_id, place in places.items() if place is not None}
 
 
 # --- receiving answers -----------------------------------------------------------------------------------------------

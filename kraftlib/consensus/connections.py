@@ -1,7 +1,8 @@
 """At most one request outstanding per destination, and a response is used once (states.md section 11).
 
 A response counts only if it answers the outstanding request: a late, duplicated or foreign one finds nothing here. A
-change of role forgets everything, so that no answer to an earlier role's question is ever heard.
+change of role forgets everything, so that no answer to an earlier role's question is ever heard. What a Fetch asked
+stands beside it as a `FetchQuestion`: its answer counts only while that still is the question.
 """
 
 from __future__ import annotations
@@ -10,13 +11,30 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, Epoch, OffsetAndEpoch, ReplicaId
 
 BACKOFF_MAX_MS: Final = 500
 """Longest pause after failures in a row, as Kafka's reconnect backoff."""
 
 FIRST_LANE: Final = -1_000_000
 """From here down, destinations are lanes of their own beside the connection between replicas (see `reading`)."""
+
+
+@attrs.frozen(kw_only=True)
+class FetchQuestion:
+    """What a Fetch to the leader asks. Its answer counts for exactly this question, and for no other.
+
+    A divergence or a snapshot id is true of one position in the log of one leader. At another position it would cut off
+    records that were acknowledged meanwhile.
+    """
+
+    leader_id: ReplicaId
+    epoch: Epoch
+    position: OffsetAndEpoch
+    log_version: int
+    is_anonymous: bool
+    fills: bool
+    """Whether it asks for missing records, instead of those behind our log."""
 
 
 @attrs.frozen
@@ -30,6 +48,8 @@ class Outstanding:
     sent_ms: int
     read_round: int = 0
     """Of a BeginQuorumEpoch: the newest round of reads that had begun when it was sent."""
+    question: FetchQuestion | None = None
+    """Of a Fetch to the leader: what it asks. None for a Fetch that only asks who leads."""
 
 
 @attrs.define(kw_only=True)
@@ -43,12 +63,21 @@ class Connections:
     _backing_off: dict[int, int] = attrs.field(factory=dict)
     _failures: dict[int, int] = attrs.field(factory=dict)
 
-    def open(self, destination: int, endpoint: Endpoint, request: Any, now_ms: int, *, read_round: int = 0) -> int:
+    def open(
+        self,
+        destination: int,
+        endpoint: Endpoint,
+        request: Any,
+        now_ms: int,
+        *,
+        read_round: int = 0,
+        question: FetchQuestion | None = None,
+    ) -> int:
         """Note a request as sent; return its correlation id."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         self._outstanding[correlation_id] = Outstanding(
-            correlation_id, destination, endpoint, request, now_ms, read_round
+            correlation_id, destination, endpoint, request, now_ms, read_round, question
         )
         self._awaiting[destination] = correlation_id
         return correlation_id

@@ -19,9 +19,9 @@ from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import (
+    ask_who_leads,
     doubt_leader,
     expire_parked,
-    fetch_from,
     fetch_from_leader,
     find_leader,
     may_fetch,
@@ -68,7 +68,7 @@ def _relearn(state: ReplicaState) -> list[Action]:
     recalled = maybe_recall(state)
     if recalled or state.shutting_down or not may_fetch(state):
         return recalled
-    return [fetch_from(state, replica_id, place) for replica_id, place in voters_to_ask(state)]
+    return [ask_who_leads(state, replica_id, place) for replica_id, place in voters_to_ask(state)]
 
 
 def _watch_disk(state: ReplicaState) -> None:

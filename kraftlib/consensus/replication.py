@@ -32,7 +32,7 @@ from kraftlib.consensus.checks import (
     refuse_request,
     send,
 )
-from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.connections import FetchQuestion, Outstanding
 from kraftlib.consensus.contact import note_sign_of_life
 from kraftlib.consensus.downloading import begin_download, drop_download
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
@@ -213,7 +213,7 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
 def find_leader(state: ReplicaState) -> list[Action]:
     """Ask a random bootstrap server for the leader, one at a time: a Fetch anywhere is answered with who leads.
 
-    Whoever is asked may be the leader itself, and then counts what we have: so this Fetch, too, waits for our flush.
+    Under nobody's name, and yet only once our log is flushed: no Fetch ever names an offset that is not.
     """
     if not state.connections.idle or not may_fetch(state):
         return []
@@ -225,7 +225,7 @@ def find_leader(state: ReplicaState) -> list[Action]:
     if not servers:
         return []
     number, place = servers[state.random.randrange(len(servers))]
-    return [fetch_from(state, number, place)]
+    return [ask_who_leads(state, number, place)]
 
 
 def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
@@ -237,7 +237,7 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     place = endpoint_of(state, role.leader_endpoints)
     if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
-        return [fetch_from(state, role.leader_id, place)]
+        return [_fetch(state, role, place)]
     return doubt_leader(state, role)
 
 
@@ -252,7 +252,7 @@ def may_fetch(state: ReplicaState) -> bool:
 
 
 def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
-    """A leader that fails again and again may not be one any more: ask others, beside it.
+    """A leader that fails again and again may not be one any more: ask others who leads, beside it.
 
     Kafka asks them *instead*, and one that is cut off then costs it its live leader. An observer, which has no fetch
     timer, finds a new leader in no other way, be it in the midst of a download.
@@ -260,13 +260,40 @@ def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
     return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
 
 
-def fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action:
-    """Ask for what comes after our log, all of which is flushed; or for what is missing in it.
+def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Action:
+    """Ask another replica who leads and in which epoch, as nobody (-1).
 
-    While our vote is forgotten we ask as nobody (-1): this leader must not count what we have, since we may have voted
-    for somebody newer, who was elected without it.
+    The replica that is asked may be the leader, at an address that we do not know as its own. It must not count what a
+    Fetch says that is overtaken by the one to the leader, and nothing in its answer continues our log.
     """
-    position, anonymous = fetch_position(state), is_anonymous(state)
+    return send(state, destination, place, _fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0))
+
+
+def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
+    """Ask the leader for what comes after our log, all of which is flushed; or for what is missing in it.
+
+    While our vote is forgotten we ask as nobody: this leader must not count what we have, since we may have voted for
+    somebody newer, who was elected without it.
+    """
+    question = _question(state, role)
+    max_wait_ms = 0 if asks_first(state) else state.config.fetch_max_wait_ms
+    request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
+    return send(state, role.leader_id, place, request, question=question)
+
+
+def _question(state: ReplicaState, role: Follower) -> FetchQuestion:
+    """Return what a Fetch asks the leader now."""
+    return FetchQuestion(
+        leader_id=role.leader_id,
+        epoch=state.epoch,
+        position=fetch_position(state),
+        log_version=state.log.log_version,
+        is_anonymous=is_anonymous(state),
+        fills=state.filling is not None,
+    )
+
+
+def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: bool, max_wait_ms: int) -> FetchRequest:
     partition = FetchRequest.FetchPartition(
         current_leader_epoch=state.epoch,
         fetch_offset=position.offset,
@@ -274,14 +301,13 @@ def fetch_from(state: ReplicaState, destination: int, place: Endpoint) -> Action
         replica_directory_id=ZERO_UUID if anonymous else state.key.directory_id or ZERO_UUID,
         high_watermark=-1 if state.high_watermark is None else state.high_watermark,
     )
-    request = FetchRequest(
+    return FetchRequest(
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
-        max_wait_ms=0 if asks_first(state) else state.config.fetch_max_wait_ms,
+        max_wait_ms=max_wait_ms,
         max_bytes=1 if state.disk_full else state.config.fetch_max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
     )
-    return send(state, destination, place, request)
 
 
 def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, response: FetchResponse) -> list[Action]:
@@ -291,16 +317,16 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         note_epoch(state, outstanding.destination, answer.epoch)
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
-    if concerns_us and not isinstance(role, Follower):
-        # From a leader of whom it does not say where it is: nothing to follow yet, and no reason to ask at once.
-        back_off(state, outstanding)
-    if not concerns_us or partition is None or not isinstance(role, Follower):
+    if not concerns_us or partition is None:
         return actions
-    request: FetchRequest = outstanding.request
-    asked = request.topics[0].partitions[0].fetch_offset, request.replica_state.replica_id < 0
-    if answer.leader_id != role.leader_id or asked != (fetch_position(state).offset, is_anonymous(state)):
-        # Our log or our leader is not what it was when we asked: nothing in this answer fits.
-        back_off(state, outstanding)
+    if (
+        not isinstance(role, Follower)
+        or answer.leader_id != role.leader_id
+        or outstanding.question != _question(state, role)
+    ):
+        # It only tells who leads; or our log is not what it was when we asked, and nothing in this answer fits it.
+        if not actions or not isinstance(role, Follower):
+            back_off(state, outstanding)
         return actions
     diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
     if diverging.epoch >= 0:
@@ -325,9 +351,8 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
     if outcome is None:
         back_off(state, outstanding)
         return actions
-    if not outcome and (role.download is None or outstanding.destination != role.leader_id):
-        # Nothing new, and sooner than it could be: whoever does not hold our Fetch is not asked again at once. Nor is a
-        # bootstrap server that names the leader's snapshot, which is to be had from the leader.
+    if not outcome and role.download is None:
+        # Nothing new, and sooner than it could be: a leader that does not hold our Fetch is not asked again at once.
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
     note_high_watermark(state, partition.high_watermark)

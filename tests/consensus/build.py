@@ -10,7 +10,7 @@ from kraftlib.consensus.actions import AdvanceHighWatermark, SendRecords, SendRe
 from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download, Leader
+from kraftlib.consensus.roles import Download, Follower, Leader
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.types import (
     METADATA_TOPIC,
@@ -112,6 +112,13 @@ def as_leader(core: Replica) -> Leader:
     """What a core that leads knows as such."""
     role = core.state.role_state
     assert isinstance(role, Leader)
+    return role
+
+
+def as_follower(core: Replica) -> Follower:
+    """What a core that follows knows as such."""
+    role = core.state.role_state
+    assert isinstance(role, Follower)
     return role
 
 

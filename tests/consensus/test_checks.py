@@ -203,9 +203,10 @@ def test_an_observer_that_remembers_its_leader_learns_where_it_is_from_an_answer
     """After a restart nobody refuses it: its epoch is right, and only the endpoint is missing."""
     core = replica(1, own_id=9, election=ElectionState(epoch=1, leader_id=7), bootstrap_servers=(Endpoint("b", 1),))
     assert core.role is Role.UNATTACHED
-    reply(core, -2, fetch_response(epoch=1, leader_id=7, high_watermark=1))
+    actions = reply(core, -2, fetch_response(epoch=1, leader_id=7, high_watermark=1))
 
-    assert (core.role, core.leader_and_epoch, core.high_watermark) == (Role.FOLLOWER, LeaderAndEpoch(7, 1), 1)
+    assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(7, 1))
+    assert [asked.destination for asked in requests(actions, FetchRequest)] == [7]
 
 
 def test_an_answer_that_does_not_say_where_the_leader_is_is_not_followed_by_the_same_question_at_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import attrs
 import pytest
 
@@ -26,7 +28,7 @@ from kraftlib.consensus.roles import Role
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.checksum import crc32c
-from kraftlib.types import METADATA_TOPIC_ID, LeaderAndEpoch, OffsetAndEpoch
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
@@ -321,16 +323,18 @@ def test_a_flush_of_part_of_the_log_is_not_enough() -> None:
     assert core.handle(Flushed(2, core.state.log.log_version), core.state.now_ms) == []
 
 
-def test_looking_for_a_leader_waits_for_the_flush_too() -> None:
-    """Whoever is asked may be the leader, and then counts what we have (found by simulation, KAFKA-17332)."""
-    core = follower(1, epoch=1, leader_id=2)
+def test_looking_for_a_leader_waits_for_the_flush_too_and_vouches_for_nothing() -> None:
+    """The replica that is asked may be the leader, and would count what we name (KAFKA-17332)."""
+    core = follower(1, epoch=1, leader_id=2, directory_id=UUID(int=7))
     reply(core, 2, fetch_response(epoch=1, leader_id=2, records=data(batch(1, 1), batch(2, 1))))
     actions = tell(core, vote_request(epoch=7, replica_id=3))
     assert core.role is Role.UNATTACHED
     assert requests(actions, FetchRequest) == []
-    asked = requests(flush(core), FetchRequest)
+    (asked,) = requests(flush(core), FetchRequest)
 
-    assert [partition_of(request.request).fetch_offset for request in asked] == [3]
+    assert partition_of(asked.request).fetch_offset == 3
+    assert (asked.request.replica_state.replica_id, asked.request.max_wait_ms) == (-1, 0)
+    assert partition_of(asked.request).replica_directory_id == ZERO_UUID
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ from kraftlib.records.batch import Batch, read_batches
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.opening import view_of
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ZERO_UUID, ElectionState, OffsetAndEpoch
 from kraftlib.wire import frames
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -66,7 +66,7 @@ from kraftlib.wire.messages.raft_voters import (
 )
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.captured import DATA
-from tests.conversations.life import Life, Pair, fetch_partition
+from tests.conversations.life import Life, Pair, fetch_error, fetch_partition
 
 START_MS: Final = 10_000
 """Added to all times, so that none is negative."""
@@ -150,6 +150,8 @@ class Stage:
         self.download = bytearray()
         self.told = list(life.asked_by(node_id))
         self.used: set[int] = set()
+        self.found: set[int] = set()
+        """Fetches that found the leader, and are still to be sent to it."""
         self.submitted: list[Any] = []
         if not life.is_static and node_id in (1, 2, 3):
             checkpoint = DATA / life.release / "n1/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
@@ -370,7 +372,14 @@ class Stage:
             self.at(at_ms, lambda: self.tell(ResponseReceived(correlation_id, pair.response)))
 
     def counterpart(self, target: int, request: Any) -> Pair | None:
-        """The same question of the real controller, sent there at about this time."""
+        """The same question of the real controller, sent there at about this time.
+
+        The real one fetches from whomever it asks who leads. Ours only asks, and then fetches from the leader: the one
+        Fetch is the counterpart of both.
+        """
+        searches = is_search(request)
+        if searches:
+            request = self.as_fetch(request)
         again: Pair | None = None
         for index, pair in enumerate(self.told):
             if pair.sent_ms > self.now + LATE_MS:
@@ -381,13 +390,24 @@ class Stage:
                 or as_frame(request, pair) != pair.frame
             ):
                 continue
-            if index not in self.used and pair.sent_ms >= self.now - EARLY_MS:
-                self.used.add(index)
+            if index not in self.used and (pair.sent_ms >= self.now - EARLY_MS or index in self.found):
+                (self.found if searches and not fetch_error(pair.response) else self.used).add(index)
                 return pair
             if pair.answered_ms is not None and pair.answered_ms > self.now:
                 # Ours forgot that it asked, by a change of role, and asks again.
                 again = pair
         return again
+
+    def as_fetch(self, request: FetchRequest) -> FetchRequest:
+        """What a controller that seeks the leader by fetching would have sent in the place of our search."""
+        key, (topic,) = self.life.keys[self.node_id], request.topics
+        partition = attrs.evolve(topic.partitions[0], replica_directory_id=key.directory_id or ZERO_UUID)
+        return attrs.evolve(
+            request,
+            replica_state=FetchRequest.ReplicaState(replica_id=key.id),
+            max_wait_ms=RaftConfig(node_id=key.id).fetch_max_wait_ms,
+            topics=(attrs.evolve(topic, partitions=(partition,)),),
+        )
 
     def answer_in_vain(self, target: int, request: Any) -> Any:
         """What a controller that does not lead would have said to a Fetch that the real controller did not send it.
@@ -455,6 +475,11 @@ def as_frame(request: Any, pair: Pair) -> bytes | None:
         )
     except LocalProtocolError:
         return None
+
+
+def is_search(request: Any) -> bool:
+    """Whether it only asks who leads: a Fetch under nobody's name."""
+    return isinstance(request, FetchRequest) and request.replica_state.replica_id < 0
 
 
 def is_pre_vote(request: Any) -> bool:

@@ -14,6 +14,7 @@ answers
 questions of ours that the real replica did not ask
     DOWN            the other was down: a capture has no refused connections.
     SEARCHING       a Fetch to find the leader, at another time or to another server than chance had it there.
+                    (It is asked under nobody's name and once more of the leader itself; one Fetch of Kafka's is both.)
     NEWER_KAFKA     3.9.2 knows no pre-vote and no UpdateRaftVoter with kraft.version 0; 4.3.1 sends both.
 questions of the real replica that ours did not ask
     ITSELF          Kafka also asks itself who leads.

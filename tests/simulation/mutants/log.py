@@ -219,7 +219,7 @@ MUTANTS: Final = (
         "a Fetch names the epoch that its sender is in, and not that of its last record",
         (
             Edit(
-                "consensus.replication.fetch_from",
+                "consensus.replication._fetch_request",
                 "last_fetched_epoch=position.epoch",
                 "last_fetched_epoch=state.epoch if position.offset else 0",
             ),

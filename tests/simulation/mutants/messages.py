@@ -59,10 +59,25 @@ MUTANTS: Final = (
             ),
             Edit(
                 "consensus.replication.handle_fetch_response",
-                " or asked != (fetch_position(state).offset, is_anonymous(state))",
-                "",
+                "or outstanding.question != _question(state, role)",
+                "or outstanding.question is None",
             ),
         ),
+    ),
+    Mutant(
+        "late-divergence-counts",
+        "a divergence counts though the leader told it over another connection, of a log that was ours before",
+        (
+            Edit("consensus.checks.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
+            Edit("consensus.replication.ask_who_leads", "anonymous=True", "anonymous=is_anonymous(state)"),
+            Edit(
+                "consensus.replication.handle_fetch_response",
+                "or outstanding.question != _question(state, role)",
+                "or outstanding.request.topics[0].partitions[0].fetch_offset != fetch_position(state).offset",
+            ),
+        ),
+        profiles=("membership", "swarm"),
+        slow=True,
     ),
     Mutant(
         "unmatched-answer-used",
