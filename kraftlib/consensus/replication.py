@@ -19,7 +19,7 @@ from kraftlib.consensus.actions import (
     SendResponse,
     TruncateLog,
 )
-from kraftlib.consensus.amnesia import note_epoch, note_high_watermark
+from kraftlib.consensus.amnesia import note_epoch, note_leader_end, seeks_leader_end
 from kraftlib.consensus.checks import (
     Answer,
     back_off,
@@ -276,7 +276,7 @@ def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
     somebody newer, who was elected without it.
     """
     question = _question(state, role)
-    max_wait_ms = 0 if asks_first(state) else state.config.fetch_max_wait_ms
+    max_wait_ms = 0 if asks_first(state) or seeks_leader_end(state) else state.config.fetch_max_wait_ms
     request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
     return send(state, role.leader_id, place, request, question=question)
 
@@ -355,7 +355,6 @@ def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, respons
         # Nothing new, and sooner than it could be: a leader that does not hold our Fetch is not asked again at once.
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
-    note_high_watermark(state, partition.high_watermark)
     note_sign_of_life(state, role)
     role.lost_connection = role.refused = False
     role.pre_votes_lost = 0
@@ -432,6 +431,8 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
     batches = acceptable_batches(state, partition.records or b"")
     if partition.records and not batches:
         return None
+    if not partition.records:
+        note_leader_end(state, partition.high_watermark)
     actions: list[Action] = []
     if batches:
         state.log.append(batches)

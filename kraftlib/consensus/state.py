@@ -51,8 +51,7 @@ class Amnesia:
     reported: dict[ReplicaId, Epoch] = attrs.field(factory=dict)
     """The epoch that each other voter has told."""
     leader_epoch: Epoch = -1
-    """In which epoch a leader has named its high watermark, which is `goal`."""
-    goal: Offset = 0
+    """The latest epoch in which the end of the log of a leader that knows its high watermark was reached."""
 
 
 @attrs.define(kw_only=True)

@@ -14,7 +14,7 @@ from kraftlib.consensus.events import ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Role
-from kraftlib.records.batch import encode_batch
+from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey
@@ -177,12 +177,63 @@ def follows_again(core: Replica, *, epoch: int) -> None:
         wait(core, 100)
 
 
-def test_it_waits_until_everything_committed_is_here() -> None:
-    core = amnesiac()
+def led_by_2(core: Replica, *, epoch: int = 3) -> None:
+    """Let 3 tell its epoch, and 2 be the leader; a Fetch to it is outstanding then."""
     answer(core, 3, epoch=2)
-    follows(core, epoch=3, high_watermark=5)
+    answer(core, 2, epoch=epoch, leader_id=2)
+    wait(core, 3_000)
+    assert is_asked(core, 2)
 
+
+def sends(core: Replica, *batches: Batch, high_watermark: int, epoch: int = 3) -> None:
+    """Let the leader answer with these batches, and the disk have them."""
+    records = b"".join(bytes(batch.data) for batch in batches)
+    reply(core, 2, fetch_response(epoch=epoch, leader_id=2, records=records, high_watermark=high_watermark))
+    flush(core)
+
+
+def one_record(offset: int, epoch: int = 3) -> Batch:
+    return encode_batch([b"x"], timestamp_ms=0, base_offset=offset, epoch=epoch)
+
+
+def test_it_waits_until_everything_that_the_leader_has_is_here() -> None:
+    """Only an answer without records says so: others may be limited in size, whatever high watermark they name."""
+    core = amnesiac()
+    led_by_2(core)
+    for offset, high_watermark in ((2, 3), (3, 3), (4, 5)):
+        sends(core, one_record(offset), high_watermark=high_watermark)
+        assert core.state.election.amnesiac
+
+    sends(core, high_watermark=5)
+    assert not core.state.election.amnesiac
+
+
+def test_it_does_not_let_the_leader_hold_its_fetches_until_it_has_reached_the_end() -> None:
+    """A held Fetch is answered by the next record: with a busy leader there would be no answer without any."""
+    core = amnesiac()
+    led_by_2(core)
+    assert outstanding_to(core, 2).request.max_wait_ms == 0
+    sends(core, one_record(2), high_watermark=3)
+    assert outstanding_to(core, 2).request.max_wait_ms == 0
+    sends(core, high_watermark=3)
+    wait(core, 100)
+
+    assert outstanding_to(core, 2).request.max_wait_ms == core.state.config.fetch_max_wait_ms
+
+
+def test_a_leader_whose_end_was_reached_says_nothing_of_the_next_ones() -> None:
+    """What the next leader has may be here only in part."""
+    core = amnesiac()
+    follows(core, epoch=3)
+    ask(core, begin_request(epoch=4, leader_id=2))
+    answer_when_asked(core, 3, epoch=4)
+    assert (core.role, core.epoch) == (Role.FOLLOWER, 4)
     assert core.state.election.amnesiac
+
+    sends(core, one_record(2, epoch=4), high_watermark=3, epoch=4)
+    assert core.state.election.amnesiac
+    sends(core, high_watermark=3, epoch=4)
+    assert not core.state.election.amnesiac
 
 
 def test_a_high_watermark_that_the_leader_does_not_know_yet_is_none() -> None:
@@ -253,17 +304,16 @@ def test_a_replica_that_knows_its_votes_asks_nobody() -> None:
 def test_it_waits_until_what_is_committed_is_durable_here() -> None:
     """What is in its log only could be lost once more, and with it the reason to vote again."""
     core = amnesiac()
-    answer(core, 3, epoch=2)
-    answer(core, 2, epoch=3, leader_id=2)
-    wait(core, 3_000)
-    batch = encode_batch([b"x", b"y"], timestamp_ms=0, base_offset=2, epoch=3)
-    assert is_asked(core, 2)
-    reply(core, 2, fetch_response(epoch=3, leader_id=2, records=bytes(batch.data), high_watermark=4))
-    assert (core.state.log.end_offset, core.state.log.flushed_offset) == (4, 2)
-    core.handle(TimeoutReached(), _now(core))
+    led_by_2(core)
+    records = bytes(one_record(2).data)
+    reply(core, 2, fetch_response(epoch=3, leader_id=2, records=records, high_watermark=3))
+    assert (core.state.log.end_offset, core.state.log.flushed_offset) == (3, 2)
+    wait(core, 1_000)
     assert core.state.election.amnesiac
+    assert not is_asked(core, 2)
 
     flush(core)
+    sends(core, high_watermark=3)
     assert not core.state.election.amnesiac
 
 
@@ -302,3 +352,29 @@ def test_it_waits_for_a_voter_that_only_an_uncommitted_record_leaves_out() -> No
             wait(core, 60)
         assert core.high_watermark == high_watermark
         assert (core.state.amnesia is None) == (high_watermark == 3), "until the removal is committed"
+
+
+def test_it_waits_for_a_voter_that_only_a_record_beyond_the_high_watermark_names() -> None:
+    """Its forgotten vote may have been for that one, which others who have the record may elect with it."""
+    members = [key(number) for number in (1, 2, 3, 4)]
+    first = [KRaftVersionRecord(kraft_version=1), voter_set(*members[:3]).to_record()]
+    log = LogView.build()
+    log.append([encode_control_batch(first, timestamp_ms=0, base_offset=0, epoch=3)])
+    log.flushed_offset = log.end_offset
+    core = replica(log=log, directory_id=key(1).directory_id, election=ElectionState(epoch=3, amnesiac=True))
+    answer(core, 3, epoch=3)
+    answer(core, 2, epoch=3, leader_id=2)
+    wait(core, 3_000)
+    adding = encode_control_batch([voter_set(*members).to_record()], timestamp_ms=0, base_offset=4, epoch=3)
+
+    sends(core, one_record(2), one_record(3), high_watermark=4)  # limited in size: the leader has one batch more
+    assert core.state.election.amnesiac
+    assert not is_asked(core, 4)
+    sends(core, adding, high_watermark=4)
+    assert is_asked(core, 4)
+    sends(core, high_watermark=4)
+    assert core.state.election.amnesiac
+
+    answer(core, 4, epoch=4)
+    assert core.state.election.amnesiac
+    assert not votes(core, epoch=4)

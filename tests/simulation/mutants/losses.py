@@ -24,6 +24,20 @@ MUTANTS: Final = (
         slow=True,
     ),
     Mutant(
+        "amnesia-ends-with-an-older-leader",
+        "whoever has lost its election file votes again though it has caught up with an older leader only (E3)",
+        (Edit("consensus.amnesia.maybe_recall", "amnesia.leader_epoch != state.epoch", "amnesia.leader_epoch < 0"),),
+        profiles=("disks",),
+        slow=True,
+    ),
+    Mutant(
+        "amnesia-ends-before-the-leaders-end",
+        "whoever has lost its election file votes again before it has all that its leader has (E3)",
+        (Edit("consensus.replication._append", "if not partition.records:", "if True:"),),
+        profiles=("disks",),
+        slow=True,
+    ),
+    Mutant(
         "amnesiac-counts",
         "whoever has lost its election file acknowledges under its own name (E3)",
         (
