@@ -11,21 +11,24 @@ needs anyway is the engine's. Any number of threads may call; listeners and stat
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import random as chance
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime import client as asyncio_face
 from kraftlib.runtime.engine import loop_factory
+from kraftlib.runtime.home import Home
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.retention import RetentionHold
 from kraftlib.runtime.serving import Authorize
@@ -35,6 +38,8 @@ from kraftlib.runtime.transport import Transport
 from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+
+logger = logging.getLogger("kraftlib.runtime")
 
 LAST_CALLS_S: Final = 5.0
 """How long the loop waits at its end for calls that are about to return."""
@@ -80,6 +85,10 @@ class RaftClient(Generic[T]):
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._home = Home()
+        self._lock = threading.Lock()
+        self._waits: set[Future[Any]] = set()
+        """The calls that the loop has to answer; guarded by `_lock`, as is `_loop`."""
 
     # --- beginning and end -------------------------------------------------------------------------------------------
 
@@ -90,27 +99,41 @@ class RaftClient(Generic[T]):
         """
         if self._thread is not None:
             raise ConfigError("a client is started once: make a new one")
-        running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        running: Future[asyncio.AbstractEventLoop] = Future()
+        self._home = Home()
         self._thread = threading.Thread(
             target=self._main, args=(running,), name=f"kraftlib-{self._config.node_id}", daemon=True
         )
         self._thread.start()
-        self._loop, self._stop = running.result()
         try:
-            self._wait(self._client.start())
+            running.result()
+            starting = self._submit(self._client.start())
+            try:
+                starting.result()
+            finally:
+                starting.cancel()  # where this was interrupted
         except BaseException:
             self._end()
             raise
 
     def wait_closed(self) -> None:
         """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
+        self._home.check()
         if self._loop is not None or self._thread is None:
             self._wait(self._client.wait_closed())
 
     def shutdown(self, timeout_ms: int | None = None) -> None:
-        """Finish what was appended, hand leadership over, flush, close. Calling it again is allowed."""
-        if self._loop is not None:
+        """Finish what was appended, hand leadership over, flush, close. Calling it again waits for the same end.
+
+        In a forked child it does nothing: the replica is its parent's.
+        """
+        if self._thread is None or self._home.is_left:
+            return
+        try:
             self._wait(self._client.shutdown(timeout_ms))
+        except ClosedError:
+            pass  # another thread has closed it meanwhile
+        finally:
             self._end()
 
     def close(self) -> None:
@@ -260,50 +283,93 @@ class RaftClient(Generic[T]):
 
     def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run `coroutine` on the loop and wait for its end."""
-        loop = self._loop
-        if loop is None:
-            coroutine.close()
-            raise ClosedError(f"replica {self.node_id} is {'not started' if self._thread is None else 'closed'}")
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise ConfigError("a listener or state machine must not wait for its own replica: it would wait for ever")
         try:
-            ending = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        except RuntimeError as error:  # the loop has ended in this very moment
+            return self._submit(coroutine).result()
+        except CancelledError:
+            # The loop has ended in the midst of the call, which may have done its work.
+            raise OutcomeUnknownError(f"replica {self.node_id} was closed before this call had ended") from None
+
+    def _submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
+        """Have `coroutine` run on the loop. Raises: ClosedError, if that is not there."""
+        try:
+            self._home.check()
+            with self._lock:
+                if self._loop is None:
+                    raise RuntimeError("there is no loop")
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                self._waits.add(future)
+        except ClosedError:
             coroutine.close()
-            raise ClosedError(f"replica {self.node_id} is closed") from error
-        return ending.result()
+            raise
+        except RuntimeError:  # the loop has ended, perhaps in this very moment
+            coroutine.close()
+            state = "not started" if self._thread is None else "closed"
+            raise ClosedError(f"replica {self.node_id} is {state}") from None
+        future.add_done_callback(self._waits.discard)
+        return future
 
     def _call(self, function: Callable[..., R], *arguments: Any) -> R:
         """Call `function` on the loop and wait for its end; here, if this is its thread, or if it has ended."""
-        if self._loop is None or threading.current_thread() is self._thread:
+        self._home.check()
+        if threading.current_thread() is self._thread:
             return function(*arguments)
 
         async def call() -> R:
             return function(*arguments)
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        try:
+            called = self._submit(call())
+        except ClosedError:
+            return function(*arguments)
+        try:
+            return called.result()
+        except CancelledError:  # the loop has ended before it came to it
+            return function(*arguments)
 
     def _end(self) -> None:
         """Let the loop end, and wait for its thread."""
-        loop, self._loop = self._loop, None
-        if loop is not None and self._thread is not None:
-            loop.call_soon_threadsafe(self._stop.set)
+        with self._lock, contextlib.suppress(RuntimeError):  # it may have ended by itself
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._stop.set)
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _main(self, running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
-        async def run() -> None:
-            stop = asyncio.Event()
-            running.set_result((asyncio.get_running_loop(), stop))
-            await stop.wait()
-            # Calls of other threads were told how they end, and must come to hear of it.
-            if others := asyncio.all_tasks() - {asyncio.current_task()}:
-                await asyncio.wait(others, timeout=LAST_CALLS_S)
+    # --- on the loop -------------------------------------------------------------------------------------------------
 
+    def _main(self, running: Future[asyncio.AbstractEventLoop]) -> None:
         try:
             with asyncio.Runner(loop_factory=loop_factory(self._config.event_loop)) as runner:
-                runner.run(run())
+                self._stop = asyncio.Event()
+                self._loop = runner.get_loop()
+                running.set_result(self._loop)
+                runner.run(self._until_stopped())
         except BaseException as error:
             if running.done():
                 raise
             running.set_exception(error)
+        finally:
+            self._refuse_the_rest()
+
+    async def _until_stopped(self) -> None:
+        """Run until somebody ends it; then end the replica, whatever became of whoever started it or closed it."""
+        try:
+            await self._stop.wait()
+        finally:
+            try:
+                await self._client.shutdown(0)
+            except KraftError as error:  # who has closed it was told, too
+                logger.warning("replica %d: closing: %s", self.node_id, error)
+            # Calls of other threads were told how they end, and must come to hear of it.
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others, timeout=LAST_CALLS_S)
+
+    def _refuse_the_rest(self) -> None:
+        """Tell those whose calls came too late for the loop."""
+        with self._lock:
+            self._loop, waits = None, list(self._waits)
+        for future in waits:
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(ClosedError(f"replica {self.node_id} is closed"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import signal
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,12 +15,13 @@ import pytest
 
 from kraftlib import blocking
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import ClosedError, ConfigError, NotLeaderError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime import client as asyncio_face
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.types import Endpoint, LeaderAndEpoch
+from kraftlib.runtime.transport import FrameReceiver
+from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey
 from tests.runtime.quorum import PATIENCE_S, TIMING
 
 
@@ -187,3 +191,65 @@ def test_wait_closed_returns_when_somebody_closes(three: dict[int, blocking.Raft
         waiting = pool.submit(three[1].wait_closed)
         three[1].shutdown(timeout_ms=0)
         waiting.result(PATIENCE_S)
+
+
+def test_who_waits_for_a_change_of_the_voters_is_told_when_another_thread_closes() -> None:
+    places = [Endpoint("replica", 1), Endpoint("replica", 2)]
+    voters = (StaticVoter(1, places[0]), StaticVoter(2, places[1]))
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=voters, **TIMING), transport=MemoryTransport(MemoryHub(), places[0])
+    )
+    key = ReplicaKey(3, uuid.UUID(int=3))
+    client.start()
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(client.add_voter, key, Endpoint("replica", 3), timeout_ms=3_600_000)
+        threading.Event().wait(0.1)
+        client.shutdown(timeout_ms=0)
+        with pytest.raises(ClosedError):
+            changing.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_threads_that_call_while_another_one_closes_get_a_result_or_an_error_of_ours(attempt: int) -> None:
+    """None hangs, and none hears of a cancellation that it did not ask for."""
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=voters, **TIMING), transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1))
+    )
+
+    def until_closed(call: Callable[[], object]) -> BaseException:
+        while True:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - it is looked at
+                return error
+
+    client.start()
+    client.wait_for_leader(timeout_ms=10_000)
+    with ThreadPoolExecutor(3) as pool:
+        calls = [
+            pool.submit(until_closed, lambda: client.append_one(b"value")),
+            pool.submit(until_closed, lambda: client.read_barrier(timeout_ms=60_000)),
+            pool.submit(until_closed, lambda: client.register(Listener())),
+        ]
+        client.shutdown(timeout_ms=0)
+        assert [call for call in calls if not isinstance(call.result(PATIENCE_S), KraftError)] == []
+
+
+def test_a_start_that_is_interrupted_leaves_nothing() -> None:
+    class Interrupting(MemoryTransport):
+        async def start(self, receiver: FrameReceiver) -> Endpoint:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # Ctrl-C while the caller waits
+            await asyncio.sleep(PATIENCE_S)
+            return await super().start(receiver)
+
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=voters, **TIMING), transport=Interrupting(MemoryHub(), Endpoint("replica", 1))
+    )
+    with pytest.raises(KeyboardInterrupt):
+        client.start()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kraftlib")]
+    client.close()
+    with pytest.raises(ClosedError):
+        client.append_one(b"value")

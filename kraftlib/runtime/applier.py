@@ -216,6 +216,16 @@ class Applier:
         if outcomes:
             self._post(settle, outcomes)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for an offset, those included that have gone."""
+        return len(self._offset_waiters)
+
+    def forget_gone(self) -> None:
+        """Forget those who wait for an offset no more."""
+        self._offset_waiters = [waiter for waiter in self._offset_waiters if not waiter[2].done()]
+        heapq.heapify(self._offset_waiters)
+
     def wake(self) -> None:
         """Look whether there is something to give."""
         self._schedule()

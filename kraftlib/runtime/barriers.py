@@ -50,6 +50,10 @@ class Barriers:
         if promise is not None:
             self._waiters.settle([(promise, None, self._error(error))])
 
+    def forget_gone(self) -> None:
+        """Forget those who wait no more; the core goes on, and speaks of them to nobody."""
+        self._promises = {number: promise for number, promise in self._promises.items() if not promise.done()}
+
     def fail(self, error_of: Callable[[], BaseException]) -> None:
         """Fail everybody: the replica has stopped."""
         outcomes: list[Settled] = [(promise, None, error_of()) for promise in self._promises.values()]

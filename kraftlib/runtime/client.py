@@ -99,6 +99,7 @@ class RaftClient(Generic[T]):
             await self._engine.start()
         except BaseException:
             self._closed = True
+            self._end()
             raise
         self._append_one = self._engine.append_one
 
@@ -126,6 +127,7 @@ class RaftClient(Generic[T]):
                 random=self._random,
                 post=post,
                 on_failure=lambda failure: post(self._failed, failure),
+                on_closed=lambda: post(self._end, None),
                 authorize=self._authorize,
             )
         except BaseException:
@@ -137,6 +139,10 @@ class RaftClient(Generic[T]):
             self._ended.set_exception(failure)
             self._ended.exception()  # whoever does not ask is told by every call, and by the log
 
+    def _end(self, _: None = None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
     async def wait_closed(self) -> None:
         """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
         if self._ended is None:
@@ -144,15 +150,14 @@ class RaftClient(Generic[T]):
         await asyncio.shield(self._ended)
 
     async def shutdown(self, timeout_ms: int | None = None) -> None:
-        """Finish what was appended, hand leadership over, flush, close. Calling it again is allowed.
+        """Finish what was appended, hand leadership over, flush, close. Calling it again waits for the same end.
 
+        The end goes on if this is cancelled. In a forked child it does nothing: the replica is its parent's.
         `timeout_ms` bounds finishing and handing over; by default it is `config.shutdown_timeout_ms`, and 0 closes at
         once. Appends that are still unsettled then fail with ClosedError (not written) or OutcomeUnknownError.
         """
         self._closed = True
         await self._engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
 
     async def close(self) -> None:
         """Shut down gracefully within `config.shutdown_timeout_ms`."""
@@ -210,11 +215,13 @@ class RaftClient(Generic[T]):
         """
         data = self._encoded(values)
         engine = self._running()
+        engine.check_caller()
         return engine.call(lambda: engine.node.appends.prepare(data, epoch=epoch))
 
     def schedule_prepared_append(self) -> None:
         """Let everything that was prepared be written."""
         engine = self._running()
+        engine.check_caller()
         engine.call(engine.node.appends.schedule_prepared)
 
     # --- listening ---------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class Errands:
         self._loop: Final = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._last = 0
+        self._ended: BaseException | None = None
         # What only passes is not called through here.
         self.send: Final = network.send
         self.respond_records: Final = network.respond_records
@@ -50,17 +51,20 @@ class Errands:
     def ask(self, replica_id: ReplicaId, endpoint: Endpoint, request: Message) -> asyncio.Future[Message]:
         """Ask a replica; the future has its answer, or FailedErrandError."""
         number, future = self._begin()
-        self._network.send(number, FIRST_DESTINATION - replica_id, endpoint, request)
+        if self._ended is None:
+            self._network.send(number, FIRST_DESTINATION - replica_id, endpoint, request)
         return future
 
     def ask_here(self, request: Message) -> asyncio.Future[Message]:
         """Ask the core of this replica, as if a peer did, in the newest version of the request."""
         number, future = self._begin()
-        self._executor.submit(ev.RequestReceived(number, request, APIS[request.api_key].versions.last))
+        if self._ended is None:
+            self._executor.submit(ev.RequestReceived(number, request, APIS[request.api_key].versions.last))
         return future
 
     def close(self, error: BaseException) -> None:
-        """Fail whoever waits."""
+        """Fail whoever waits, and whoever asks from now on."""
+        self._ended = error
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
@@ -68,7 +72,11 @@ class Errands:
 
     def _begin(self) -> tuple[int, asyncio.Future[Message]]:
         self._last -= 1
-        future = self._waiting[self._last] = self._loop.create_future()
+        future: asyncio.Future[Message] = self._loop.create_future()
+        if self._ended is None:
+            self._waiting[self._last] = future
+        else:
+            future.set_exception(self._ended)
         return self._last, future
 
     def _end(self, number: int, message: Message | None, failure: ev.Failure = ev.Failure.DISCONNECTED) -> None:

@@ -73,6 +73,7 @@ class Node:
         random: random.Random,
         post: Post,
         on_failure: Callable[[ReplicaFailedError], None],
+        on_closed: Callable[[], None] = lambda: None,
         authorize: Authorize | None = None,
     ) -> None:
         self._config = config
@@ -82,12 +83,18 @@ class Node:
         self._random = random
         self._post = post
         self._on_failure = on_failure
+        self._on_closed = on_closed
         self._authorize = authorize
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
-        self._changes: set[asyncio.Task[None]] = set()
+        self._changes: dict[asyncio.Task[None], Promise] = {}
         self._leader_waiters: list[tuple[Epoch, Promise]] = []
-        self._closing: asyncio.Task[None] | None = None
+        self._gone = 0
+        """How many of those who wait may have gone since they were looked at last."""
+        self._ended_by: Callable[[], BaseException] | None = None
+        """What those are told who wait while this node ends; None while it does not."""
+        self._closing: asyncio.Future[None] | None = None
+        self._network_closing: asyncio.Future[None] | None = None
         self._handed_over: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.endpoint: Endpoint = config.listen
@@ -99,9 +106,10 @@ class Node:
     async def start(self, ready: Callable[[Node], None] = lambda node: None) -> None:
         """Listen, and let the replica begin. `ready` is called when all is there, before the first listener is.
 
-        Raises: ConfigError, if the address cannot be listened on.
+        Raises, and then nothing is left open: ConfigError, if the address cannot be listened on.
         """
         async with AsyncExitStack() as undo:
+            undo.callback(self._not_started)
             undo.callback(self._opened.close)
             await self._start(undo)
             ready(self)
@@ -112,6 +120,10 @@ class Node:
             self.housekeeping.start()
             self.housekeeping.watch_space()
             undo.pop_all()
+
+    def _not_started(self) -> None:
+        self._closing = asyncio.get_running_loop().create_future()
+        self._closing.set_result(None)
 
     async def _start(self, undo: AsyncExitStack) -> None:
         loop = self._loop = asyncio.get_running_loop()
@@ -124,7 +136,7 @@ class Node:
             waiters=self.waiters,
             call_soon=loop.call_soon,
             call_soon_threadsafe=loop.call_soon_threadsafe,
-            on_failure=self._fail,
+            on_failure=self.fail,
             on_damage=lambda offset, error: self.executor.damage_found(offset, error),
             post=self._post,
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
@@ -315,14 +327,27 @@ class Node:
         doing = asyncio.ensure_future(
             change_voters(change, ask=partial(ask_leader, self.core, self.errands), timeout_ms=timeout_ms)
         )
-        self._changes.add(doing)
+        self._changes[doing] = promise
 
         def done(task: asyncio.Task[None]) -> None:
-            self._changes.discard(task)
-            error = ClosedError("the client was closed") if task.cancelled() else task.exception()
-            self._post(settle, [(promise, None, error)])
+            self._changes.pop(task)
+            ended = self._ended_by or (lambda: ClosedError("whoever asked for the change has gone"))
+            self._post(settle, [(promise, None, ended() if task.cancelled() else task.exception())])
 
         doing.add_done_callback(done)
+
+    def withdraw(self) -> None:
+        """Somebody who waited has gone. Forget those who have, once there may be as many of them as of the others."""
+        for change, promise in self._changes.items():
+            if promise.done():
+                change.cancel()
+        self._gone += 1
+        barriers = self.executor.barriers
+        if 2 * self._gone > len(self._leader_waiters) + self.applier.waiting + len(barriers):
+            self._gone = 0
+            self._leader_waiters = [waiter for waiter in self._leader_waiters if not waiter[1].done()]
+            self.applier.forget_gone()
+            barriers.forget_gone()
 
     def create_snapshot(self, promise: Promise, values: Iterable[bytes] | None, offset: Offset | None) -> None:
         """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
@@ -387,7 +412,14 @@ class Node:
         self.executor.stop()
         self.applier.close()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
-        await self.network.close()
+        try:
+            if self._changes:
+                await asyncio.wait(self._changes)
+            await (self._network_closing or self.network.close())
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         # Joining waits for a flush that is under way; closing the log flushes again.
         try:
             await self._loop.run_in_executor(None, self._release)
@@ -395,13 +427,16 @@ class Node:
             if self.executor.failure is None:
                 raise
             logger.warning("replica %d: closing after its failure: %s", self._config.node_id, error)
+        finally:
+            self._on_closed()
 
     def _release(self) -> None:
         self.background.close()
         self.disk.close()
         self._opened.close()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Stop the replica for good, because of `error`."""
         self.executor.fail(error)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
@@ -418,6 +453,9 @@ class Node:
         self._on_failure(failure)
 
     def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
+        self._ended_by = self._ended_by or error_of
+        for change in self._changes:
+            change.cancel()
         self.applier.failed(error_of)
         self.executor.barriers.fail(error_of)
         self.errands.close(error_of())

@@ -153,10 +153,10 @@ async def change_voters(change: VoterChangeRequest, *, ask: Ask, timeout_ms: int
             raise OutcomeUnknownError(f"{message}; {LOOK}") from None
         raise TimeoutError(f"{message}; nothing was changed") from None
     except (ClosedError, asyncio.CancelledError) as error:
-        # Cancelled is this only with the loop that it runs in, when the client closes.
+        # It is cancelled when the client ends, or whoever asked has gone.
         if not known.in_doubt:
             raise
-        raise OutcomeUnknownError(f"{change.what}: {error or 'the client was closed'} meanwhile; {LOOK}") from error
+        raise OutcomeUnknownError(f"{change.what}: {error or 'this client ended'} meanwhile; {LOOK}") from error
 
 
 async def _ask_until_done(change: VoterChangeRequest, ask: Ask, known: _Known) -> None:

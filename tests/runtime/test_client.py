@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import attrs
@@ -402,6 +404,31 @@ async def test_a_cancelled_shutdown_still_closes(engine: str) -> None:
         await leader.shutdown()
         with pytest.raises(ClosedError):
             await leader.append_one(b"value")
+
+
+@ENGINES
+async def test_who_has_waited_in_vain_is_forgotten(engine: str) -> None:
+    """A poll with a timeout, for as long as there is no leader, must not grow."""
+
+    def futures() -> int:
+        return sum(isinstance(each, asyncio.Future) for each in gc.get_objects())
+
+    async def wait_in_vain(waiting: Coroutine[Any, Any, object]) -> None:
+        with contextlib.suppress(TimeoutError):
+            await waiting
+
+    voters = tuple(StaticVoter(voter_id, Endpoint("replica", voter_id)) for voter_id in (1, 2))
+    config = RaftConfig(node_id=1, voters=voters, engine=engine, **TIMING)  # the other one is away
+    transport = MemoryTransport(MemoryHub(), Endpoint("replica", 1))
+    alone: RaftClient[bytes] = RaftClient(config, transport=transport)
+    async with asyncio.timeout(PATIENCE_S), alone as client:
+        before = futures()
+        for _ in range(5):
+            waits = [client.wait_for_offset(5, timeout_ms=1) for _ in range(100)]
+            leaders = [client.wait_for_leader(timeout_ms=1) for _ in range(100)]
+            await asyncio.gather(*map(wait_in_vain, [*waits, *leaders]))
+        del waits, leaders
+        await until(lambda: gc.collect() >= 0 and futures() < before + 300)
 
 
 @ENGINES

@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, UnsupportedError
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    OutcomeUnknownError,
+    ReplicaFailedError,
+    StorageError,
+    UnsupportedError,
+)
 from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.memory_transport import MemoryTransport
+from kraftlib.runtime.engine import Engine
+from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.voter_changes import addition, removal
 from kraftlib.types import Endpoint, ReplicaKey
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, quorum, until
@@ -113,6 +121,49 @@ async def test_a_client_that_closes_says_so_to_who_waits_for_a_change() -> None:
             await changing
     with pytest.raises(ClosedError):
         await leader.remove_voter(KEY)
+
+
+def a_second_voter(engine: str) -> RaftClient[bytes]:
+    """Return one of two voters, whose other one is away: it finds no leader."""
+    hub, place = MemoryHub(), Endpoint("replica", 1)
+    voters = (StaticVoter(1, place), StaticVoter(2, Endpoint("replica", 2)))
+    settings: dict[str, Any] = {**TIMING, "engine": engine}
+    return RaftClient(RaftConfig(node_id=1, voters=voters, **settings), transport=MemoryTransport(hub, place))
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_a_change_ends_with_its_client_however_much_time_it_has(engine: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        client = a_second_voter(engine)
+        await client.start()
+        change = asyncio.create_task(client.add_voter(KEY, KEY_PLACE, timeout_ms=3_600_000))
+        await asyncio.sleep(0)
+        await client.shutdown(timeout_ms=0)
+        with pytest.raises(ClosedError, match="was closed"):
+            await change
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_a_change_ends_with_a_replica_that_stops_itself(engine: str) -> None:
+    async with asyncio.timeout(PATIENCE_S), a_second_voter(engine) as client:
+        change = asyncio.create_task(client.add_voter(KEY, KEY_PLACE, timeout_ms=3_600_000))
+        await asyncio.sleep(0)
+        engine_of(client).call(lambda: engine_of(client).node.fail(StorageError("the disk is gone")))
+        with pytest.raises(ReplicaFailedError, match="the disk is gone"):
+            await change
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_nobody_goes_on_asking_for_whom_has_gone(engine: str) -> None:
+    async with asyncio.timeout(PATIENCE_S), a_second_voter(engine) as client:
+        change = asyncio.create_task(client.add_voter(KEY, KEY_PLACE, timeout_ms=3_600_000))
+        await until(lambda: engine_of(client).call(lambda: len(engine_of(client).node._changes)) == 1)
+        change.cancel()
+        await until(lambda: engine_of(client).call(lambda: len(engine_of(client).node._changes)) == 0)
+
+
+def engine_of(client: RaftClient[Any]) -> Engine:
+    return client._engine
 
 
 @pytest.mark.parametrize("key", [ReplicaKey(4), ReplicaKey(4, uuid.UUID(int=0)), ReplicaKey(-1, uuid.UUID(int=1))])
