@@ -43,7 +43,10 @@ from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 SLOTS_TO_GO_FIRST = 3
 """So many slots of `leader_loss_stagger_ms`, and one for each voter of a lower id, another one may go first. A Vote
-takes a fraction of a slot."""
+takes a fraction of a slot where links are fast."""
+
+ROUND_TRIPS_TO_GO_FIRST = 2
+"""So many round trips of our own pre-vote another one may go first at least: its answer from us, and its Vote to us."""
 
 # --- Vote: the voter's side ------------------------------------------------------------------------------------------
 
@@ -126,15 +129,16 @@ def _ask_again(state: ReplicaState, asker: ReplicaKey) -> None:
 def _let_go_first(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> None:
     """Of two that ask each other, and would both be granted, one stands first: that with the longer log or lower id.
 
-    Otherwise they stand in the same millisecond, each with its own vote, and wait for their timers. That happens where
-    both lost their leader in one moment; without such news they stand as Kafka's voters do.
+    Otherwise they stand in the same millisecond, each with its own vote, and wait for their timers: followers of one
+    leader lose it in one moment, be it killed or hung. One pre-vote of ours gives way once, so that nobody who asks
+    again and again puts us off for ever. Votes are given as before, so a voter of Kafka's, which lets nobody go first,
+    is elected by us as ever; against one with a higher id the vote may still be split.
     """
     role = state.role_state
-    if not isinstance(role, Prospective) or not role.leader_refused:
+    if not isinstance(role, Prospective) or role.gave_way_ms is not None:
         return
     if asker_end > state.log.end or asker.id < state.key.id:
-        slots = SLOTS_TO_GO_FIRST + sum(voter_id < state.key.id for voter_id in state.voters.ids)
-        role.stand_not_before_ms = state.now_ms + slots * state.config.leader_loss_stagger_ms
+        role.gave_way_ms = state.now_ms
 
 
 def grants_vote(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:
@@ -203,6 +207,8 @@ def handle_vote_response(state: ReplicaState, outstanding: Outstanding, response
         state.connections.back_off(outstanding.destination, state.now_ms + pause_ms)
         return actions
     role.tally.record(outstanding.destination, partition.vote_granted)
+    if isinstance(role, Prospective) and partition.vote_granted:
+        role.round_trip_ms = max(role.round_trip_ms, state.now_ms - outstanding.sent_ms)
     if role.tally.won:
         actions += stand(state, role) if isinstance(role, Prospective) else become_leader(state)
     elif role.tally.lost and isinstance(role, Prospective):
@@ -213,9 +219,18 @@ def handle_vote_response(state: ReplicaState, outstanding: Outstanding, response
 
 def stand(state: ReplicaState, role: Prospective) -> list[Action]:
     """Begin an epoch, if a majority would follow; a little later, if somebody else is to be the first to try."""
-    if not role.tally.won or state.now_ms < role.stand_not_before_ms:
+    if not role.tally.won or state.now_ms < stand_not_before_ms(state, role):
         return []
     return become_candidate(state, f"pre-vote of {sorted(role.tally.granted)}")
+
+
+def stand_not_before_ms(state: ReplicaState, role: Prospective) -> int:
+    """Return until when somebody else, who would win as well, may stand first."""
+    if role.gave_way_ms is None:
+        return state.now_ms
+    slots = SLOTS_TO_GO_FIRST + sum(voter_id < state.key.id for voter_id in state.voters.ids)
+    slots_ms = slots * state.config.leader_loss_stagger_ms
+    return role.gave_way_ms + max(slots_ms, ROUND_TRIPS_TO_GO_FIRST * role.round_trip_ms)
 
 
 def handle_vote_unsupported(state: ReplicaState, outstanding: Outstanding) -> list[Action]:

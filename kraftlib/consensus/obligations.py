@@ -13,7 +13,14 @@ from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.amnesia import maybe_recall, voters_to_ask
 from kraftlib.consensus.checks import back_off
 from kraftlib.consensus.downloading import download_deadline_ms, fetch_chunk, handle_snapshot_hash_failed
-from kraftlib.consensus.election import ask_for_votes, begin_quorum_epoch, end_quorum_epoch, give_up_pre_vote, stand
+from kraftlib.consensus.election import (
+    ask_for_votes,
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    give_up_pre_vote,
+    stand,
+    stand_not_before_ms,
+)
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
@@ -115,7 +122,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
             download_deadline_ms(state, role),
         ]
     if isinstance(role, Prospective) and role.tally.won:
-        return [role.stand_not_before_ms]
+        return [stand_not_before_ms(state, role)]
     return [role.election_deadline_ms]
 
 

@@ -73,8 +73,10 @@ class Prospective:
     """When the leader said that it leads no more, and named us first: who refuses us has not heard that yet."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
-    stand_not_before_ms: int = 0
-    """Until then somebody else, who would win as well, may stand first."""
+    gave_way_ms: int | None = None
+    """When it granted a pre-vote to somebody who would win as well, and is let go first; None while there is nobody."""
+    round_trip_ms: int = 0
+    """How long the slowest voter took to grant our pre-vote."""
     tally: Tally
 
 

@@ -5,6 +5,7 @@
     V5        the leader is shut down: one election, and nobody waits longer than an election timeout
     E9        a voter that was cut off comes back: nobody is deposed
     FAILOVER  the leader's process is killed: the others notice at once, and do not wait for the fetch timeout
+    HUNG      the leader's process hangs, and nothing but silence tells: the vote is not split when the others time out
     TRANSFER  leadership is handed to a voter: it leads, and nobody else stands
     L17       everybody is asked what nobody could mean, and by strangers: it is refused and changes nothing
     NEWS      what is committed in a quiet quorum is known everywhere at once (KIP-1166)
@@ -164,6 +165,32 @@ def failover(world: World, random: chance.Random) -> None:
     world.raise_violation()
 
 
+def hung_leader(world: World, random: chance.Random) -> None:
+    """HUNG: a leader that hangs is replaced 1.2 fetch timeouts and an election later: its followers miss it at nearly
+    the same time, and must not split the vote. Three times in a row are no bad luck."""
+    limit_ms = 0
+    for _ in range(FAILOVERS):
+        leader = world.leader()
+        if leader is None or leader.process is None or not can_lose(world, leader):
+            return
+        # Who gives way waits for its slots, if the one that goes first is not elected.
+        slots_ms = (len(world.current_voters()) + 3) * leader.config.leader_loss_stagger_ms
+        limit_ms = leader.config.fetch_timeout_ms * 6 // 5 + slots_ms + work_ms(world)
+        hung = leader.process
+        world.workload.append_to(leader)  # every follower is answered at once, and its timer begins anew
+        world.run_for(work_ms(world))
+        hung.pause()
+        in_time = world.run_until(lambda dead=leader: world.leader() not in (None, dead), limit_ms)  # type: ignore[misc]
+        hung.resume()
+        world.run_for(3 * leader.config.election_timeout_ms)  # who has stood in vain may stand again
+        v1_leader_soon(world, "after a leader hung")
+        v3_everybody_catches_up(world)
+        if in_time:
+            return
+    world.violated("HUNG", f"{FAILOVERS} leaders hung, and none was replaced within {limit_ms} ms")
+    world.raise_violation()
+
+
 def transfer(world: World, random: chance.Random) -> None:
     """TRANSFER: who is to lead leads, in the next epoch."""
     leader = world.leader()
@@ -302,6 +329,7 @@ DRILLS: Final[Mapping[str, Drill]] = {
     "V5": v5_graceful_shutdown,
     "E9": e9,
     "FAILOVER": failover,
+    "HUNG": hung_leader,
     "TRANSFER": transfer,
     "NEWS": news,
     "L17": ask_everybody,

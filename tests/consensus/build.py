@@ -122,13 +122,14 @@ def as_follower(core: Replica) -> Follower:
     return role
 
 
-def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool) -> list[Any]:
+def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool, now_ms: int | None = None) -> list[Any]:
     """Answer the Vote that is outstanding to a voter."""
     outstanding = outstanding_to(core, voter_id)
     partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=core.epoch, vote_granted=granted)
     response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
     assert outstanding.request.topics[0].partitions[0].pre_vote is pre_vote
-    return core.handle(ResponseReceived(outstanding.correlation_id, response), core.state.now_ms)
+    event = ResponseReceived(outstanding.correlation_id, response)
+    return core.handle(event, core.state.now_ms if now_ms is None else now_ms)
 
 
 def outstanding_to(core: Replica, destination: int) -> Any:

@@ -116,10 +116,37 @@ def test_of_two_that_lost_their_leader_one_goes_first(asker: int, last: tuple[in
     core = in_role("prospective")
     role = core.state.role_state
     assert isinstance(role, Prospective)
-    role.leader_refused = True
     ask(core, vote_request(epoch=5, replica_id=asker, last=last, pre_vote=True), version=2)
+    answer_vote(core, 3, granted=True, pre_vote=True)
 
-    assert (role.stand_not_before_ms > core.state.now_ms) is waits
+    assert core.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
+
+
+@pytest.mark.parametrize(("round_trip_ms", "waits_ms"), [(0, 60), (25, 60), (100, 200)])
+def test_who_goes_first_has_its_slots_and_two_round_trips(round_trip_ms: int, waits_ms: int) -> None:
+    """Three slots of 20 ms; where links are slow, a Vote takes longer than that."""
+    core = in_role("prospective")
+    asked_ms = core.state.now_ms
+    ask(core, vote_request(epoch=5, replica_id=0, last=(2, 1), pre_vote=True), version=2)
+    answer_vote(core, 3, granted=True, pre_vote=True, now_ms=asked_ms + round_trip_ms)
+
+    assert core.deadline_ms() == asked_ms + waits_ms
+    core.handle(TimeoutReached(), asked_ms + waits_ms - 1)
+    assert core.role is Role.PROSPECTIVE
+    core.handle(TimeoutReached(), asked_ms + waits_ms)
+    assert core.role is Role.CANDIDATE
+
+
+def test_who_asks_again_and_again_is_let_go_first_once() -> None:
+    core = in_role("prospective")
+    asked_ms = core.state.now_ms
+    request = vote_request(epoch=5, replica_id=0, last=(2, 1), pre_vote=True)
+    ask(core, request, version=2)
+    answer_vote(core, 3, granted=True, pre_vote=True)
+    ask(core, request, version=2, now_ms=asked_ms + 50)
+
+    core.handle(TimeoutReached(), asked_ms + 60)
+    assert core.role is Role.CANDIDATE
 
 
 def test_a_candidate_that_cannot_win_any_more_asks_nobody() -> None:

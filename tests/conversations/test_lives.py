@@ -11,6 +11,8 @@ answers
     HELD_LONGER     4.3.1 answered some held Fetches without records and without news; ours waits for the records.
     FASTER_DISK     our disk takes no time here, so the high watermark may be ahead of what the real leader knew.
     CLOCK           wall-clock times in DescribeQuorum, by a few milliseconds, and the order of its observers.
+    GAVE_WAY        two of 4.3.1 asked each other, stood at once and split the vote; ours lets the other one go first.
+    HEARD_BEFORE    ours waits for that other one to lead, asks who does, and hears of it before it is asked to vote.
 questions of ours that the real replica did not ask
     DOWN            the other was down: a capture has no refused connections.
     SEARCHING       a Fetch to find the leader, at another time or to another server than chance had it there.
@@ -21,6 +23,7 @@ questions of the real replica that ours did not ask
     IN_VAIN         Kafka repeats a Fetch that was refused at once, thousands of times a second; ours pauses.
     REPEATED        the same question twice, where a BeginQuorumEpoch made the real replica ask anew.
     OLDER_KAFKA     3.9.2 sends BeginQuorumEpoch each second even to voters that fetch (KAFKA-16926).
+    GAVE_WAY        the Vote of the one that was let go first no more; see above.
 never seen here
     ConnectionLost is not told to the core: what it then does sooner than Kafka has tests of its own.
 """
@@ -46,6 +49,7 @@ from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
+from kraftlib.wire.messages.vote import VoteRequest
 from tests.captured import DATA
 from tests.conversations.life import Pair, fetch_error, fetch_partition, life
 from tests.conversations.stage import Answered, Asked, Stage, is_pre_vote
@@ -82,6 +86,8 @@ class Reason(enum.Enum):
     IN_VAIN = enum.auto()
     REPEATED = enum.auto()
     OLDER_KAFKA = enum.auto()
+    GAVE_WAY = enum.auto()
+    HEARD_BEFORE = enum.auto()
 
 
 @cache
@@ -102,6 +108,8 @@ def judge_answer(answered: Answered) -> Reason | None:
         return None
     if isinstance(answered.pair.request, DescribeQuorumRequest):
         return Reason.CLOCK if without_clock(ours) == without_clock(real) else None
+    if isinstance(answered.pair.request, VoteRequest) and ours != real:
+        return judge_vote(answered)
     if not isinstance(answered.pair.request, FetchRequest):
         return Reason.EQUAL if ours == real else None
     if fetch_error(ours):
@@ -111,6 +119,30 @@ def judge_answer(answered: Answered) -> Reason | None:
         # The leader resigned while it held the Fetch; ours had news to tell before.
         return Reason.HELD_SHORTER if not answered.records and is_told_later else None
     return judge_fetched(answered, is_told_later)
+
+
+def judge_vote(answered: Answered) -> Reason | None:
+    """The same for a Vote that two answered differently."""
+    asked = answered.pair.request.topics[0].partitions[0]
+    (mine, theirs) = (each.topics[0].partitions[0] for each in (answered.response, answered.pair.response))
+    if gave_way(answered):
+        return Reason.GAVE_WAY
+    follows = mine.leader_id == asked.replica_id and mine.leader_epoch >= asked.replica_epoch
+    return Reason.HEARD_BEFORE if follows and theirs.vote_granted else None
+
+
+def gave_way(answered: Answered) -> bool:
+    """Whether ours voted for the asker where the real replica had voted for itself, in the same epoch."""
+    if not isinstance(answered.pair.request, VoteRequest) or answered.pair.response is None:
+        return False
+    asked = answered.pair.request.topics[0].partitions[0]
+    (mine, theirs) = (each.topics[0].partitions[0] for each in (answered.response, answered.pair.response))
+    return bool(
+        not asked.pre_vote
+        and (mine.leader_epoch, mine.leader_id) == (theirs.leader_epoch, theirs.leader_id) == (asked.replica_epoch, -1)
+        and mine.vote_granted
+        and not theirs.vote_granted
+    )
 
 
 def judge_fetched(answered: Answered, is_told_later: bool) -> Reason | None:
@@ -212,6 +244,11 @@ def judge_silence(stage: Stage, pair: Pair) -> Reason | None:
         return Reason.ITSELF
     if isinstance(pair.request, FetchRequest) and pair.response is not None and fetch_error(pair.response):
         return Reason.IN_VAIN
+    if isinstance(pair.request, VoteRequest):
+        epoch = pair.request.topics[0].partitions[0].replica_epoch
+        granted = (a for a in stage.answered if gave_way(a))
+        if any(a.pair.request.topics[0].partitions[0].replica_epoch == epoch for a in granted):
+            return Reason.GAVE_WAY
     if stage.life.is_static and isinstance(pair.request, BeginQuorumEpochRequest):
         epoch = pair.request.topics[0].partitions[0].leader_epoch
         introduced = [a.pair for a in stage.asked if isinstance(a.request, BeginQuorumEpochRequest) and a.pair]
@@ -240,6 +277,13 @@ def test_our_core_asks_all_that_the_real_replica_asked(release: str, node_id: in
     silent = [pair for pair in stage.told if pair not in asked]
 
     assert [str(pair) for pair in silent if judge_silence(stage, pair) is None] == []
+
+
+def test_our_core_does_not_split_the_vote_that_two_of_kafka_split() -> None:
+    """Both had lost their leader at once, and lost another second and a quarter by standing at once."""
+    given = [judge_answer(answered) for answered in played("kafka-4.3.1", 2).answered]
+
+    assert given.count(Reason.GAVE_WAY) == 1
 
 
 def test_our_core_does_not_ask_in_a_hot_loop() -> None:

@@ -32,6 +32,7 @@ def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
     [
         ("V5", Edit("consensus.election.successor_backoff_ms", "return 0", "return longest")),
         ("FAILOVER", Edit("consensus.replication.handle_connection_lost", "role.refused = True", "return []")),
+        ("HUNG", Edit("consensus.election._let_go_first", "role.gave_way_ms = state.now_ms", "pass")),
         ("TRANSFER", Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False")),
         ("NEWS", Edit("consensus.progress.update_high_watermark", "for parked in role.parked.values():",
                       "for parked in ():")),
