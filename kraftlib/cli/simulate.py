@@ -15,6 +15,8 @@ import attrs
 from kraftlib.cli.scenarios import run_scenarios
 from kraftlib.errors import ConfigError
 from kraftlib.testing.campaign import Finding, Summary, quiet, run_seeds
+from kraftlib.testing.core_fuzz.fuzz import fuzz
+from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.minimizer import minimize
 from kraftlib.testing.profiles import PROFILES, profile_of
 from kraftlib.testing.simulation import Report, Simulation, replay_command
@@ -28,6 +30,8 @@ PROGRESS_SECONDS: Final = 2.0
 LATEST_SHOWN: Final = 40
 """How many steps before a violation are shown when one seed is run."""
 
+RAREST_SHOWN: Final = 10
+
 EXAMPLES: Final = """
 examples:
   kraftlib simulate --seeds 0:1000 --jobs 2     a thousand quorums
@@ -36,6 +40,7 @@ examples:
   kraftlib simulate --seed 362 --minimize       the few strikes that it takes to break what it breaks
   kraftlib simulate --seeds 0:200 --profile crashes --output json
   kraftlib simulate --seeds 0:200 --subject bank.py:subject    your own state machine
+  kraftlib simulate --seeds 0:500 --profile core-votes    the core alone, in any order of messages
   kraftlib simulate --scenario list             stories of one trouble each, and what they show
   kraftlib simulate --scenario E4 --seeds 0:50  one of them; `all` for all
 
@@ -50,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what goes wrong; every promise of the protocol is checked at every step. Exit status 1 if one is broken, with "
         "the command that shows it again."
     )
-    parser.epilog = EXAMPLES + "\n".join(f"  {profile.name:<10} {profile.what}" for profile in PROFILES.values())
+    known = [(profile.name, profile.what) for profile in PROFILES.values()]
+    known += [(theme.name, theme.what) for theme in THEMES.values()]
+    parser.epilog = EXAMPLES + "\n".join(f"  {name:<14} {what}" for name, what in known)
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seed", type=int, metavar="N", help="run one seed, and say more about it")
     seeds.add_argument("--seeds", type=seed_range, metavar="A:B", help="run the seeds from A up to, not with, B")
@@ -98,7 +105,10 @@ def run(options: argparse.Namespace) -> int:
     """Run one seed or many; return 1 if a promise was broken."""
     if options.scenario is not None:
         return run_scenarios(options)
-    profile_of(options.profile)
+    if options.profile in THEMES:
+        refuse_for_the_core(options)
+    else:
+        profile_of(options.profile)
     for name in ("only", "timeline", "minimize"):
         if options.seed is None and getattr(options, name) not in (None, False):
             raise ConfigError(f"--{name} is for one run: say which with --seed")
@@ -106,6 +116,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--jobs {options.jobs}: at least one process is needed")
     if options.until_ms is not None and options.until_ms < 0:
         raise ConfigError(f"--until-ms {options.until_ms}: time does not run backwards")
+    if options.seed is not None and options.profile in THEMES:
+        return run_one_of_the_core(options)
     if options.seed is not None:
         return run_minimized(options) if options.minimize else run_one(options)
     results = run_seeds(
@@ -125,6 +137,37 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_summary(summary)
     return 1 if summary.findings else 0
+
+
+def refuse_for_the_core(options: argparse.Namespace) -> None:
+    """Refuse what a schedule of the core alone does not have. Raises: ConfigError."""
+    for name in ("until_ms", "subject", "timeline", "only", "minimize"):
+        if getattr(options, name) not in (None, False):
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} does not go with the profile {options.profile}, which runs the core alone")
+
+
+def run_one_of_the_core(options: argparse.Namespace) -> int:
+    """Run one seed of the core fuzzer, with its steps if wanted, and with the last of them if it breaks something."""
+    as_json, steps = options.output == "json", []  # type: tuple[bool, list[str]]
+
+    def show(step: str) -> None:
+        steps.append(step)
+        if options.trace:
+            print(json.dumps({"step": step}) if as_json else step)
+
+    with quiet():
+        try:
+            report = fuzz(options.seed, options.profile, trace=show)
+        except InvariantViolation as violation:
+            if as_json:
+                print(json.dumps(plain(Finding.of(violation, options.seed, options.profile))))
+            elif not options.trace:
+                print("\n".join(steps[-LATEST_SHOWN:]))
+            print(violation, file=sys.stderr)
+            return 1
+    print(json.dumps(plain(report)) if as_json else describe(report))
+    return 0
 
 
 def shown(results: Iterable[Report | Finding], summary: Summary, *, as_json: bool) -> Iterator[Report | Finding]:
@@ -257,6 +300,15 @@ def print_summary(summary: Summary) -> None:
         f"{summary.elections} elections, {summary.committed} records committed, {summary.acknowledged} of "
         f"{summary.appends} appends acknowledged, slowest leader {summary.slowest_leader_ms} ms after the trouble"
     )
+    if summary.pairs:
+        print_pairs(summary)
     print(f"{sum(summary.faults.values())} faults of {len(+summary.faults)} kinds:")
     for name, count in summary.faults.most_common():
+        print(f"  {count:>8}  {name}")
+
+
+def print_pairs(summary: Summary) -> None:
+    """Print how much of the core was reached, and what least."""
+    print(f"{len(summary.pairs)} pairs of situation and event; reached least:")
+    for name, count in sorted(summary.pairs.items(), key=lambda row: (row[1], row[0]))[:RAREST_SHOWN]:
         print(f"  {count:>8}  {name}")

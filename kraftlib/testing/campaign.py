@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import attrs
 
+from kraftlib.testing.core_fuzz.fuzz import fuzz
+from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.profiles import profile_of
 from kraftlib.testing.simulation import Report, replay_command, simulate
 from kraftlib.testing.subject import DEFAULT, load_subject
@@ -73,6 +75,8 @@ class Summary:
     slowest_leader_ms: int = 0
     stuck: int = 0
     """Runs in which no replica could be elected any more (`liveness.electable`)."""
+    pairs: Counter[str] = attrs.field(factory=Counter)
+    """How often each situation met with each event and answer, in the seeds of the core fuzzer."""
     seconds: float = 0.0
     """Of this machine."""
 
@@ -90,6 +94,7 @@ class Summary:
         self.acknowledged += result.acknowledged
         self.committed += result.committed
         self.faults.update(result.faults)
+        self.pairs.update(result.pairs)
         self.stuck += result.leader_after_ms < 0
         self.slowest_leader_ms = max(self.slowest_leader_ms, result.leader_after_ms)
 
@@ -117,6 +122,8 @@ class Summary:
             "faults_injected": sum(self.faults.values()),
             "kinds_of_faults": len(+self.faults),
             "faults": dict(sorted(self.faults.items())),
+            "pairs_reached": len(self.pairs),
+            "pairs": dict(sorted(self.pairs.items(), key=lambda row: (row[1], row[0]))),
             "findings": [attrs.asdict(finding) for finding in self.findings],
         }
 
@@ -127,6 +134,8 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject:
     So does what breaks the run itself, as CRASH: one seed among thousands must not take the others with it.
     Raises: ConfigError for a profile or a subject that does not exist.
     """
+    if profile in THEMES:
+        return fuzz_seed(seed, theme=profile)
     profile_of(profile)
     simulated = DEFAULT if subject is None else load_subject(subject)
     replay = replay_command(seed, profile, trouble_ms, subject)
@@ -141,6 +150,15 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject:
             return Finding(
                 seed=seed, profile=profile, invariant="CRASH", what=what, time_ms=0, replay=replay, trace_hash=""
             )
+
+
+def fuzz_seed(seed: int, *, theme: str) -> Report | Finding:
+    """Run one seed of the core fuzzer; what it breaks comes back as a value."""
+    with quiet(), collecting_rarely():
+        try:
+            return fuzz(seed, theme)
+        except InvariantViolation as violation:
+            return Finding.of(violation, seed, theme)
 
 
 def run_seeds(

@@ -57,10 +57,12 @@ class Report:
     leader_after_ms: int
     """How long it took, once all was mended, until a leader had committed something; -1 if none could be elected."""
     trace_hash: str
+    pairs: dict[str, int] = attrs.field(factory=dict)
+    """How often each situation met with each event and answer (`core_fuzz.coverage`); the core fuzzer counts them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return attrs.asdict(self)
+        """Return plain values, for JSON; of the pairs, how many there are."""
+        return {**attrs.asdict(self), "pairs": len(self.pairs)}
 
 
 class Simulation:

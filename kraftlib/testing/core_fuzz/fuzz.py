@@ -1,0 +1,57 @@
+"""One run of the core fuzzer from a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from kraftlib.testing.core_fuzz.healing import get_well
+from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
+from kraftlib.testing.core_fuzz.themes import THEMES
+from kraftlib.testing.core_fuzz.world import CoreWorld
+from kraftlib.testing.simulation import Report, replay_command
+from kraftlib.testing.violation import InvariantViolation
+
+
+def fuzz(seed: int, theme: str = "core", *, trace: Callable[[str], None] | None = None) -> Report:
+    """Run a seed, and tell `trace` every step. Raises: InvariantViolation."""
+    world = CoreWorld(seed, THEMES[theme], trace=trace)
+    try:
+        for _ in range(world.theme.length):
+            world.step()
+        after_ms = get_well(world)
+    except BrokenPromiseError as broken:
+        raise _violation(world, seed, broken.invariant, broken.what) from broken
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        raise _violation(world, seed, "I22", what) from error
+    return _report(world, seed, after_ms)
+
+
+def _violation(world: CoreWorld, seed: int, invariant: str, what: str) -> InvariantViolation:
+    replay = replay_command(seed, world.theme.name)
+    return InvariantViolation(invariant, what, seed=seed, time_ms=world.now_ms, replay=replay, profile=world.theme.name)
+
+
+def _report(world: CoreWorld, seed: int, after_ms: int) -> Report:
+    text = repr((world.now_ms, world.events, sorted(world.promises.committed.items()), sorted(world.counts.items())))
+    return Report(
+        seed=seed,
+        profile=world.theme.name,
+        voters=len(world.first_voters),
+        observers=len(world.hosts) - len(world.first_voters),
+        simulated_ms=world.now_ms,
+        events=world.events,
+        elections=world.promises.elections,
+        appends=world.appends,
+        acknowledged=world.promises.commits,
+        committed=world.promises.committed_end,
+        faults=dict(world.counts),
+        messages_lost=world.counts["message lost"],
+        leader_after_ms=after_ms,
+        trace_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+        pairs=world.coverage.named(),
+    )

@@ -1,0 +1,107 @@
+"""Where the core fuzzer looks: each theme makes some kinds of steps more likely, to reach rare places on purpose.
+
+A seed draws from its theme how likely each step is, some not at all: some faults keep others from mattering.
+"""
+
+from __future__ import annotations
+
+import random as chance
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+STEPS: Final[Mapping[str, float]] = {
+    "deliver": 60.0,
+    "late": 2.0,
+    "flush": 8.0,
+    "time": 10.0,
+    "append": 5.0,
+    "snapshot": 2.0,
+    "lose": 2.0,
+    "crash": 0.8,
+    "start": 2.5,
+    "read": 2.0,
+    "change": 2.0,
+    "resign": 0.3,
+    "transfer": 0.4,
+    "replace": 0.25,
+    "lose-election": 0.0,
+    "damage": 0.0,
+    "lose-snapshot": 0.0,
+    "stale-copy": 0.0,
+    "full": 0.1,
+    "power": 2.0,
+}
+"""The kinds of steps, and how often each is taken."""
+
+ORDINARY: Final = frozenset({"deliver", "flush", "time", "append", "start"})
+"""What every schedule needs."""
+
+
+@attrs.frozen(kw_only=True)
+class Theme:
+    """A kind of schedule."""
+
+    name: str
+    what: str
+    """One line for people."""
+    steps: Mapping[str, float] = attrs.field(factory=dict)
+    """What differs from `STEPS`."""
+    dynamic: float = 0.8
+    """How many of the seeds have voters that may change."""
+    voters: tuple[int, ...] = (1, 2, 3, 3, 3, 4, 5)
+    replicas: tuple[int, ...] = (3, 4, 5)
+    length: int = 1_500
+    """How many steps a seed has before all is mended."""
+
+    def draw(self, random: chance.Random) -> dict[str, float]:
+        """Draw how likely each kind of step is."""
+        weights = {**STEPS, **self.steps}
+        for name in weights:
+            if name not in ORDINARY:
+                weights[name] *= random.choice((0.0, 1.0, 1.0, 3.0))
+        return weights
+
+
+THEMES: Final[Mapping[str, Theme]] = {
+    theme.name: theme
+    for theme in (
+        Theme(
+            name="core",
+            what="the core alone, every kind of trouble, in any order of messages",
+            steps={"lose-election": 0.15, "damage": 0.1, "lose-snapshot": 0.05, "stale-copy": 0.05},
+        ),
+        Theme(
+            name="core-votes",
+            what="the core alone: elections, lost votes, crashes amid actions",
+            steps={"lose-election": 0.8, "stale-copy": 0.3, "crash": 1.5, "resign": 0.8, "transfer": 0.8, "late": 4.0},
+            voters=(2, 3, 3, 3, 4, 5),
+        ),
+        Theme(
+            name="core-disks",
+            what="the core alone: lost records and snapshots, repair, retention, full disks",
+            steps={
+                "damage": 0.6,
+                "lose-snapshot": 0.5,
+                "lose-election": 0.1,
+                "stale-copy": 0.2,
+                "snapshot": 4.0,
+                "full": 0.3,
+            },
+            voters=(3, 3, 3, 4, 5),
+        ),
+        Theme(
+            name="core-voters",
+            what="the core alone: voters come and go, disks are replaced, leaders hand over",
+            steps={"change": 5.0, "replace": 0.6, "crash": 1.2, "transfer": 1.0, "lose-election": 0.1, "damage": 0.05},
+            dynamic=1.0,
+        ),
+        Theme(
+            name="core-downloads",
+            what="the core alone: snapshots on their way, from leaders that change and with other bytes",
+            steps={"snapshot": 6.0, "lose": 4.0, "crash": 1.5, "resign": 0.8, "lose-snapshot": 0.2, "full": 0.2},
+        ),
+    )
+}
+"""Every theme by its name, which is that of a profile of `kraftlib simulate`."""
