@@ -295,7 +295,7 @@ class LogView:
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Take note that the log begins at the end of this stored snapshot; older snapshots are gone.
 
-        Voters and kraft.version stay known for what was deleted, too: the newest of them are still in force.
+        The voters and the kraft.version that were in force where it begins stay known.
         """
         self.start_offset = max(self.start_offset, snapshot_id.offset)
         self.holes = [

@@ -183,9 +183,13 @@ class History(Generic[T]):
             self._entries.pop()
         self.latest = self._entries[-1][1] if self._entries else self._default
 
-    def forget_before(self, offset: Offset) -> None:
-        """Forget what no offset from `offset` on needs: all below the last one at or before it."""
-        while len(self._entries) > 1 and self._entries[1][0] <= offset:
+    def forget_before(self, start_offset: Offset) -> None:
+        """Forget all that is older than the value in force at `start_offset` - 1, where the log begins.
+
+        That value stays: a record at `start_offset` itself may still be truncated, which brings that value back; and the snapshot that
+        ends there records it.
+        """
+        while len(self._entries) > 1 and self._entries[1][0] < start_offset:
             self._entries.pop(0)
 
     def clear(self) -> None:

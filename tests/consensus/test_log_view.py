@@ -146,8 +146,10 @@ def test_voters_that_no_offset_of_the_log_needs_are_forgotten() -> None:
     log.snapshots = [snapshot]
     log.delete_before(snapshot)
 
-    assert [log.voters.at(offset).ids for offset in (4, 5)] == [(1, 5), (1, 6)]
-    assert log.voters.at(3).ids == (), "nobody asks for it any more"
+    assert [log.voters.at(offset).ids for offset in (3, 4, 5)] == [(1, 4), (1, 5), (1, 6)]
+    assert log.voters.at(2).ids == (), "nobody asks for it any more"
+    log.truncate(4)
+    assert log.voters.latest.ids == (1, 4), "the record at the start of the log was not committed"
 
 
 def test_a_flush_of_an_older_log_version_vouches_for_nothing() -> None:

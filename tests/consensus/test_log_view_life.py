@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kraftlib.config import RaftConfig, StaticVoter
@@ -182,6 +182,8 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=14))
+@example([("install", 2, 0), ("change_voters", 4, 0), ("retain", 1, 0), ("truncate", 1, 0)])
+@example([("change_voters", 3, 0), ("snapshot", 1, 0), ("change_voters", 4, 0), ("retain", 1, 0), ("truncate", 2, 0)])
 def test_the_picture_is_that_of_whoever_opens_the_log(steps: list[tuple[str, int, int]]) -> None:
     life = Life()
     for name, first, second in steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kraftlib.config import parse_voters
@@ -81,7 +81,7 @@ def test_adding_and_removing_touch_one_voter() -> None:
 
 @given(st.lists(st.integers(-1, 30), unique=True).map(sorted), st.integers(-1, 35), st.integers(0, 35))
 def test_history_agrees_with_a_plain_list(offsets: list[int], cut: int, asked: int) -> None:
-    """Adding, truncating and forgetting, against keeping everything and filtering."""
+    """Adding and truncating, against keeping everything and filtering."""
     history: History[str] = History("default")
     for offset in offsets:
         history.add(offset, f"value {offset}")
@@ -95,9 +95,30 @@ def test_history_agrees_with_a_plain_list(offsets: list[int], cut: int, asked: i
     later = [f"value {offset}" for offset in kept if offset > asked]
     assert history.since(asked) == [history.at(asked), *later]
 
-    history.forget_before(asked)
-    assert history.at(max(asked, 0)) == (f"value {expected[-1]}" if expected else "default") or asked < 0
-    assert history.latest == (f"value {kept[-1]}" if kept else "default")
+
+@given(st.lists(st.integers(-1, 30), unique=True).map(sorted), st.integers(0, 35), st.integers(0, 35))
+@example(offsets=[-1, 10], start_offset=10, cut=10)
+def test_a_history_keeps_what_was_in_force_where_the_log_begins(
+    offsets: list[int], start_offset: int, cut: int
+) -> None:
+    """Whatever is truncated then: a record at the very beginning of the log is not committed yet, perhaps."""
+    history, whole = History("default"), History("default")
+    for offset in offsets:
+        history.add(offset, f"value {offset}")
+        whole.add(offset, f"value {offset}")
+    history.forget_before(start_offset)
+    for offset in range(start_offset - 1, 36):
+        assert history.at(offset) == whole.at(offset)
+        assert history.since(offset) == whole.since(offset)
+    in_force = max((offset for offset in offsets if offset < start_offset), default=-1)
+    assert {history.at(offset) for offset in range(-1, in_force)} <= {"default"}, "what is older is forgotten"
+
+    for one in (history, whole):
+        one.truncate(max(cut, start_offset))
+    assert history.latest == whole.latest
+    assert [history.at(offset) for offset in range(start_offset - 1, 36)] == [
+        whole.at(offset) for offset in range(start_offset - 1, 36)
+    ]
 
 
 def test_history_refuses_to_go_back() -> None:
