@@ -186,8 +186,8 @@ class History(Generic[T]):
     def forget_before(self, start_offset: Offset) -> None:
         """Forget all that is older than the value in force at `start_offset` - 1, where the log begins.
 
-        That value stays: a record at `start_offset` itself may still be truncated, which brings that value back; and the snapshot that
-        ends there records it.
+        That value stays: a record at `start_offset` itself may still be truncated, which brings that value back; and
+        the snapshot that ends there records it.
         """
         while len(self._entries) > 1 and self._entries[1][0] < start_offset:
             self._entries.pop(0)
