@@ -387,7 +387,7 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
         backoff_ms = successor_backoff_ms(state, partition)
         role.fetch_deadline_ms = state.now_ms + backoff_ms
         if backoff_ms == 0:
-            state.setbacks += 1  # forgotten as soon as we lead
+            state.setbacks += 1  # forgotten as soon as we have led and committed something
             role.is_successor = True
         # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
         role.said_good_bye, role.has_fetched = True, False

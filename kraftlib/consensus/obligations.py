@@ -22,7 +22,7 @@ from kraftlib.consensus.election import (
     stand_not_before_ms,
 )
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
-from kraftlib.consensus.priority import priority_of, takeover, takeover_deadline_ms, tell_deadline_ms, tell_leader
+from kraftlib.consensus.priority import next_leader, next_leader_deadline_ms, priority_of, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
 from kraftlib.consensus.replication import (
@@ -33,7 +33,7 @@ from kraftlib.consensus.replication import (
     find_leader,
     may_fetch,
 )
-from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Transfer, Unattached
+from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Unattached
 from kraftlib.consensus.stalling import stall_deadline_ms, watch_commits
 from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
@@ -105,7 +105,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         if role.transfer is not None:
             times.append(role.transfer.deadline_ms)
         else:
-            times.append(takeover_deadline_ms(state, role))
+            times.append(next_leader_deadline_ms(state, role))
         if state.flush_waiting_since_ms is not None and len(state.voters) > 1:
             times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
@@ -118,7 +118,6 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         return [
             role.fetch_deadline_ms if _may_leave(state, role) else None,
             update_deadline_ms(state, role),
-            tell_deadline_ms(state, role),
             download_deadline_ms(state, role),
         ]
     if isinstance(role, Prospective) and role.tally.won:
@@ -217,7 +216,7 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
     if role.transfer is None:
-        role.transfer = _yielding(state, role) if state.yield_to else takeover(state, role)
+        role.transfer = next_leader(state, role)
     transfer = role.transfer
     if transfer is None:
         return False
@@ -226,21 +225,6 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
         role.transfer = None
         return False
     return target.end_offset == state.log.end_offset
-
-
-def _yielding(state: ReplicaState, role: Leader) -> Transfer | None:
-    """To whom we must hand over because it has a controller and we have none; None, while no such voter has caught up.
-
-    Not before our epoch is proved: its LeaderChange commits what earlier epochs have left open, and a successor with
-    everything wins its election. Nor in the midst of a voter change: whoever asked for it waits for our answer.
-    """
-    if state.high_watermark is None or role.change is not None:
-        return None
-    for replica_id in state.yield_to:
-        progress = role.progress.get(replica_id)
-        if progress is not None and progress.end_offset == state.log.end_offset:
-            return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
-    return None
 
 
 def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:

@@ -1,14 +1,18 @@
-"""Election priority: the voter that is wanted as leader becomes it, as soon as it has everything (beyond Kafka).
+"""The voter that is to lead becomes the leader: the one with the greatest election priority, or one to which a voter
+among Kafka's controllers yields (beyond Kafka).
 
-Nobody is ever refused a vote for its priority, so it cannot block an election. It works in two ways:
+Nobody is ever refused a vote for it, so it cannot block an election. It works in two ways:
 
 * a voter with a priority tells each leader (a private request, once an epoch); a leader of lower priority hands over to
-  it when it has had everything for `priority_takeover_ms`, ever more rarely where that fails, and names it first among
-  its successors when it leaves;
-* it stands a little earlier than others.
+  it when it has had everything for `priority_takeover_ms`, and names it first among its successors when it leaves. A
+  leader with `yield_to` hands over to the first of these voters that has everything, at once;
+* a voter with a priority stands a little earlier than others.
 
-Both fade: each time it stood, or was handed the leadership, in vain, it is wanted half as much in the next election,
-and waits twice as long before it tells the next leader. So it can cost a healthy quorum ever less.
+Both fade, so that a voter which cannot lead costs a healthy quorum ever less. A leader remembers its last hand-over to
+each voter, also when it follows others meanwhile. The next one waits for `priority_takeover_ms`, doubled for each
+hand-over in a row. A row ends when none was needed for twice that pause and the time of an election: the target led for
+so long. Two voters that yield to each other hand over ever more rarely, too. And each time that a voter stood, or was
+handed the leadership, without committing anything as leader, it is wanted half as much in the next election.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from kraftlib.consensus.checks import back_off, cluster_error, endpoint_of, lead
 from kraftlib.consensus.connections import FIRST_LANE, Outstanding
 from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.roles import Follower, Leader, Progress, Rival, Transfer
-from kraftlib.consensus.state import FADING_MAX, ReplicaState
+from kraftlib.consensus.state import FADING_MAX, HandOver, ReplicaState
 from kraftlib.types import ZERO_UUID, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
@@ -33,18 +37,10 @@ def lane_to(replica_id: ReplicaId) -> int:
 # --- the voter's side ------------------------------------------------------------------------------------------------
 
 
-def tell_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
-    """When the leader is to be told."""
-    wanted = state.config.election_priority and not role.told_priority and role.has_fetched
-    return role.tell_due_ms if wanted and role.tell_due_ms > state.now_ms else None
-
-
 def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """Tell a leader that we fetch from what we are wanted for, until it has taken note."""
     config = state.config
     if role.told_priority or not (config.election_priority and config.private_apis and role.has_fetched):
-        return []
-    if state.now_ms < role.tell_due_ms:
         return []
     lane = lane_to(role.leader_id)
     place = endpoint_of(state, role.leader_endpoints)
@@ -110,23 +106,41 @@ def priority_of(role: Leader, replica_id: ReplicaId) -> int:
     return 0 if rival is None else rival.priority
 
 
-def takeover(state: ReplicaState, role: Leader) -> Transfer | None:
-    """Return the transfer to the voter that is wanted most, if it is wanted more than us and has everything.
+def next_leader(state: ReplicaState, role: Leader) -> Transfer | None:
+    """Return the transfer to the voter that is to lead in our place; None while there is none that could.
 
-    Not before our epoch is proved, nor in the midst of a voter change: whoever asked for it waits for our answer.
+    Not before our epoch is proved: its LeaderChange commits what earlier epochs have left open, and a successor with
+    everything wins its election. Nor in the midst of a voter change: whoever asked for it waits for our answer.
     """
-    if not role.rivals or state.high_watermark is None or role.change is not None:
+    if state.high_watermark is None or role.change is not None:
         return None
-    for replica_id in sorted(role.rivals, key=lambda rival_id: (-role.rivals[rival_id].priority, rival_id)):
-        rival, progress = role.rivals[replica_id], role.progress.get(replica_id)
-        if rival.priority <= state.config.election_priority:
-            return None
-        if progress is None or state.now_ms < rival.due_ms or not _is_ready(state, progress):
-            continue
-        rival.attempts += 1
-        rival.due_ms = state.now_ms + (state.config.priority_takeover_ms << min(rival.attempts, FADING_MAX))
-        return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
+    for replica_id, due_ms in _wanted(state, role):
+        progress = role.progress.get(replica_id)
+        if progress is not None and state.now_ms >= due_ms and _is_ready(state, progress):
+            _note_hand_over(state, replica_id)
+            return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
     return None
+
+
+def next_leader_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
+    """When a voter that is to lead in our place is next due."""
+    return min((due_ms for _, due_ms in _wanted(state, role) if due_ms > state.now_ms), default=None)
+
+
+def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
+    """Return the voters that are to lead in our place, the most wanted first, and when each is due."""
+    if state.yield_to:
+        return [(replica_id, _next_hand_over_ms(state, replica_id)) for replica_id in state.yield_to]
+    if not role.rivals:
+        return []
+    stronger = [
+        replica_id for replica_id in role.rivals if priority_of(role, replica_id) > state.config.election_priority
+    ]
+    stronger.sort(key=lambda replica_id: (-priority_of(role, replica_id), replica_id))
+    return [
+        (replica_id, max(role.rivals[replica_id].due_ms, _next_hand_over_ms(state, replica_id)))
+        for replica_id in stronger
+    ]
 
 
 def _is_ready(state: ReplicaState, progress: Progress) -> bool:
@@ -135,8 +149,21 @@ def _is_ready(state: ReplicaState, progress: Progress) -> bool:
     return lives and progress.end_offset == state.log.end_offset
 
 
-def takeover_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
-    """When a voter that is wanted more than us is next due."""
-    own = state.config.election_priority
-    times = [rival.due_ms for rival in role.rivals.values() if rival.priority > own and rival.due_ms > state.now_ms]
-    return min(times, default=None)
+def _next_hand_over_ms(state: ReplicaState, replica_id: ReplicaId) -> int:
+    """When leadership may be handed to a voter again; long ago, if it never was."""
+    last = state.hand_overs.get(replica_id)
+    return 0 if last is None else last.at_ms + _pause_ms(state, last)
+
+
+def _note_hand_over(state: ReplicaState, replica_id: ReplicaId) -> None:
+    last, count = state.hand_overs.get(replica_id), 1
+    if last is not None:
+        # An election takes its time, too, and is no sign that its winner has led.
+        pause_ms = _pause_ms(state, last) + state.config.fetch_timeout_ms + state.config.election_timeout_ms
+        count += last.count if state.now_ms < last.at_ms + 2 * pause_ms else 0
+    state.hand_overs[replica_id] = HandOver(state.now_ms, count)
+
+
+def _pause_ms(state: ReplicaState, last: HandOver) -> int:
+    """How long to wait after a hand-over before the next one to the same voter."""
+    return state.config.priority_takeover_ms << min(last.count, FADING_MAX)

@@ -69,6 +69,7 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
         parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
         role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
     role.stalled_since_ms = None
+    state.setbacks = 0
     return advance_high_watermark(state, offset)
 
 

@@ -161,7 +161,6 @@ class Rival:
     priority: int
     due_ms: int
     """Not before, leadership is handed to it."""
-    attempts: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -252,7 +251,6 @@ class Follower:
     update_due_ms: int
     updated_voter: bool = False
     """Whether this leader knows our endpoints and versions (UpdateRaftVoter)."""
-    tell_due_ms: int = 0
     told_priority: bool = False
     """The leader knows our election priority, or is none that could."""
     lost_connection: bool = False

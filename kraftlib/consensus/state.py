@@ -54,6 +54,15 @@ class Amnesia:
     """The latest epoch in which the end of the log of a leader that knows its high watermark was reached."""
 
 
+@attrs.frozen
+class HandOver:
+    """Leadership was handed to a voter that is to lead in our place."""
+
+    at_ms: int
+    count: int
+    """How often in a row: each time was soon after the one before, so it did not lead for long, or not at all."""
+
+
 @attrs.define(kw_only=True)
 class Filling:
     """How far the first hole of the log is filled (`kraftlib.consensus.repairing`)."""
@@ -100,7 +109,10 @@ class ReplicaState:
     stalls: int = 0
     """How often this replica gave up leading because nobody got on, since anything was committed (see `stalling`)."""
     setbacks: int = 0
-    """How often this replica stood, or was handed the leadership, since it led last: its priority fades with it."""
+    """How often this replica stood, or was handed the leadership, since it last committed something as leader: its
+    priority fades with it."""
+    hand_overs: dict[ReplicaId, HandOver] = attrs.field(factory=dict)
+    """The last hand-over to each voter that is to lead in our place (see `priority`)."""
     kept: Download | None = None
     """The download whose bytes are on the disk, be it under way or not."""
     reads: list[Read] = attrs.field(factory=list)

@@ -35,7 +35,7 @@ from kraftlib.consensus.roles import (
     RoleState,
     Unattached,
 )
-from kraftlib.consensus.state import FADING_MAX, ReplicaState, log
+from kraftlib.consensus.state import ReplicaState, log
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import ControlRecord, encode_control_batch
@@ -170,7 +170,7 @@ def become_leader(state: ReplicaState) -> list[Action]:
         check_quorum_deadline_ms=state.now_ms + fetch_timeout_ms * 3 // 2,
         begin_epoch_due_ms=state.now_ms,
     )
-    state.setbacks = 0
+    state.flush_waiting_since_ms = None  # the disk has its whole time again for what this leader appends
     actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
     state.high_watermark = None
     batch = encode_control_batch(
@@ -241,8 +241,6 @@ def become_follower(
         voted_key=voted_key,
         fetch_deadline_ms=state.now_ms + state.config.fetch_timeout_ms,
         update_due_ms=state.now_ms + state.config.fetch_timeout_ms,
-        tell_due_ms=state.now_ms
-        + (state.config.priority_takeover_ms << min(state.setbacks, FADING_MAX) if state.setbacks else 0),
         lost_connection=isinstance(before, Prospective) and back and before.leader_refused,
         pre_votes_lost=before.pre_votes_lost + 1 if isinstance(before, Prospective) and back else 0,
     )

@@ -11,15 +11,17 @@ from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus.actions import SendRequest, SendResponse
 from kraftlib.consensus.events import (
     Failure,
+    PeerIdentified,
     RequestFailed,
     RequestReceived,
     ResignRequested,
     ResponseReceived,
     TimeoutReached,
 )
-from kraftlib.consensus.priority import handle_priority_failed, lane_to, takeover, takeover_deadline_ms
+from kraftlib.consensus.priority import handle_priority_failed, lane_to, next_leader, next_leader_deadline_ms
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Leader, Rival, Role, Transfer, VoterChange
+from kraftlib.consensus.state import HandOver
 from kraftlib.types import ZERO_UUID, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
@@ -32,6 +34,7 @@ from tests.consensus.build import (
     follower,
     leader,
     outstanding_to,
+    place,
     tell,
 )
 from tests.consensus.build import voter_set as voters_of
@@ -43,12 +46,12 @@ TAKEOVER_MS, FETCH_TIMEOUT_MS = 400, 2_000
 # --- the voter's side ------------------------------------------------------------------------------------------------
 
 
-def wanted(*, has_fetched: bool = True, tell_due_ms: int = 0, **settings: Any) -> tuple[Replica, Follower]:
+def wanted(*, has_fetched: bool = True, **settings: Any) -> tuple[Replica, Follower]:
     """A voter with a priority that follows 2, at 0 ms."""
     core = follower(1, 1, **{"election_priority": 80, **settings})
     role = core.state.role_state
     assert isinstance(role, Follower)
-    role.has_fetched, role.tell_due_ms = has_fetched, tell_due_ms
+    role.has_fetched = has_fetched
     return core, role
 
 
@@ -67,30 +70,10 @@ def test_a_question_says_who_asks_and_of_which_disk() -> None:
         assert (asked.cluster_id, asked.voter_directory_id) == (CLUSTER, directory_id or ZERO_UUID)
 
 
-def test_a_voter_wakes_up_when_its_leader_is_to_be_told() -> None:
-    """The leader has nothing to answer its Fetch with, so nothing else would wake it before."""
-    core, role = wanted(tell_due_ms=50)
-    assert core.deadline_ms() == 50
-    assert questions(core.handle(TimeoutReached(), 49)) == []
-    assert len(questions(core.handle(TimeoutReached(), 50))) == 1
-    role.tell_due_ms = 60
-    role.told_priority = True
-    assert core.deadline_ms() != 60
-
-
 @pytest.mark.parametrize("lacking", [{"has_fetched": False}, {"election_priority": 0}])
-def test_a_voter_with_nothing_to_tell_does_not_wake_up_for_it(lacking: dict[str, Any]) -> None:
-    core, _ = wanted(tell_due_ms=50, **lacking)
-    assert core.deadline_ms() != 50
+def test_a_voter_with_nothing_to_tell_tells_nothing(lacking: dict[str, Any]) -> None:
+    core, _ = wanted(**lacking)
     assert questions(core.handle(TimeoutReached(), 50)) == []
-
-
-def test_what_was_due_is_no_reason_to_wake_up_at_once_for_ever() -> None:
-    """While the answer is awaited, and while the leader is left alone."""
-    core, role = wanted()
-    core.handle(TimeoutReached(), 10)
-    role.tell_due_ms = 10
-    assert (core.deadline_ms() or 0) > 10
 
 
 def test_whoever_may_not_stand_tells_nobody() -> None:
@@ -199,7 +182,7 @@ def test_the_first_thing_that_is_wrong_is_said() -> None:
 
 def test_nothing_is_handed_over_where_nobody_is_wanted() -> None:
     core, role = leading()
-    assert takeover(core.state, role) is None
+    assert next_leader(core.state, role) is None
 
 
 def test_the_most_wanted_one_is_taken_if_it_is_ready_and_else_the_next() -> None:
@@ -207,20 +190,21 @@ def test_the_most_wanted_one_is_taken_if_it_is_ready_and_else_the_next() -> None
     state = core.state
     timeout_ms = state.now_ms + state.config.request_timeout_ms
     rivals(role, state.now_ms, v2=50, v3=80)
-    assert takeover(state, role) == Transfer(target_id=3, deadline_ms=timeout_ms)
-    rivals(role, state.now_ms, v2=50, v3=80)
+    assert next_leader(state, role) == Transfer(target_id=3, deadline_ms=timeout_ms)
+    core, role = leading()
+    rivals(role, core.state.now_ms, v2=50, v3=80)
     role.progress[3].end_offset -= 1
-    assert takeover(state, role) == Transfer(target_id=2, deadline_ms=timeout_ms)
-    rivals(role, state.now_ms, v2=50, v3=50)
-    role.progress[3].end_offset += 1
-    assert takeover(state, role) == Transfer(target_id=2, deadline_ms=timeout_ms), "of equals, the lower id"
+    assert next_leader(core.state, role) == Transfer(target_id=2, deadline_ms=timeout_ms)
+    core, role = leading()
+    rivals(role, core.state.now_ms, v2=50, v3=50)
+    assert next_leader(core.state, role) == Transfer(target_id=2, deadline_ms=timeout_ms), "of equals, the lower id"
 
 
 def test_a_voter_that_is_no_voter_any_more_is_passed_over() -> None:
     core, role = leading()
     rivals(role, core.state.now_ms, v2=50, v3=80)
     del role.progress[3]
-    transfer = takeover(core.state, role)
+    transfer = next_leader(core.state, role)
     assert transfer is not None
     assert transfer.target_id == 2
 
@@ -231,20 +215,20 @@ def test_nothing_is_handed_over_before_the_own_epoch_is_proved_or_amid_a_change(
     rivals(role, state.now_ms, v3=80)
     change = VoterChange(request_id=1, request=None, voter_id=9, deadline_ms=10**6)
     role.change = change
-    assert takeover(state, role) is None
+    assert next_leader(state, role) is None
     role.change = None
     proved, state.high_watermark = state.high_watermark, None
-    assert takeover(state, role) is None
+    assert next_leader(state, role) is None
     state.high_watermark = proved
-    assert takeover(state, role) is not None
+    assert next_leader(state, role) is not None
 
 
 def test_nothing_is_handed_over_before_its_time() -> None:
     core, role = leading()
     rivals(role, core.state.now_ms + 1, v3=80)
-    assert takeover(core.state, role) is None
+    assert next_leader(core.state, role) is None
     rivals(role, core.state.now_ms, v3=80)
-    assert takeover(core.state, role) is not None
+    assert next_leader(core.state, role) is not None
 
 
 @pytest.mark.parametrize(("silent_ms", "is_alive"), [(FETCH_TIMEOUT_MS - 1, True), (FETCH_TIMEOUT_MS, False)])
@@ -252,21 +236,21 @@ def test_one_that_is_silent_for_the_fetch_timeout_may_be_dead(silent_ms: int, is
     core, role = leading(fetch_timeout_ms=FETCH_TIMEOUT_MS)
     rivals(role, core.state.now_ms, v3=80)
     core.state.now_ms += silent_ms
-    assert (takeover(core.state, role) is not None) == is_alive
+    assert (next_leader(core.state, role) is not None) == is_alive
 
 
 def test_one_that_has_never_fetched_is_handed_nothing() -> None:
     core, role = leading()
     rivals(role, core.state.now_ms, v3=80)
     role.progress[3].last_fetch_ms = None
-    assert takeover(core.state, role) is None
+    assert next_leader(core.state, role) is None
 
 
 def test_one_that_lacks_what_the_leader_has_not_flushed_yet_is_not_ready() -> None:
     core, role = leading()
     rivals(role, core.state.now_ms, v3=80)
     core.state.log.end_offset += 1
-    assert takeover(core.state, role) is None
+    assert next_leader(core.state, role) is None
 
 
 def test_a_leader_wakes_up_for_the_next_voter_that_it_may_hand_over_to() -> None:
@@ -274,11 +258,25 @@ def test_a_leader_wakes_up_for_the_next_voter_that_it_may_hand_over_to() -> None
     state, now_ms = core.state, core.state.now_ms
     rivals(role, now_ms + 30, v2=50)
     role.rivals[3] = Rival(priority=60, due_ms=now_ms + 40)
-    assert takeover_deadline_ms(state, role) == now_ms + 30
+    assert next_leader_deadline_ms(state, role) == now_ms + 30
     role.rivals[2].due_ms = now_ms
-    assert takeover_deadline_ms(state, role) == now_ms + 40, "what is due already waits for something else"
+    assert next_leader_deadline_ms(state, role) == now_ms + 40, "what is due already waits for something else"
     role.rivals[3].priority = 20
-    assert takeover_deadline_ms(state, role) is None, "who is wanted as much is not waited for"
+    assert next_leader_deadline_ms(state, role) is None, "who is wanted as much is not waited for"
+
+
+def test_a_leader_wakes_up_to_yield_again() -> None:
+    """In a quiet hour nothing else would wake it before."""
+    core, role = leading()
+    state = core.state
+    core.handle(PeerIdentified(place(3), is_controller=True), state.now_ms)
+    assert core.role is Role.RESIGNED
+    core, role = leading()
+    state = core.state
+    state.controllers = frozenset({place(3)})
+    state.hand_overs[3] = HandOver(state.now_ms, 1)
+    assert next_leader(state, role) is None
+    assert next_leader_deadline_ms(state, role) == state.now_ms + 2 * TAKEOVER_MS
 
 
 def test_who_is_handed_the_leadership_has_everything_and_is_named_first() -> None:

@@ -90,7 +90,7 @@ def test_whoever_is_wanted_and_does_not_lead_is_a_violation() -> None:
         leader = made.leader()
         assert leader is not None
         assert leader.key.id == 2
-    never = Edit("consensus.priority.takeover", "if not role.rivals", "if True")
+    never = Edit("consensus.priority._wanted", "if not role.rivals", "if True")
     lost = 0
     for seed in range(3):
         with (
