@@ -53,7 +53,8 @@ class TruncateLog:
 
 @attrs.frozen
 class WriteRepair:
-    """Put fetched batches into the first hole of the log. RepairWritten comes back, or Repaired once it is full."""
+    """Put fetched batches into the first hole of the log. RepairWritten comes back, Repaired once it is full, or
+    RepairRefused."""
 
     batches: Sequence[Batch]
 

@@ -110,6 +110,13 @@ class RepairWritten:
     epoch: Epoch
 
 
+@attrs.frozen
+class RepairRefused:
+    """WriteRepair found no space on the disk: what was gathered for the hole is gone, and the log is as it was."""
+
+    reason: str
+
+
 @attrs.frozen(kw_only=True)
 class Repaired:
     """WriteRepair has filled a hole, and what was fetched was swapped in; `holes` are left. The rest is of the log."""
@@ -250,6 +257,7 @@ Event = (
     | StorageFailed
     | DiskSpaceChanged
     | RepairWritten
+    | RepairRefused
     | Repaired
     | TimeoutReached
     | SnapshotCreated

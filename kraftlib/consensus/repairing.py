@@ -16,7 +16,7 @@ in one log.
 from __future__ import annotations
 
 from kraftlib.consensus.actions import Action, AdvanceHighWatermark, WriteRepair
-from kraftlib.consensus.events import Repaired, RepairWritten, StorageFailed
+from kraftlib.consensus.events import Repaired, RepairRefused, RepairWritten, StorageFailed
 from kraftlib.consensus.received import read_batches_after
 from kraftlib.consensus.roles import Candidate, Leader, Prospective
 from kraftlib.consensus.state import Filling, ReplicaState, log
@@ -96,6 +96,15 @@ def handle_repair_written(state: ReplicaState, event: RepairWritten) -> list[Act
     if state.filling is not None:
         state.filling.is_writing = False
         state.filling.next_offset, state.filling.last_epoch = event.end_offset, event.epoch
+    return []
+
+
+def handle_repair_refused(state: ReplicaState, event: RepairRefused) -> list[Action]:
+    """The disk is full: begin the repair again in a while."""
+    log.warning("%s: the repair of the log is put off: %s", state.id_text, event.reason)
+    state.filling = None
+    if state.leader_id is not None:
+        state.connections.failed(state.leader_id, state.now_ms, state.jittered_backoff_ms())
     return []
 
 

@@ -386,7 +386,7 @@ class Executor:
         repair = self._repair_needed()
         self._suspend_for(lambda: repair.write(action.batches), self._repaired)
 
-    def _repaired(self, event: ev.Repaired | ev.RepairWritten) -> None:
+    def _repaired(self, event: ev.Repaired | ev.RepairWritten | ev.RepairRefused) -> None:
         self._put_first(event)
         if isinstance(event, ev.Repaired) and self.high_watermark is not None:
             self._listeners.advance(self.high_watermark)  # who stood before the hole goes on

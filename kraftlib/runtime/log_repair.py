@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from kraftlib.consensus import events as ev
 from kraftlib.records.batch import Batch
 from kraftlib.storage.interface import RemembersControls, RepairableLog, ReplicatedLog
+from kraftlib.storage.reserve import NoSpaceError
 from kraftlib.types import Offset
 
 
@@ -39,10 +40,14 @@ class LogRepair:
             begins_at = next(kept for kept in log.snapshots() if kept.offset == log.start_offset)
         return ev.StorageFailed(holes, begins_at)
 
-    def write(self, batches: Sequence[Batch]) -> ev.RepairWritten | ev.Repaired:
+    def write(self, batches: Sequence[Batch]) -> ev.RepairWritten | ev.RepairRefused | ev.Repaired:
         """Put batches into the first hole; say whether it is full now."""
         log = self._log
-        if not log.write_repair(batches):
+        try:
+            is_filled = log.write_repair(batches)
+        except NoSpaceError as error:
+            return ev.RepairRefused(str(error))
+        if not is_filled:
             return ev.RepairWritten(end_offset=batches[-1].end_offset, epoch=batches[-1].epoch)
         return ev.Repaired(
             holes=tuple(log.holes()),

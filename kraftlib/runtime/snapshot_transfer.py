@@ -139,25 +139,29 @@ class LogSnapshots:
 
     def write(self, action: act.WriteSnapshotChunk) -> ev.SnapshotChunkWritten | ev.SnapshotRefused:
         """Add bytes to the download, beginning it anew at position 0; refuse those that no snapshot has there."""
-        if action.position == 0:
-            self.drop()
-            self._incoming = self._begin(action)
-        incoming = self._of(action.snapshot_id)
-        size = incoming.sink.size
-        ensure(size == action.position, f"chunk at {action.position} does not continue the download at {size}")
         try:
+            if action.position == 0:
+                self.drop()
+                self._incoming = self._begin(action)
+            incoming = self._of(action.snapshot_id)
+            size = incoming.sink.size
+            ensure(size == action.position, f"chunk at {action.position} does not continue the download at {size}")
             incoming.sink.write(action.data)
         except StorageError as error:
-            if not is_full(error):
-                raise
-            self.drop()  # its space is given back; once there is more of it, the leader is asked again
-            return ev.SnapshotRefused(action.snapshot_id, str(error))
+            return self._given_up(action.snapshot_id, error)
         try:
             incoming.scan.feed(action.data)
         except CorruptBatchError as error:
             self.drop()
             return ev.SnapshotRefused(action.snapshot_id, str(error))
         return ev.SnapshotChunkWritten(action.snapshot_id, incoming.sink.size)
+
+    def _given_up(self, snapshot_id: OffsetAndEpoch, error: StorageError) -> ev.SnapshotRefused:
+        """Give the space of the download back where the disk is full: the leader is asked again in a while."""
+        if not is_full(error):
+            raise error
+        self.drop()
+        return ev.SnapshotRefused(snapshot_id, str(error))
 
     def _begin(self, action: act.WriteSnapshotChunk) -> _Incoming:
         snapshot_id = action.snapshot_id
@@ -187,8 +191,8 @@ class LogSnapshots:
         incoming, self._incoming = self._incoming, None
         if incoming is not None:
             incoming.sink.abort()
-            if self._downloads is not None:
-                self._downloads.drop()
+        if self._downloads is not None:
+            self._downloads.drop()
 
     def install(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotInstalled | ev.SnapshotRefused:
         """Freeze the download and let it replace the log; or refuse it, where it is not whole, and change nothing."""
@@ -222,8 +226,11 @@ class LogSnapshots:
         except CorruptBatchError as error:
             self.drop()
             return ev.SnapshotRefused(snapshot_id, str(error))
+        try:
+            incoming.sink.freeze()
+        except StorageError as error:
+            return self._given_up(snapshot_id, error)
         self._incoming = None
-        incoming.sink.freeze()
         self.soundness.note_sound(snapshot_id)
         if self._downloads is not None:
             self._downloads.drop()

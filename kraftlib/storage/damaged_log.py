@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
-from kraftlib.errors import ensure
+from kraftlib.errors import StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.growing_log import GrowingLog
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters
 from kraftlib.storage.repair import HoleRepair, remove_repairs
+from kraftlib.storage.reserve import NoSpaceError, is_full
 from kraftlib.storage.sync_point import Mark
 from kraftlib.storage.unsynced import forget_unsynced, read_unsynced
 from kraftlib.types import Offset, OffsetRange
@@ -110,23 +111,32 @@ class DamagedLog(GrowingLog):
     # Repair -----------------------------------------------------------------------------------------
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
-        """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""
+        """Put batches into the first hole; return whether it is full now, and the log whole there, durably.
+
+        Raises: NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
+        """
         self._ensure_usable()
         ensure(self._holes, "there is nothing to repair")
         if self._repair is not None and self._repair.hole != self._holes[0]:
             self._drop_repair()  # another hole was found before it meanwhile
-        if self._repair is None:
-            self._repair = HoleRepair(self._directory, self._holes[0], file_mode=self._file_mode)
-        if not self._repair.write(batches):
-            return False
-        self._or_fail(self._finish_repair)
+        try:
+            if self._repair is None:
+                self._repair = HoleRepair(self._directory, self._holes[0], file_mode=self._file_mode)
+            repair = self._repair
+            if not repair.write(batches):
+                return False
+            self._segments.prepare(repair)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            self._drop_repair()
+            remove_repairs(self._directory)
+            raise NoSpaceError(str(error), path=self._directory) from error
+        self._repair = None
+        self._or_fail(lambda: self._finish_repair(repair))
         return True
 
-    def _finish_repair(self) -> None:
-        repair, self._repair = self._repair, None
-        ensure(repair is not None, "a repair has begun")
-        if repair is None:
-            return
+    def _finish_repair(self, repair: HoleRepair) -> None:
         hole = repair.hole
         with closing(repair):
             fetched = self._segments.swap(repair)

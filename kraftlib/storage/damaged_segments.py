@@ -94,12 +94,19 @@ class DamagedSegmentChain(SegmentChain):
         self._segments.insert(0, segment)
         self._base_offsets.insert(0, segment.base_offset)
 
+    def prepare(self, repair: HoleRepair) -> None:
+        """Write the repaired segment beside the log. Nothing of the log is changed."""
+        segment = self._segment_of_base(repair.hole.segment)
+        if segment is self._active and os.fstat(self._descriptor).st_size > segment.size:
+            with files.storage_errors("cut", segment.path):
+                os.ftruncate(self._descriptor, segment.size)  # zeros that were written ahead
+        repair.prepare(segment.path)
+
     def swap(self, repair: HoleRepair) -> Sequence[Batch]:
         """Let the repaired segment take the place of the damaged one; return the batches that were missing."""
         segment = self._segment_of_base(repair.hole.segment)
-        if segment is self._active and os.fstat(self._descriptor).st_size > segment.size:
-            os.ftruncate(self._descriptor, segment.size)  # zeros that were written ahead
-        fetched = repair.finish(segment.path)
+        self._settings.reserve.spend(lambda: repair.put_into(segment.path))
+        files.sync_directory(self._directory)
         segment.remove_index_files()
         segment.reread()
         if segment is self._active:
@@ -108,12 +115,13 @@ class DamagedSegmentChain(SegmentChain):
             segment.write_index_files(mode=self._settings.file_mode)
             segment.forget_index()
         self._mark_end()
-        return fetched
+        return repair.fetched
 
     def renew(self) -> None:
         """Let a copy take the place of the last file, durably. Everything was synced."""
         end = files.size_of(self._active.path)
-        copy_segment(self._active, 0, end, self._active, mode=self._settings.file_mode)
+        active, mode = self._active, self._settings.file_mode
+        self._settings.reserve.spend(lambda: copy_segment(active, 0, end, active, mode=mode))
         self._active.forget_inode()
         self._open_new_file()
         self._mark_end()
@@ -160,7 +168,7 @@ class DamagedSegmentChain(SegmentChain):
     def _begin_segment(self, offset: Offset, old: Segment, position: int, *, is_whole: bool) -> None:
         """Copy what stands from `position` on to a new segment, durably."""
         new, mode = Segment(self._directory, offset), self._settings.file_mode
-        copy_segment(old, position, old.size, new, mode=mode)
+        self._settings.reserve.spend(lambda: copy_segment(old, position, old.size, new, mode=mode))
         new.size = old.size - position
         new.crc = new.sum_of(0, new.size, 0)
         new.index = new.rebuilt_index() if is_whole else SegmentIndex(offset)

@@ -37,7 +37,7 @@ from kraftlib.storage.identity_file import find_identity
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from kraftlib.storage.reserve import Reserve
+from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.storage.snapshot_files import FileSnapshotSink
 from kraftlib.types import (
     BOOTSTRAP_SNAPSHOT,
@@ -233,19 +233,36 @@ class OpenDirectory:
 def open_directory(config: RaftConfig) -> OpenDirectory:
     """Lock the directory that `config` names and open what it holds.
 
+    A start that finds the disk full gives the reserve back and begins once more: what it writes may be repeated.
+
     Raises: NotFormattedError, DirectoryInUseError; ConfigError, if it is another node's or cluster's;
     CorruptBatchError, if the log is damaged; StorageError for all else. Nothing stays locked then.
     """
     if config.directory is None:
         raise ConfigError("directory is not set: there is nothing to open")
-    path, file_mode = config.directory, config.file_mode
+    path = config.directory
+    partition = path / names.PARTITION_DIRECTORY
+    reserve = Reserve(partition, size=config.disk_reserve_bytes, file_mode=config.file_mode)
+    try:
+        return reserve.spend(lambda: _open_directory(config, path, reserve))
+    except StorageError as error:
+        if not is_full(error):
+            raise
+        raise StorageError(
+            f"the disk of {path} is full, and the reserve does not suffice: free some space and start again, nothing is"
+            f" lost ({error})",
+            path=path,
+        ) from error
+
+
+def _open_directory(config: RaftConfig, path: Path, reserve: Reserve) -> OpenDirectory:
+    file_mode = config.file_mode
     claim = claim_directory(path, node_id=config.node_id, cluster_id=config.cluster_id, file_mode=file_mode)
     try:
         partition = path / names.PARTITION_DIRECTORY
         _check_partition(partition, file_mode=file_mode)
         # Before anything is touched: whoever voted here last may be of a newer release, or may have been forgotten.
         FileQuorumStateStore(partition, file_mode=file_mode).read()
-        reserve = Reserve(partition, size=config.disk_reserve_bytes, file_mode=file_mode)
         log = FileReplicatedLog.open(
             partition,
             segment_bytes=config.segment_bytes,

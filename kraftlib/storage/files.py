@@ -14,7 +14,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,14 +127,19 @@ def replace_file(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: boo
     temporary = path.with_name(path.name + ".tmp")
     remove(temporary)
     descriptor = create(temporary, mode=mode)
-    with storage_errors("write", temporary):
-        try:
-            write_at(descriptor, data, 0)
-            if durable:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    rename(temporary, path)
+    try:
+        with storage_errors("write", temporary):
+            try:
+                write_at(descriptor, data, 0)
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        rename(temporary, path)
+    except StorageError:
+        with suppress(StorageError):
+            remove(temporary)  # its space is wanted where a disk is full
+        raise
     if durable:
         sync_directory(path.parent)
 

@@ -24,7 +24,7 @@ from kraftlib.storage.damaged_snapshots import remove_damaged
 from kraftlib.storage.epoch_file import encode_epochs
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.prefix import controls_up_to, tells_of_voters, write_prefix
-from kraftlib.storage.reserve import free_bytes
+from kraftlib.storage.reserve import free_bytes, is_full
 from kraftlib.storage.scan import RecoveredLog
 from kraftlib.storage.segments import SegmentSettings
 from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
@@ -81,7 +81,9 @@ class GrowingLog:
         """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self._prefix_mark = NOTHING
         try:
-            self._sync_point: Final = SyncPointFile(log.directory, file_mode=settings.file_mode, exact=sync_note)
+            self._sync_point: Final = SyncPointFile(
+                log.directory, file_mode=settings.file_mode, exact=sync_note, reserve=settings.reserve
+            )
         except BaseException:
             self._segments.close(None)
             raise
@@ -185,7 +187,7 @@ class GrowingLog:
             if at_end_of_segment or mark.position - self._prefix_mark.position >= PREFIX_BYTES:
                 self._write_prefix(mark, durable=False)
         if self._epochs_changed:
-            self._reserve.spend(self._write_epochs)
+            self._write_epochs()
         self._segments.tidy()
         if self._wants_look_at_space():
             self.look_at_space()
@@ -196,9 +198,15 @@ class GrowingLog:
         self._sync_point.sync()
         starts = [start for start in self._epochs.starts() if start.start_offset < mark.end_offset]
         controls = controls_up_to(list(self._controls), mark.end_offset)
-        known = self._segments.known_prefix(mark, self._start_offset, starts, controls)
-        write_prefix(self._directory, known, file_mode=self._file_mode, durable=durable)
         self._prefix_mark = mark
+        try:
+            known = self._segments.known_prefix(mark, self._start_offset, starts, controls)
+            write_prefix(self._directory, known, file_mode=self._file_mode, durable=durable)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            # A cache is not worth the reserve.
+            logger.warning("%s: the disk is full, so the next start reads more of the log: %s", self._directory, error)
 
     def _forget_prefix(self) -> None:
         files.remove(self._directory / names.PREFIX)  # for good once the directory is synced, which what follows does
@@ -207,7 +215,8 @@ class GrowingLog:
     def _write_epochs(self) -> None:
         self._epochs_changed = False  # before the table is read: a change meanwhile is written next time
         data = encode_epochs(self._epochs.starts())
-        files.replace_file(self._directory / names.EPOCH_CHECKPOINT, data, mode=self._file_mode)
+        path = self._directory / names.EPOCH_CHECKPOINT
+        self._reserve.spend(lambda: files.replace_file(path, data, mode=self._file_mode))
 
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""

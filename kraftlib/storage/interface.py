@@ -176,7 +176,10 @@ class RepairableLog(Protocol):
         ...
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
-        """Put batches into the first hole; return whether it is full now, and the log whole there, durably."""
+        """Put batches into the first hole; return whether it is full now, and the log whole there, durably.
+
+        Raises: NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
+        """
         ...
 
 

@@ -177,7 +177,7 @@ class FileReplicatedLog(DamagedLog):
         older = self._begin_anew(snapshot_id)
         self._sync_point.replace(NOTHING)
         self._forget_prefix()
-        self._segments.restart(snapshot_id.offset)
+        self._reserve.spend(lambda: self._segments.restart(snapshot_id.offset))
         self._drop_repair()
         drop_snapshots_before(self._directory, older, snapshot_id)
         self._write_epochs()
@@ -242,7 +242,7 @@ class FileReplicatedLog(DamagedLog):
             self._or_fail(lambda: self._set_snapshot_aside(snapshot_id, reason))
 
     def _set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        lost = set_aside(self._directory, snapshot_id, reason, file_mode=self._file_mode)
+        lost = self._reserve.spend(lambda: set_aside(self._directory, snapshot_id, reason, file_mode=self._file_mode))
         self._snapshots.remove(snapshot_id)
         self._lost_snapshots.append(lost)
         if self._start_offset == 0 or any(kept.offset >= self._start_offset for kept in self._snapshots):
@@ -257,7 +257,8 @@ class FileReplicatedLog(DamagedLog):
                 mark = self._segments.mark._replace(end_epoch=self._epochs.latest_epoch)
                 self._segments.mark = mark
                 self._sync_point.replace(mark)
-            self._segments.begin_at(make_empty_segment(self._directory, 0, file_mode=self._file_mode))
+            empty = self._reserve.spend(lambda: make_empty_segment(self._directory, 0, file_mode=self._file_mode))
+            self._segments.begin_at(empty)
             self._holes.insert(0, hole)
         self._start_offset = 0
         self._write_epochs()

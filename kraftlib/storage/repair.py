@@ -35,6 +35,8 @@ class HoleRepair:
         self._file_mode: Final = file_mode
         self._path: Final = self._place / f"{hole.start_offset:020d}.range"
         self._size = 0
+        self.fetched: list[Batch] = []
+        """What was missing, once the repair is prepared."""
         remove_repairs(directory)
         files.refuse_link(self._place)
         files.make_directory(self._place, mode=files.directory_mode(file_mode))
@@ -53,12 +55,9 @@ class HoleRepair:
         self.next_offset, self.last_epoch = batches[-1].end_offset, batches[-1].epoch
         return self.next_offset >= self.hole.end_offset
 
-    def finish(self, segment: Path) -> list[Batch]:
-        """Let the repaired segment take the place of the damaged one, durably; return the batches that were missing.
-
-        Raises: CorruptBatchError, with nothing replaced, if what was fetched is not whole.
-        """
-        fetched = self._checked()
+    def prepare(self, segment: Path) -> None:
+        """Write the repaired segment beside the log, durably. Raises: CorruptBatchError, if what came is not whole."""
+        self.fetched = self._checked()
         new = self._place / segment.name
         files.remove(new)
         target = files.create(new, mode=self._file_mode)
@@ -68,10 +67,10 @@ class HoleRepair:
                 os.fsync(target)
         finally:
             os.close(target)
-        self.close()
-        files.rename(new, segment)
-        files.sync_directory(segment.parent)
-        return fetched
+
+    def put_into(self, segment: Path) -> None:
+        """Let the segment that was prepared take the place of the damaged one; durable once the directory is synced."""
+        files.rename(self._place / segment.name, segment)
 
     def _checked(self) -> list[Batch]:
         """Return what was fetched, read again: every checksum, in order and without a gap."""

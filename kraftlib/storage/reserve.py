@@ -27,6 +27,10 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 T = TypeVar("T")
 
 
+class NoSpaceError(StorageError):
+    """The disk is full, and what was wanted is put off: nothing has changed."""
+
+
 def is_full(error: BaseException) -> bool:
     """Whether this error, or what it was raised from, says that the disk is full."""
     cause: BaseException | None = error
@@ -72,15 +76,16 @@ class Reserve:
         if free_bytes(self._directory) < 2 * self.size:
             return False
         files.remove(self._path)
-        descriptor = files.create(self._path, mode=self._file_mode)
         try:
-            os.posix_fallocate(descriptor, 0, self.size)
-        except OSError as error:
+            descriptor = files.create(self._path, mode=self._file_mode)  # or there is space, but for no more files
+            try:
+                os.posix_fallocate(descriptor, 0, self.size)
+            finally:
+                os.close(descriptor)
+        except (OSError, StorageError) as error:
             logger.warning("%s: no %d bytes can be reserved: %s", self._path, self.size, error)
             files.remove(self._path)
             return False
-        finally:
-            os.close(descriptor)
         return True
 
     def release(self) -> bool:

@@ -7,6 +7,7 @@ descriptor for every gigabyte.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 from collections.abc import Generator, Iterator
@@ -14,12 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kraftlib.errors import CorruptBatchError
+from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, Batch, is_incomplete, parse_header, read_batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.storage.index import INTERVAL_BYTES, SegmentIndex, index_of
+from kraftlib.storage.reserve import is_full
 from kraftlib.types import Offset
+
+logger: Final = logging.getLogger(__name__)
 
 BATCH_MAX_BYTES: Final = 128 << 20
 """A batch that claims more is damaged: no request is that large."""
@@ -122,12 +126,17 @@ class Segment:
         return stored is None or len(stored) != len(self._index)
 
     def write_index_files(self, *, mode: int) -> None:
-        """Write both indexes. Not durable: they are caches."""
+        """Write both indexes. Not durable: they are caches, and a full disk does without."""
         index = self.index
         offset_path = self.directory / names.index_name(self.base_offset)
         time_path = self.directory / names.time_index_name(self.base_offset)
-        files.replace_file(offset_path, index.offset_entries(), mode=mode, durable=False)
-        files.replace_file(time_path, index.time_entries(), mode=mode, durable=False)
+        try:
+            files.replace_file(offset_path, index.offset_entries(), mode=mode, durable=False)
+            files.replace_file(time_path, index.time_entries(), mode=mode, durable=False)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            logger.warning("%s: the disk is full, so it is left without an index: %s", self.path, error)
 
     def remove_index_files(self) -> None:
         """Remove both indexes, since they no longer fit."""

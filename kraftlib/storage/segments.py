@@ -264,14 +264,14 @@ class SegmentChain:
         if self._settings.reserve_bytes or self._settings.spare.size:
             os.ftruncate(descriptor, segment.size)
         path, mode = self._directory / names.producer_state_name(end_offset), self._settings.file_mode
+        segment.write_index_files(mode=mode)
         try:
-            segment.write_index_files(mode=mode)
             files.replace_file(path, EMPTY_PRODUCER_STATE, mode=mode, durable=False)
         except StorageError as error:
             if not is_full(error):
                 raise
             # They are caches, and the reserve is there for votes and records.
-            logger.warning("%s: the disk is full, so it is left without an index: %s", segment.path, error)
+            logger.warning("%s: the disk is full, so it is left without a producer state: %s", segment.path, error)
 
     def tidy(self) -> None:
         """Remove what was condemned, and reserve space ahead."""
@@ -310,7 +310,7 @@ class SegmentChain:
         segment.remove_index_files()
         self._drop_segments_behind(segment, mark.position)
         with files.storage_errors("cut", segment.path):
-            os.ftruncate(self._descriptor, mark.position)
+            self._settings.reserve.spend(lambda: os.ftruncate(self._descriptor, mark.position))
             os.fsync(self._descriptor)
         segment.size, segment.crc = mark.position, mark.crc
         segment.index.truncate(mark.position)

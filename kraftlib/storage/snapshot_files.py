@@ -59,6 +59,7 @@ class FileSnapshotSink:
         self._frozen: Final = frozen
         self._size = files.size_of(self._partial_path) if exists else 0
         self._written_out = self._size
+        self._is_frozen = False
         self._descriptor: int | None = (
             files.open_existing(self._partial_path, files.WRITE)
             if exists
@@ -90,15 +91,18 @@ class FileSnapshotSink:
     def freeze(self) -> None:
         """Make durable and read-only, then visible under its name. A snapshot of this id that exists stays as it is."""
         descriptor = self._open_descriptor()
+        self._descriptor = None
         with files.storage_errors("freeze", self._partial_path):
-            os.fchmod(descriptor, self._mode & ~_WRITABLE)
-            os.fsync(descriptor)
-            self._descriptor = None
-            os.close(descriptor)
+            try:
+                os.fchmod(descriptor, self._mode & ~_WRITABLE)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         if self._path.exists():
             files.remove(self._partial_path)
         else:
             files.rename(self._partial_path, self._path)
+        self._is_frozen = True
         files.sync_directory(self._path.parent)
         if self._frozen is not None:
             self._frozen(self._snapshot_id)
@@ -108,6 +112,7 @@ class FileSnapshotSink:
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
+        if not self._is_frozen:
             files.remove(self._partial_path)
 
     def _open_descriptor(self) -> int:

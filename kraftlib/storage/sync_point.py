@@ -42,6 +42,7 @@ import attrs
 
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
+from kraftlib.storage.reserve import Reserve
 from kraftlib.types import Epoch, Offset
 
 SLOT_SIZE: Final = 512
@@ -100,8 +101,10 @@ class SyncPointFile:
     exact: bool
     """Whether notes are exact from the next one on."""
 
-    def __init__(self, directory: Path, *, file_mode: int, exact: bool = False) -> None:
+    def __init__(self, directory: Path, *, file_mode: int, exact: bool = False, reserve: Reserve | None = None) -> None:
+        """`reserve` is given up where the disk is full: some file systems write even in place to a new block."""
         self.exact = exact
+        self._reserve: Final = reserve if reserve is not None else Reserve(directory, size=0)
         self._path: Final = directory / names.SYNC_POINT
         found = max(_read_slots(directory), key=_generation, default=None)
         self._generation = 0 if found is None else found.generation
@@ -125,7 +128,10 @@ class SyncPointFile:
         """Fill the slot whose turn it is. Not durable itself. Raises OSError."""
         self._generation = generation = self._generation + 1
         self._is_exact = exact
-        os.pwrite(self._descriptor, _slot(mark, mtime_ns, generation, exact), SLOT_PLACES[generation % 2])
+        self._put(_slot(mark, mtime_ns, generation, exact), SLOT_PLACES[generation % 2])
+
+    def _put(self, slot: bytes, place: int) -> None:
+        self._reserve.spend(lambda: files.write_at(self._descriptor, slot, place))
 
     def sync(self) -> None:
         """Make durable what was noted. Raises OSError."""
@@ -137,8 +143,8 @@ class SyncPointFile:
         self.write(mark, mtime_ns=mtime_ns, exact=exact)
         self.sync()  # a disk that tears two pages at once has torn only one that counts
         self.write(mark, mtime_ns=mtime_ns, exact=exact)
-        os.pwrite(self._descriptor, b" " * (SLOT_SIZE - 1) + b"\n", _OLD_PLACE)
-        os.ftruncate(self._descriptor, FILE_SIZE)
+        self._put(b" " * (SLOT_SIZE - 1) + b"\n", _OLD_PLACE)
+        self._reserve.spend(lambda: os.ftruncate(self._descriptor, FILE_SIZE))
         self.sync()
 
     def close(self) -> None:

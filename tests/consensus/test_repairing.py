@@ -19,6 +19,7 @@ from kraftlib.consensus.actions import (
 )
 from kraftlib.consensus.events import (
     Repaired,
+    RepairRefused,
     RepairWritten,
     RetentionDue,
     SnapshotAdopted,
@@ -95,6 +96,22 @@ def repaired(core: Replica, *holes: OffsetRange) -> list[Any]:
 def votes(core: Replica, last: tuple[int, int], *, pre_vote: bool = False) -> bool:
     response = ask(core, vote_request(epoch=9, last=last, pre_vote=pre_vote), version=2)
     return bool(partition_of(response).vote_granted)
+
+
+def test_a_repair_that_finds_no_space_begins_again_after_a_pause() -> None:
+    """The disk is full: what was gathered is gone, and the leader is left alone for a while."""
+    core = damaged()
+    lead_on(core)
+    actions = reply(core, 2, fetch_response(epoch=3, leader_id=2, records=records((2, 1))))
+    assert isinstance(actions[0], WriteRepair)
+
+    actions = core.handle(RepairRefused("no space"), core.state.now_ms)
+
+    assert [action for action in actions if isinstance(action, SendRequest)] == []
+    core.handle(TimeoutReached(), core.state.now_ms + 1_000)
+    assert position(core)[1] == 6, "it asks first whether the leader has all that the log ever had"
+    lead_on(core)
+    assert position(core) == (1, 2, 1)
 
 
 # Elections ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import InvariantError
+from kraftlib.errors import InvariantError, StorageError
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.snapshot_transfer import LogSnapshots
@@ -143,6 +143,23 @@ def test_a_full_disk_drops_the_download_and_stops_nobody(
         refused = put(snapshots, 50, b"more")
     assert isinstance(refused, ev.SnapshotRefused)
     assert "No space left" in refused.reason
+    assert list(tmp_path.iterdir()) == []
+    download(snapshots, snapshot_bytes(b"x"))
+
+
+@pytest.mark.parametrize("call", ["create", "write_at", "rename"])
+def test_a_download_that_finds_no_space_for_its_note_or_its_file_stops_nobody(
+    call: str, log: MemoryReplicatedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = LogSnapshots(log, downloads=DownloadFiles(tmp_path, frozen=lambda snapshot_id: None))
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError("cannot write") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, call, full)
+        refused = put(snapshots, 0, snapshot_bytes(b"x"))
+    assert isinstance(refused, ev.SnapshotRefused)
     assert list(tmp_path.iterdir()) == []
     download(snapshots, snapshot_bytes(b"x"))
 

@@ -59,18 +59,18 @@ def sweep(
     """Let every distinct call of all these fail in each of these ways, in a directory in memory."""
     result = Sweep()
     for name in stories:
-        for place, call in _distinct(_calls(STORIES[name], top, result)):
+        for place, call in distinct(_calls(STORIES[name], top, result)):
             for fault in _fitting(call, faults):
                 _story_run(name, place, call, fault, top, result)
         say(f"{name}: {result.runs.total()} runs, {len(result.bad)} bad")
     for name in lives:
-        for place, call in _distinct(_life_calls(LIVES[name], top, result)):
+        for place, call in distinct(_life_calls(LIVES[name], top, result)):
             for fault in _fitting(call, faults):
                 _life_run(name, place, call, fault, top, result)
         say(f"{name}: {result.runs.total()} runs, {len(result.bad)} bad")
     for name in damages:
         image = _damaged(name, top)
-        for place, call in _distinct(_damage_calls(name, image, top, result)):
+        for place, call in distinct(_damage_calls(name, image, top, result)):
             for fault in _fitting(call, faults):
                 _damage_run(name, image, place, call, fault, top, result)
         say(f"{name}: {result.runs.total()} runs, {len(result.bad)} bad")
@@ -83,7 +83,7 @@ def _fitting(call: Call, faults: Sequence[str]) -> Iterator[str]:
             yield name
 
 
-def _distinct(calls: Sequence[Call]) -> Iterator[tuple[int, Call]]:
+def distinct(calls: Sequence[Call]) -> Iterator[tuple[int, Call]]:
     """Yield the first and the last call of each kind, from each line of storage by the same way, and their places."""
     places: dict[tuple[object, ...], list[int]] = {}
     for place, call in enumerate(calls):
