@@ -20,12 +20,12 @@ from kraftlib.consensus.checks import (
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.contact import note_contact
 from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.roles import Endpoints, Leader, Transfer, VoterChange
+from kraftlib.consensus.roles import Endpoints, Leader, Progress, Transfer, VoterChange
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import ControlRecord
-from kraftlib.types import ZERO_UUID, Endpoint, ReplicaKey
+from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.raft_voters import (
@@ -34,9 +34,6 @@ from kraftlib.wire.messages.raft_voters import (
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
 )
-
-RECENTLY_FETCHED_MS = 3_600_000
-"""A replica that is to be added must have fetched within this time, and have been caught up once."""
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 LISTENERS_MAX = 16
@@ -126,14 +123,7 @@ def handle_probe_response(state: ReplicaState, outstanding: Outstanding, respons
     if feature is None or not feature.min_version <= kraft_version <= feature.max_version:
         text = f"voter {key} does not support {KRAFT_VERSION_FEATURE} {kraft_version}"
         return _finish(role, ErrorCode.INVALID_REQUEST, text)
-    progress = role.observers.get(key)
-    fetched_ms = progress.last_fetch_ms if progress is not None else None
-    if (
-        progress is None
-        or progress.last_caught_up_ms is None
-        or fetched_ms is None
-        or fetched_ms < state.now_ms - RECENTLY_FETCHED_MS
-    ):
+    if not _is_caught_up(state, role.observers.get(key)):
         return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {key} is not caught up yet; try again")
     voter = Voter(
         key=key,
@@ -143,6 +133,16 @@ def handle_probe_response(state: ReplicaState, outstanding: Outstanding, respons
     )
     change.wanted = state.voters.with_voter(voter)
     return [submit_control(role, change.wanted.to_record())]
+
+
+def _is_caught_up(state: ReplicaState, progress: Progress | None) -> bool:
+    """Whether a replica had everything within the last fetch timeout (KIP-853: the leader waits until it has).
+
+    Kafka takes whoever was caught up once and has fetched within an hour. The new voter counts for majorities from the
+    append on: one that died since, or is far behind, would hold up every commit, and from one voter to two for good.
+    """
+    caught_up_ms = None if progress is None else progress.last_caught_up_ms
+    return caught_up_ms is not None and state.now_ms - caught_up_ms <= state.config.fetch_timeout_ms
 
 
 def handle_probe_failed(state: ReplicaState, outstanding: Outstanding) -> list[Action]:
@@ -174,6 +174,12 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Act
         )
     role = state.role_state
     wanted = state.voters.without(key)
+    if isinstance(role, Leader) and len(live := _live(state, role, wanted)) < wanted.majority:
+        text = (
+            f"removing {key} would leave the voters {wanted}, of whom only {live} have fetched within the last"
+            f" {_life_ms(state)} ms: they could commit nothing. Bring one of the others back, or remove it first"
+        )
+        return _reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
     deadline_ms = state.now_ms + state.config.request_timeout_ms
     change = VoterChange(request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms)
     if isinstance(role, Leader):
@@ -186,6 +192,27 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Act
         change.wanted = wanted
         return [submit_control(role, wanted.to_record())]
     return []
+
+
+def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId]:
+    """Return those of these voters that live: we ourselves, and whoever has fetched within the time of check quorum.
+
+    A removal counts from its append on. If the live voters are no majority of those that stay, nothing is committed any
+    more, the removal included, nobody is elected, and nobody can take it back: so it is refused, beyond Kafka, as etcd
+    does. There is no way around it, since none is needed: a voter that is silent may always be removed while the others
+    are a majority, and where they are none there is no leader that could remove anybody (`kraftlib recover`).
+    """
+    earliest_ms = state.now_ms - _life_ms(state)
+    fetched = {replica_id: progress.last_fetch_ms for replica_id, progress in role.progress.items()}
+    return [
+        voter_id
+        for voter_id in voters.ids
+        if voter_id == state.key.id or ((at_ms := fetched.get(voter_id)) is not None and at_ms >= earliest_ms)
+    ]
+
+
+def _life_ms(state: ReplicaState) -> int:
+    return state.config.fetch_timeout_ms * 3 // 2
 
 
 def submit_control(role: Leader, *records: ControlRecord) -> Action:

@@ -282,6 +282,7 @@ def test_a_change_that_takes_too_long_is_answered_and_may_still_commit() -> None
 def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
     """It is not counted (reliability M4), and resigns when the new majority has it (M5)."""
     core = dynamic_leader()
+    fetch(core, 3, 59)
     append_submitted(core, tell(core, remove_request(1)))
     flush(core)
     fetch(core, 2, 60)
@@ -558,21 +559,56 @@ def test_a_voter_that_can_do_just_the_finalized_version_is_added(version: tuple[
     assert [action for action in reply(core, 4, supports(*version)) if isinstance(action, SubmitControl)]
 
 
-@pytest.mark.parametrize(("caught_up", "age_ms", "added"), [(True, 3_600_000, True), (True, 3_600_001, False),
-                                                            (False, 0, False)])  # fmt: skip
-def test_a_voter_that_was_never_caught_up_or_is_long_gone_is_not_added(
-    caught_up: bool, age_ms: int, added: bool
+@pytest.mark.parametrize(("caught_up_ms", "added"), [(0, True), (2_000, True), (2_001, False), (None, False)])
+def test_a_voter_that_has_not_had_everything_within_the_fetch_timeout_is_not_added(
+    caught_up_ms: int | None, added: bool
 ) -> None:
-    core = dynamic_leader()
+    """It counts from the append on: were it dead or far behind, it would hold up every commit."""
+    core = dynamic_leader(fetch_timeout_ms=2_000)
     tell(core, add_request())
     progress = core.state.role_state.observers[key(4)]  # type: ignore[union-attr]
-    progress.last_fetch_ms = core.state.now_ms - age_ms
-    if not caught_up:
-        progress.last_caught_up_ms = None
+    progress.last_caught_up_ms = None if caught_up_ms is None else core.state.now_ms - caught_up_ms
     actions = reply(core, 4, supports(0, 1))
 
     assert bool([action for action in actions if isinstance(action, SubmitControl)]) is added
     assert answers(actions) == ([] if added else [ErrorCode.REQUEST_TIMED_OUT])
+
+
+def test_an_observer_that_only_fetches_and_lags_is_not_added() -> None:
+    core = dynamic_leader(fetch_timeout_ms=2_000)
+    began_ms = core.state.now_ms
+    for step in range(1, 5):
+        append_one(core)
+        fetch(core, 2, 200 + step)
+        tell(core, fetch_request(epoch=core.epoch, offset=1, last_epoch=1, replica_id=4,
+                                 replica_directory_id=UUID(int=1_004)),
+             version=18, request_id=300 + step, now_ms=began_ms + 600 * step)  # fmt: skip
+    tell(core, add_request())
+
+    assert answers(reply(core, 4, supports(0, 1))) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize(
+    ("silent", "removed", "refused"), [(3, 2, True), (3, 3, False), (3, 1, True), (None, 2, False), (2, 3, True)]
+)
+def test_a_removal_that_leaves_no_live_majority_is_refused_and_names_those_that_live(
+    silent: int | None, removed: int, refused: bool
+) -> None:
+    """It counts from the append on, so that nothing would be committed any more, and nobody could take it back."""
+    core = dynamic_leader()
+    for number in (2, 3):
+        fetch(core, number, 100 + number)
+    core.state.now_ms += 3_001
+    for number in {2, 3} - {silent}:
+        fetch(core, number, 200 + number)
+    actions = tell(core, remove_request(removed))
+
+    assert (answers(actions) == [ErrorCode.BROKER_NOT_AVAILABLE]) is refused
+    assert bool([action for action in actions if isinstance(action, SubmitControl)]) is not refused
+    if refused:
+        (message,) = [action.response.error_message for action in actions if isinstance(action, SendResponse)]
+        assert "have fetched within the last 3000 ms" in message
+        assert core.voters.ids == (1, 2, 3)
 
 
 # --- what waits to be appended ---------------------------------------------------------------------------------------
