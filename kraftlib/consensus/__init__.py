@@ -47,8 +47,8 @@ anew behind it.
 
 **What is durable when.** The order of the actions is the argument. The election state is written before anything that
 depends on it is sent. A flush is the only thing that overlaps with others; a fetch offset that is sent never exceeds
-what is flushed, and the leader's copy does not count before. A flush that began before a truncation vouches for
-nothing after it (`log_version`).
+what is flushed, a candidate asks for votes with a log that is flushed, and the leader's copy does not count before. A
+flush that began before a truncation vouches for nothing after it (`log_version`).
 
 **Where to read on**: `replica` (the door, and the table of handlers), `roles` (the states and the table of changes),
 `transitions` (what entering a role costs), `obligations` (what each role owes, and until when it may sleep).

@@ -168,8 +168,14 @@ def _cast_vote(state: ReplicaState, asker: ReplicaKey) -> list[Action]:
 
 
 def ask_for_votes(state: ReplicaState, role: Prospective | Candidate) -> list[Action]:
-    """Ask each voter that has not answered this election."""
-    if role.tally.lost:
+    """Ask each voter that has not answered this election; for a vote that binds, once our log is flushed.
+
+    A voter that is asked again gives the same vote again, and looks at no log. So a candidate that is asked for after a
+    crash must have all that it named before it: a leader of before may have committed records that only its own disk
+    did not have yet.
+    """
+    is_durable = state.log.flushed_offset == state.log.end_offset
+    if role.tally.lost or (isinstance(role, Candidate) and not is_durable):
         return []
     actions: list[Action] = []
     for voter_id in role.tally.unanswered():

@@ -313,6 +313,8 @@ class Checker:
                     self._trace.add(self._timeline.now_us, Step.VOTED, node.key.id, node.key.id, epoch)
                     self.check(elections.i3_one_vote_per_epoch, self.facts, node.key, epoch, node.key)
                     self.check(elections.i12_vote_is_durable_before_it_is_spoken, node, durable, epoch, node.key)
+                    claimed = OffsetAndEpoch(epoch=partition.last_offset_epoch, offset=partition.last_offset)
+                    self.check(elections.i12_candidate_names_what_is_durable, node, claimed)
             case BeginQuorumEpochRequest() | EndQuorumEpochRequest():
                 partition = request.topics[0].partitions[0]
                 epoch = partition.leader_epoch

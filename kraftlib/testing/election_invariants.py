@@ -99,6 +99,13 @@ def i12_vote_is_durable_before_it_is_spoken(
     return f"{node.key} gives {candidate} its vote in epoch {epoch}, on its disk is {durable}"
 
 
+def i12_candidate_names_what_is_durable(node: DiskImage, claimed: OffsetAndEpoch) -> Complaint:
+    """I12: votes are given for the log that a candidate names, and are given again after a crash of it."""
+    if claimed.offset <= node.flushed_offset:
+        return None
+    return f"{node.key} asks for votes with a log up to {claimed}, durable is {node.flushed_offset}"
+
+
 def i12_amnesia_vouches_for_nothing(node: DiskImage, durable: ElectionState | None, replica_id: int) -> Complaint:
     """I12: who has forgotten its votes fetches as nobody (-1): it may have voted for somebody newer than its leader."""
     if durable is None or not durable.amnesiac or replica_id < 0:

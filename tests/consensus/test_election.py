@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.consensus.build import (
     begin_request,
     end_request,
     fetch_response,
+    flush,
     follower,
     leader,
     outstanding_to,
@@ -442,6 +444,29 @@ def test_a_restarted_leader_says_that_it_leaves_with_an_empty_list() -> None:
 
     assert [type(request) for request in outstanding] == [EndQuorumEpochRequest] * 2
     assert partition_of(outstanding[0]).preferred_candidates == ()
+
+
+def test_a_candidate_asks_for_votes_only_when_its_log_is_flushed() -> None:
+    """Records of its own that others have committed may not be on its disk yet. After a crash it is granted the same
+    votes again, and would lead without them."""
+    core = leader()
+    end_offset = core.state.log.end_offset
+    assert core.state.log.flushed_offset < end_offset
+    tell(core, vote_request(epoch=5, replica_id=3))
+    actions: list[Any] = []
+    while core.role is not Role.PROSPECTIVE:
+        actions = core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert {vote.destination for vote in requests(actions, VoteRequest)} == {2, 3}, "a pre-vote binds nobody"
+
+    actions = answer_vote(core, 2, granted=True, pre_vote=True)
+    assert core.role is Role.CANDIDATE
+    assert requests(actions, VoteRequest) == []
+    assert requests(core.handle(TimeoutReached(), core.state.now_ms + 1), VoteRequest) == []
+    votes = requests(flush(core), VoteRequest)
+    assert [(vote.destination, partition_of(vote.request).last_offset) for vote in votes] == [
+        (2, end_offset),
+        (3, end_offset),
+    ]
 
 
 def test_a_candidate_does_not_stand_again_because_a_peer_knows_no_vote() -> None:

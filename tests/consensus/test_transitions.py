@@ -25,7 +25,6 @@ from kraftlib.consensus.transitions import (
     maybe_follow,
 )
 from kraftlib.errors import InvariantError
-from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
@@ -33,13 +32,11 @@ from tests.consensus.build import (
     LISTENER,
     answer_vote,
     ask,
-    fetch_response,
     follower,
     leader,
     partition_of,
     place,
     replica,
-    reply,
     tell,
     vote_request,
 )
@@ -189,20 +186,6 @@ def test_a_vote_outlives_a_lost_pre_vote() -> None:
     assert core.state.role_state.election_deadline_ms >= core.state.now_ms + 1_000  # type: ignore[union-attr]
     assert not [action for action in actions if isinstance(action, PersistElection)]
     assert not partition_of(ask(core, vote_request(epoch=5, replica_id=2, last=(9, 1)))).vote_granted
-
-
-def test_whoever_is_elected_with_a_tail_that_is_not_flushed_begins_behind_it() -> None:
-    """It counts for nothing yet, and it is there."""
-    core = follower(1, epoch=5, leader_id=2)
-    batch = encode_batch([b"x", b"y"], timestamp_ms=0, base_offset=1, epoch=5)
-    reply(core, 2, fetch_response(epoch=5, leader_id=2, records=bytes(batch.data)))
-    core.state.role_state.fetch_deadline_ms = core.state.now_ms + 1  # type: ignore[union-attr]
-    core.handle(TimeoutReached(), core.state.now_ms + 1)
-    for pre_vote in (True, False):
-        answer_vote(core, 3, granted=True, pre_vote=pre_vote)
-
-    assert core.state.role_state.epoch_start_offset == 3  # type: ignore[union-attr]
-    assert (core.state.log.flushed_offset, core.state.log.end_offset) == (1, 4)
 
 
 def test_there_is_no_epoch_beyond_the_last() -> None:

@@ -41,6 +41,7 @@ CASES: list[tuple[Callable[..., Complaint], tuple[Any, ...], tuple[Any, ...]]] =
     (elections.i5_candidate_is_honest, (NODE, 4, None, END), (NODE, 4, 1, END)),
     (elections.i12_vote_is_durable_before_it_is_spoken, (NODE, voted(2), 4, key(2)), (NODE, voted(2), 4, key(3))),
     (elections.i12_vote_is_durable_before_it_is_spoken, (NODE, voted(2), 4, key(2)), (NODE, voted(2), 5, key(2))),
+    (elections.i12_candidate_names_what_is_durable, (NODE, END), (UNFLUSHED, END)),
     (elections.i3_amnesia_gives_no_vote, (NODE, voted(2), key(2)),
      (NODE, ElectionState(epoch=4, amnesiac=True), key(2))),
     (elections.i12_amnesia_vouches_for_nothing, (NODE, ElectionState(epoch=4, amnesiac=True), -1),

@@ -129,6 +129,8 @@ class Promises:
             require(host.running.is_voter, "I16", f"{host} stands and is no voter")
             if not partition.pre_vote:
                 self._is_durable(host, partition.replica_epoch, request)
+                flushed = store.flushed_offset
+                require(claimed.offset <= flushed, "I12", f"{host} stands with {claimed}, durable is {flushed}")
 
     def _fetch_is_honest(self, host: CoreHost, request: FetchRequest) -> None:
         partition, store = request.topics[0].partitions[0], host.store
