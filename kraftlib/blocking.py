@@ -117,7 +117,10 @@ class RaftClient(Generic[T]):
             raise
 
     def wait_closed(self) -> None:
-        """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
+        """Wait until the client was shut down.
+
+        Raises: ReplicaFailedError, as soon as the replica stops itself, or its state machine is stopped.
+        """
         self._home.check()
         if self._loop is not None or self._thread is None:
             self._wait(self._client.wait_closed())

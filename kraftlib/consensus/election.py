@@ -105,14 +105,15 @@ def _vote_error(state: ReplicaState, partition: VoteRequest.PartitionData) -> Er
 def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
     """Whether we would elect that log, as far as our own leader leaves a choice. It binds nothing.
 
-    Beyond KIP-996, an observer gives no leader preference that has been silent for the fetch timeout. A voter stands
-    then; an observer follows on, and may be a voter that does not know it yet, whose vote is needed (reliability M9).
+    Beyond KIP-996, a follower that may not stand gives no leader preference that has been silent for the fetch timeout.
+    Others stand then; this one follows on, and its vote may be needed. So may that of an observer, which may be a voter
+    that does not know it yet (reliability M9).
     """
     role = state.role_state
     if state.amnesia is not None or isinstance(role, Leader):
         return False
     if isinstance(role, Follower) and role.has_fetched:
-        return not state.is_voter and state.now_ms >= role.fetch_deadline_ms and asker_end >= state.log.end
+        return not state.may_stand and state.now_ms >= role.fetch_deadline_ms and asker_end >= state.log.end
     return asker_end >= state.log.end
 
 

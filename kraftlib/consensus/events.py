@@ -135,6 +135,11 @@ class DiskSpaceChanged:
 
 
 @attrs.frozen
+class StateMachineFailed:
+    """The state machine of this replica has stopped for good: it has not applied what is committed, and never will."""
+
+
+@attrs.frozen
 class TimeoutReached:
     """`deadline_ms()` has passed."""
 
@@ -256,6 +261,7 @@ Event = (
     | LogTruncated
     | StorageFailed
     | DiskSpaceChanged
+    | StateMachineFailed
     | RepairWritten
     | RepairRefused
     | Repaired

@@ -25,6 +25,7 @@ from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_updat
 from kraftlib.consensus.priority import next_leader, next_leader_deadline_ms, priority_of, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
+from kraftlib.consensus.renouncing import handing_over_to
 from kraftlib.consensus.replication import (
     ask_who_leads,
     doubt_leader,
@@ -216,7 +217,10 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
     if role.transfer is None:
-        role.transfer = next_leader(state, role)
+        if state.machine_failed:
+            role.transfer = handing_over_to(state, role, preferred_successors(role))
+        else:
+            role.transfer = next_leader(state, role)
     transfer = role.transfer
     if transfer is None:
         return False

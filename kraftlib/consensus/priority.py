@@ -116,7 +116,7 @@ def next_leader(state: ReplicaState, role: Leader) -> Transfer | None:
         return None
     for replica_id, due_ms in _wanted(state, role):
         progress = role.progress.get(replica_id)
-        if progress is not None and state.now_ms >= due_ms and _is_ready(state, progress):
+        if progress is not None and state.now_ms >= due_ms and is_ready(state, progress):
             _note_hand_over(state, replica_id)
             return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
     return None
@@ -143,7 +143,7 @@ def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
     ]
 
 
-def _is_ready(state: ReplicaState, progress: Progress) -> bool:
+def is_ready(state: ReplicaState, progress: Progress) -> bool:
     """Whether a voter has everything, and lives: one that died in a quiet hour has everything, too."""
     lives = progress.last_fetch_ms is not None and state.now_ms - progress.last_fetch_ms < state.config.fetch_timeout_ms
     return lives and progress.end_offset == state.log.end_offset

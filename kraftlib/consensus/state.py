@@ -104,6 +104,8 @@ class ReplicaState:
     """What is missing in the log is being fetched; None also while nobody has said that he has it."""
     disk_full: bool = False
     """Nothing more is taken from the leader; what it says of itself is."""
+    machine_failed: bool = False
+    """Its state machine has stopped for good: it votes and replicates, but does not lead (see `renouncing`)."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     stalls: int = 0
@@ -154,7 +156,7 @@ class ReplicaState:
     @property
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
-        return self.is_voter and self.amnesia is None and not self.log.holes
+        return self.is_voter and self.amnesia is None and not self.log.holes and not self.machine_failed
 
     @property
     def abstains(self) -> str | None:
@@ -162,7 +164,9 @@ class ReplicaState:
         if self.log.holes:
             holes = ", ".join(f"[{hole.start_offset}, {hole.end_offset})" for hole in self.log.holes)
             return f"repairing {holes}"
-        return "election state lost" if self.amnesia is not None else None
+        if self.amnesia is not None:
+            return "election state lost"
+        return "state machine failed" if self.machine_failed else None
 
     @property
     def yield_to(self) -> Sequence[ReplicaId]:

@@ -16,7 +16,7 @@ from kraftlib.records.batch import Batch
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Core, Message
 from kraftlib.runtime.waiters import APPLIED, COMMITTED, Promise, Waiter, Waiters, again, unknown_outcome
-from kraftlib.types import Epoch, Offset
+from kraftlib.types import Epoch, LeaderAndEpoch, Offset
 
 
 class Appends:
@@ -50,9 +50,9 @@ class Appends:
         self._wall_clock = wall_clock
         self._wake = wake
         self._failure: ReplicaFailedError | None = None
-        self._closing = self._disk_full = False
+        self._closing = self._disk_full = self._renounced = False
         self._guarded = False
-        """Whether appends must be looked at closely: closing, or a full disk."""
+        """Whether appends must be looked at closely: closing, a full disk, or a failed state machine."""
 
     # --- the application ---------------------------------------------------------------------------------------------
 
@@ -107,7 +107,11 @@ class Appends:
     def disk_full(self, full: bool) -> None:
         """Refuse what is appended from now on, or take it again. What was taken is written: there is space for that."""
         self._disk_full = full
-        self._guarded = full or self._closing
+        self._guarded = full or self._closing or self._renounced
+
+    def renounce(self) -> None:
+        """The state machine has failed: refuse what is appended from now on. This replica hands over."""
+        self._renounced = self._guarded = True
 
     def accept(self, epoch: Epoch, base_offset: Offset) -> None:
         """This replica leads: the first record gets `base_offset`."""
@@ -214,6 +218,13 @@ class Appends:
             )
         if self._accumulator is None:
             raise self._not_leader()
+        if self._renounced:
+            epoch_only = LeaderAndEpoch(None, newest)
+            raise NotLeaderError(
+                f"the state machine of replica {node_id} has failed, and it hands its leadership over: nothing was "
+                f"appended; wait for the next leader, or restart this replica if nobody else can lead",
+                leader=epoch_only,
+            )
         if self._disk_full:
             raise DiskFullError(
                 f"the disk of replica {node_id}, the leader, is full: nothing was appended; try again later"

@@ -120,6 +120,7 @@ class Applier:
         call_soon: CallSoon,
         call_soon_threadsafe: CallSoon,
         on_failure: Callable[[BaseException], None],
+        on_machine_failed: Callable[[ReplicaFailedError], None] = lambda failure: None,
         on_damage: Callable[[Offset, CorruptBatchError], None] | None = None,
         post: Post = call_here,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -127,7 +128,8 @@ class Applier:
         increments: Callable[[], Overlay | None] = lambda: None,
         checks: Callable[[], Checks | None] = lambda: None,
     ) -> None:
-        """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read.
+        """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read;
+        `on_machine_failed` why the state machine was stopped.
 
         After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
         `increments` lead on from a checkpoint, for the state machine. `checks` know which snapshots are whole; without
@@ -140,6 +142,7 @@ class Applier:
         self._call_soon = call_soon
         self._call_soon_threadsafe = call_soon_threadsafe
         self._on_failure = on_failure
+        self._on_machine_failed = on_machine_failed
         self._on_damage = on_damage
         self._reading: Offset = 0
         self._post = post
@@ -245,6 +248,11 @@ class Applier:
     def _counting(self) -> Sequence[Feed]:
         """Those that say what is applied here: the state machine, else every listener."""
         return self._feeds if self._state_machine is None else (self._state_machine,)
+
+    @property
+    def machine_failure(self) -> ReplicaFailedError | None:
+        """Why the state machine was stopped, if it was."""
+        return None if self._state_machine is None else self._state_machine.failure
 
     def wait_for(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` with the applied offset once the record at `offset` was applied."""
@@ -443,6 +451,8 @@ class Applier:
             failure = self._waiters.apply_failure or feed.failure
             self._waiters.fail_applied(failure, f"{what} raised {error!r}")
             self.failed(lambda: again(failure))
+        if is_machine:
+            self._on_machine_failed(feed.failure)
 
     def _reader_closed(self) -> None:
         # A held reader may be closed by any thread.

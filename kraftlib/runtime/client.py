@@ -144,7 +144,11 @@ class RaftClient(Generic[T]):
             self._ended.set_result(None)
 
     async def wait_closed(self) -> None:
-        """Wait until the client was shut down. Raises: ReplicaFailedError, as soon as the replica stops itself."""
+        """Wait until the client was shut down.
+
+        Raises: ReplicaFailedError, as soon as the replica stops itself, or its state machine is stopped. In the second
+        case the replica votes and replicates on, until it is shut down, but does not lead.
+        """
         if self._ended is None:
             raise ClosedError("the client is not started")
         await asyncio.shield(self._ended)

@@ -137,6 +137,7 @@ class Node:
             call_soon=loop.call_soon,
             call_soon_threadsafe=loop.call_soon_threadsafe,
             on_failure=self.fail,
+            on_machine_failed=self._machine_failed,
             on_damage=lambda offset, error: self.executor.damage_found(offset, error),
             post=self._post,
             on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
@@ -290,7 +291,7 @@ class Node:
             endpoint=self.endpoint,
             applied_offset=self.applier.applied_offset,
             waiting=len(self.waiters),
-            failure=self.executor.failure,
+            failure=self.executor.failure or self.applier.machine_failure,
             now_ms=monotonic_ms(),
         )
 
@@ -301,6 +302,7 @@ class Node:
             self.metrics,
             applied_offset=self.applier.applied_offset,
             scrubs=self.housekeeping.scrubber.counts,
+            machine_failed=self.applier.machine_failure is not None,
         )
 
     @property
@@ -438,6 +440,12 @@ class Node:
     def fail(self, error: BaseException) -> None:
         """Stop the replica for good, because of `error`."""
         self.executor.fail(error)
+
+    def _machine_failed(self, failure: ReplicaFailedError) -> None:
+        """The state machine has stopped: this replica goes on for the others, and leads no more."""
+        self.appends.renounce()
+        self.executor.submit(ev.StateMachineFailed())
+        self._on_failure(failure)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         """The replica has stopped itself: nobody is answered any more, and everybody who waits is told."""

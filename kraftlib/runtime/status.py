@@ -61,9 +61,10 @@ class Status:
     disk_full: bool = False
     """Its disk has no space for more records: a leader refuses appends, a follower falls behind."""
     abstains: str | None = None
-    """Why it does not stand in elections: its disk has lost something, which it is getting back from the others."""
+    """Why it does not stand in elections: its disk has lost something, which it is getting back from the others; or its
+    state machine has failed."""
     failure: str | None = None
-    """Why the replica has stopped itself, if it has."""
+    """Why the replica has stopped itself, if it has, or why its state machine was stopped."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, fit for JSON."""
@@ -157,11 +158,17 @@ def current_state(status: QuorumStatus) -> str:
 
 
 def replica_metrics(
-    replica: Replica, metrics: RaftMetrics, *, applied_offset: Offset, scrubs: ScrubCounts | None = None
+    replica: Replica,
+    metrics: RaftMetrics,
+    *,
+    applied_offset: Offset,
+    scrubs: ScrubCounts | None = None,
+    machine_failed: bool = False,
 ) -> dict[str, float | str]:
     """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka.
 
-    Beyond Kafka's: what scrubs have done, whether the disk is full, and how many ranges of the log are missing.
+    Beyond Kafka's: what scrubs have done, whether the disk is full, how many ranges of the log are missing, and whether
+    the state machine has failed.
     """
     status, log = replica.status(), replica.state.log
     leads = status.role is Role.LEADER
@@ -183,6 +190,7 @@ def replica_metrics(
         "last-applied-record-offset": applied_offset - 1,
         "disk-full": int(status.disk_full),
         "log-holes": len(log.holes),
+        "state-machine-failed": int(machine_failed),
     }
     if scrubs is not None:
         named["scrubs-completed"] = scrubs.completed

@@ -140,6 +140,7 @@ class Process:
             call_soon=self.call_soon,
             call_soon_threadsafe=self.call_soon,
             on_failure=self._fail,
+            on_machine_failed=self._machine_failed,
             on_damage=self._damage_found,
             clock_ns=clock.now_ns,
             on_applied=self._applied,
@@ -257,6 +258,9 @@ class Process:
 
     def _fail(self, error: BaseException) -> None:
         self.executor.fail(error)
+
+    def _machine_failed(self, failure: ReplicaFailedError) -> None:
+        self.executor.submit(ev.StateMachineFailed())
 
     def _damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
         self.executor.damage_found(offset, error)

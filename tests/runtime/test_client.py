@@ -640,8 +640,9 @@ async def test_a_snapshot_that_cannot_be_restored_stops_the_state_machine(caplog
         await leader.create_snapshot()
         await alone.stop(1)
         await alone.start(1)
-        leader = await alone.leader()
+        leader = alone.clients[1]
         await until(lambda: "raised at offset" in caplog.text)  # before, the outcome would be unknown
+        assert "not mine" in (leader.status().failure or "")
         with pytest.raises(ReplicaFailedError, match="not mine"):
             await leader.propose(1)
 

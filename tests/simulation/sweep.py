@@ -38,6 +38,7 @@ MODULES: Final = (
     "election", "transitions", "replication", "progress", "quorum", "connections", "checks", "obligations", "log_view",
     "reconfiguration", "snapshotting", "downloading", "received", "contact", "start", "joining", "upgrading", "voters",
     "state", "amnesia", "reading", "priority", "repairing", "answers", "replica", "roles", "describe", "stalling",
+    "renouncing",
 )  # fmt: skip
 TESTS: Final = ("tests/consensus", "tests/conversations", "tests/checklist")
 TOO_SLOW: Final = ("test_storms.py",)

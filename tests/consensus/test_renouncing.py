@@ -1,0 +1,144 @@
+"""A replica whose state machine has failed hands over; it votes and replicates, and leads no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.actions import AcceptAppends, RefuseAppends, SendRequest
+from kraftlib.consensus.events import ConnectionLost, StateMachineFailed, TimeoutReached
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from tests.consensus.build import (
+    answer_vote,
+    ask,
+    begin_request,
+    fetch_request,
+    flush,
+    follower,
+    leader,
+    partition_of,
+    replica,
+    requests,
+    tell,
+    vote_request,
+    voter_set,
+)
+
+
+def fail(core: Replica) -> list[object]:
+    return core.handle(StateMachineFailed(), core.state.now_ms)
+
+
+def pass_time(core: Replica, ms: int) -> None:
+    """Let every deadline of the next `ms` come."""
+    end_ms = core.state.now_ms + ms
+    while (due_ms := core.deadline_ms()) is not None and due_ms <= end_ms:
+        core.handle(TimeoutReached(), max(due_ms, core.state.now_ms + 1))
+    core.handle(TimeoutReached(), end_ms)
+
+
+def test_a_leader_hands_over_as_soon_as_another_voter_has_everything() -> None:
+    core = leader(1, 1, 1)
+    flush(core)
+    assert fail(core) == []
+    assert core.role is Role.LEADER, "the others need what it has, and perhaps its vote"
+
+    ask(core, fetch_request(replica_id=3, offset=3, last_epoch=1, epoch=2), version=17)
+    assert core.role is Role.LEADER
+    actions = tell(core, fetch_request(replica_id=3, offset=4, last_epoch=2, epoch=2), version=17)
+
+    assert core.role is Role.RESIGNED
+    assert RefuseAppends(2) in actions
+    told = requests(actions, EndQuorumEpochRequest)
+    assert {request.destination for request in told} == {2, 3}
+    assert partition_of(told[0].request).preferred_successors[0] == 3
+
+
+def test_a_leader_waits_for_one_that_lives() -> None:
+    core = leader(1, 1, 1)
+    flush(core)
+    for offset, last_epoch in ((3, 1), (4, 2)):
+        ask(core, fetch_request(replica_id=3, offset=offset, last_epoch=last_epoch, epoch=2), version=17)
+    core.handle(TimeoutReached(), core.state.now_ms + core.state.config.fetch_timeout_ms)
+    fail(core)
+    assert core.role is Role.LEADER
+
+    ask(core, fetch_request(replica_id=2, offset=4, last_epoch=2, epoch=2), version=17)
+    assert core.role is Role.RESIGNED
+
+
+def test_it_does_not_stand_however_much_time_passes() -> None:
+    core = leader(1, 1, 1)
+    flush(core)
+    fail(core)
+    ask(core, fetch_request(replica_id=3, offset=4, last_epoch=2, epoch=2), version=17)
+    pass_time(core, 120_000)
+
+    assert core.role is Role.UNATTACHED
+    assert core.status().abstains == "state machine failed"
+
+
+def test_a_follower_does_not_stand_for_a_leader_that_is_gone() -> None:
+    core = follower(1, 1, epoch=2, leader_id=2)
+    fail(core)
+    for refused in (False, True):
+        core.handle(ConnectionLost(2, refused), core.state.now_ms)
+    pass_time(core, 60_000)
+
+    assert core.role is Role.FOLLOWER
+
+
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_a_voter_in_an_election_leaves_it(pre_vote: bool) -> None:
+    core = replica(1, 1)
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    if not pre_vote:
+        answer_vote(core, 2, granted=True, pre_vote=True)
+    assert core.role is (Role.PROSPECTIVE if pre_vote else Role.CANDIDATE)
+    epoch = core.epoch
+    fail(core)
+
+    assert (core.role, core.epoch) == (Role.UNATTACHED, epoch if pre_vote else epoch + 1)
+    pass_time(core, 60_000)
+    assert core.role is Role.UNATTACHED
+
+
+def test_it_votes_as_ever() -> None:
+    core = follower(1, 1, epoch=2, leader_id=2)
+    fail(core)
+    shorter = vote_request(epoch=3, replica_id=3, last=(1, 1), pre_vote=False)
+    assert not partition_of(ask(core, shorter, version=2)).vote_granted
+    as_long = vote_request(epoch=4, replica_id=3, last=(2, 1), pre_vote=False)
+    assert partition_of(ask(core, as_long, version=2)).vote_granted
+
+
+def test_it_gives_a_silent_leader_no_preference() -> None:
+    """Its vote may be needed, and it never becomes prospective itself."""
+    core = follower(1, 1, epoch=2, leader_id=2)
+    core.state.role_state.has_fetched = True  # type: ignore[union-attr]
+    fail(core)
+    asked = vote_request(epoch=2, replica_id=3, last=(2, 1), pre_vote=True)
+    assert not partition_of(ask(core, asked, version=2)).vote_granted
+    core.handle(TimeoutReached(), core.state.role_state.fetch_deadline_ms)  # type: ignore[union-attr]
+    assert partition_of(ask(core, asked, version=2)).vote_granted
+
+
+def test_the_only_voter_leads_on_for_nobody_else_can() -> None:
+    core = replica(1, 1, voters=voter_set(1))
+    assert core.role is Role.LEADER
+    fail(core)
+    pass_time(core, 60_000)
+    assert core.role is Role.LEADER
+
+
+def test_it_follows_the_next_leader() -> None:
+    core = leader(1, 1, 1)
+    flush(core)
+    fail(core)
+    ask(core, fetch_request(replica_id=3, offset=4, last_epoch=2, epoch=2), version=17)
+    actions = tell(core, begin_request(epoch=3, leader_id=3))
+
+    assert core.role is Role.FOLLOWER
+    assert [action for action in actions if isinstance(action, SendRequest) and action.destination == 3]
+    assert not [action for action in actions if isinstance(action, AcceptAppends)]
