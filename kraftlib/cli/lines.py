@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from kraftlib.errors import StorageError
 from kraftlib.types import Endpoint
+
+logger = logging.getLogger("kraftlib.cli.lines")
 
 LINE_MAX_BYTES: Final = 64 * 1024 * 1024
 REQUESTS_MAX: Final = 1_024
@@ -63,10 +66,14 @@ class LineServer:
     async def _respond(self, line: bytes, writer: asyncio.StreamWriter) -> None:
         try:
             request = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             request = error
         if isinstance(request, dict):
-            answer = await self._answer(request)
+            try:
+                answer = await self._answer(request)
+            except Exception as error:  # the other requests of this connection go on
+                logger.exception("a request was not answered")
+                answer = {"error": type(error).__name__, "message": str(error)}
             if "id" in request:
                 answer = {"id": request["id"], **answer}
         else:

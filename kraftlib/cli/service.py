@@ -34,7 +34,7 @@ class Service:
             if name is None:
                 raise ConfigError(f"a request has one of {', '.join(sorted(self._methods))}")
             return {name: await self._methods[name](request[name])}
-        except KraftError as error:
+        except (KraftError, TimeoutError) as error:
             leader = {"leader": error.leader.leader_id} if isinstance(error, NotLeaderError) else {}
             return {"error": type(error).__name__, "message": str(error), **leader}
 

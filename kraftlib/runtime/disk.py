@@ -76,18 +76,23 @@ class ThreadDisk:
         self._thread.join()
 
     def _main(self) -> None:
-        get, call_soon = self._queue.get, self._loop.call_soon_threadsafe
+        get = self._queue.get
         while (job := get()) is not None:
             function, done = job
             result, error = _outcome(function)
-            try:
-                call_soon(done, result, error)
-            except RuntimeError:
-                if not self._loop.is_closed():
-                    raise
-                # The host's loop ended without closing the client: there is nobody left to tell.
+            # The host's loop may have ended without closing the client.
+            call_soon_from_anywhere(self._loop, done, result, error)
             # The thread waits for the next job for as long as it likes: it must not keep this one alive.
             del job, function, done, result, error
+
+
+def call_soon_from_anywhere(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> None:
+    """Have `function` called on `loop`, by whichever thread; not at all, if that has ended: there is nobody to tell."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
 
 
 def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from kraftlib.config import RaftConfig
@@ -16,7 +17,7 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
-from kraftlib.runtime.disk import Disk, ThreadDisk
+from kraftlib.runtime.disk import Disk, ThreadDisk, call_soon_from_anywhere
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.listener import StateMachine
@@ -123,7 +124,7 @@ class Housekeeping:
             background=background.disk,
             delete=lambda snapshot_id: executor.submit(ev.RetentionDue(snapshot_id)),
             wall_clock=wall_clock,
-            call_soon=loop.call_soon_threadsafe,
+            call_soon=partial(call_soon_from_anywhere, loop),
             holds=opened.holds.read(),
             save=opened.holds.write,
             step=background.pacer.step,
@@ -212,7 +213,7 @@ class Housekeeping:
         plan = self._plan(self._applier.applied_offset if offset is None else offset)
 
         def frozen(snapshot_id: OffsetAndEpoch) -> None:
-            self._loop.call_soon_threadsafe(self._announce, snapshot_id)
+            call_soon_from_anywhere(self._loop, self._announce, snapshot_id)
 
         return OpenSnapshot(plan, self._log, to_bytes=to_bytes, on_frozen=frozen)
 

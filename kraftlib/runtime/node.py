@@ -28,7 +28,7 @@ from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.controller_apis import Controllers
-from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
+from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk, call_soon_from_anywhere
 from kraftlib.runtime.errands import Errands
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.housekeeping import Background, Housekeeping
@@ -135,7 +135,7 @@ class Node:
             serde=self._serde,
             waiters=self.waiters,
             call_soon=loop.call_soon,
-            call_soon_threadsafe=loop.call_soon_threadsafe,
+            call_soon_threadsafe=partial(call_soon_from_anywhere, loop),
             on_failure=self.fail,
             on_machine_failed=self._machine_failed,
             on_damage=lambda offset, error: self.executor.damage_found(offset, error),

@@ -74,7 +74,7 @@ class RetentionHold:
             self._offset = max(self._offset, offset)
 
     def release(self) -> None:
-        """Give it up. Calling it twice is allowed."""
+        """Give it up. Calling it twice is allowed. Once the client is closed it is there again after a restart."""
         with self._lock:
             changed, self._released = not self._released, True
         if changed:

@@ -89,8 +89,14 @@ class Soundness:
         else:
             # Any other error is for whoever opens it: it has gone meanwhile, or may not be read.
             self._sound.add(snapshot_id)
+        errors: list[Exception] = []
         for then in waiting:
-            then()
+            try:
+                then()
+            except Exception as raised:  # noqa: BLE001 - the others wait, too
+                errors.append(raised)
+        if errors:
+            raise errors[0]
 
 
 class Unchecked:

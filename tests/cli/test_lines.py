@@ -29,6 +29,8 @@ class Held:
         self.entered.release()
         if "wait" in request:
             await self.go.wait()
+        if "fail" in request:
+            raise LookupError("not to be found")
         return {"echo": request.get("say")}
 
 
@@ -49,6 +51,26 @@ async def client(server: Endpoint) -> AsyncIterator[LineClient]:
     client = await LineClient.connect(server)
     yield client
     await client.close()
+
+
+async def test_a_request_that_fails_in_an_unknown_way_is_answered_and_the_others_go_on(
+    client: LineClient, held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asyncio.timeout(10):
+        waiting = asyncio.create_task(client.ask({"wait": True, "say": 1}))
+        failed = await client.ask({"fail": True})
+        assert (failed["error"], failed["message"]) == ("LookupError", "not to be found")
+        held.go.set()
+        assert (await waiting)["echo"] == 1
+    assert "a request was not answered" in caplog.text
+
+
+async def test_json_too_deep_to_read_is_refused(server: Endpoint) -> None:
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b'{"a":' + b"[" * 200_000 + b"\n")
+        assert "no JSON object" in json.loads(await reader.readline())["message"]
+        writer.close()
 
 
 async def test_a_later_request_may_be_answered_first(client: LineClient, held: Held) -> None:

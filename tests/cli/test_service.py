@@ -48,6 +48,10 @@ async def test_an_error_of_the_library_is_an_answer_and_names_the_leader() -> No
         "error": "BacklogFullError",
         "message": "later",
     }
+    assert await offering.answer({"fail": TimeoutError("no leader in time")}) == {
+        "error": "TimeoutError",
+        "message": "no leader in time",
+    }
     assert await offering.answer({"fail": NotLeaderError("not me", leader=LeaderAndEpoch(2, 5))}) == {
         "error": "NotLeaderError",
         "message": "not me",

@@ -14,7 +14,7 @@ import pytest
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, DirectoryInUseError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.transport import FrameReceiver
 from kraftlib.storage.directory import format_directory
@@ -168,6 +168,33 @@ async def test_a_host_that_closes_in_its_next_loop_is_understood(rig: Callable[.
     await asyncio.to_thread(asyncio.run, held.client.start())
     await asyncio.to_thread(asyncio.run, held.client.shutdown(0))
     assert held.is_given_back
+
+
+@ENGINES
+async def test_what_was_got_from_a_client_may_be_finished_after_its_end(rig: Callable[..., Rig], engine: str) -> None:
+    """A reader, a hold, a snapshot: they are given back in a `finally`, and the loop may have ended."""
+
+    class Holding(Listener):
+        reader: BatchReader | None = None
+
+        def handle_commit(self, reader: BatchReader) -> None:
+            reader.hold()
+            self.reader = reader
+
+    listener, held = Holding(), rig(engine)
+    async with asyncio.timeout(PATIENCE_S):
+        await held.client.start()
+        held.client.register(listener)
+        await held.client.wait_for_leader()
+        appended = await held.client.append_one(b"value")
+        await until(lambda: listener.reader is not None)
+        hold = held.client.hold_log("feed")
+        snapshot = held.client.begin_snapshot(offset=appended.last_offset + 1)
+        await held.client.shutdown(timeout_ms=0)
+    assert listener.reader is not None
+    listener.reader.close()
+    hold.release()
+    assert snapshot.freeze().offset == appended.last_offset + 1
 
 
 async def test_a_callback_that_ends_the_loop_of_the_replica_fails_it_and_everybody_is_told(tmp_path: Path) -> None:

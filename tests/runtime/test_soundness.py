@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kraftlib.errors import ClosedError, CorruptBatchError, StorageError
 from kraftlib.runtime.soundness import Soundness, Unchecked
 from kraftlib.storage.memory import MemoryReplicatedLog
@@ -78,6 +80,15 @@ def test_a_snapshot_is_read_once_for_all_who_ask() -> None:
     rig.ask(ONE, "c")
     assert (rig.told, rig.log.checked) == (["a", "b", "c"], [ONE])
     assert rig.soundness.is_sound(ONE)
+
+
+def test_one_who_waits_and_raises_keeps_it_from_nobody_else() -> None:
+    rig = Rig()
+    rig.soundness.when_checked(ONE, lambda: [][0])
+    rig.ask(ONE, "b")
+    with pytest.raises(IndexError):
+        rig.disk.finish()
+    assert rig.told == ["b"]
 
 
 def test_whoever_waits_for_a_damaged_one_is_told_and_damage_is_reported_once() -> None:
