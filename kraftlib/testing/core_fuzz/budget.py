@@ -14,7 +14,7 @@ may be in force, or no leader can be asked for (`electable`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kraftlib.consensus.roles import Leader
@@ -63,8 +63,19 @@ def may_be_replaced(world: CoreWorld, host: CoreHost) -> bool:
 
 
 def electable(world: CoreWorld) -> bool:
-    """Whether the unimpaired replicas are a majority of every set that may be in force."""
-    whole = {host.key for host in world.hosts.values() if not is_impaired(host)}
-    return all(
-        sum(1 for key in whole if key in voters) >= voters.majority for voters in sets_in_force(world) if len(voters)
-    )
+    """Whether the unimpaired replicas are a majority of every set that may be in force, and can elect one of them.
+
+    They cannot where the longest log of all is that of a leader which was about to remove itself: it stands no more.
+    """
+    whole = [host for host in world.hosts.values() if not is_impaired(host)]
+    if not all(_reaches_majority(whole, voters) for voters in sets_in_force(world) if len(voters)):
+        return False
+    for host in whole:
+        voters = host.store.view(world.static_voters).voters.latest
+        if host.key in voters and _reaches_majority([one for one in whole if one.store.end <= host.store.end], voters):
+            return True
+    return False
+
+
+def _reaches_majority(hosts: Sequence[CoreHost], voters: VoterSet) -> bool:
+    return sum(1 for host in hosts if host.key in voters) >= voters.majority

@@ -12,11 +12,11 @@ from typing import Final
 import attrs
 
 STEPS: Final[Mapping[str, float]] = {
-    "deliver": 60.0,
+    "deliver": 100.0,
     "late": 2.0,
-    "flush": 8.0,
-    "time": 10.0,
-    "append": 5.0,
+    "flush": 14.0,
+    "time": 6.0,
+    "append": 10.0,
     "snapshot": 2.0,
     "lose": 2.0,
     "crash": 0.8,
@@ -61,6 +61,7 @@ class Theme:
         for name in weights:
             if name not in ORDINARY:
                 weights[name] *= random.choice((0.0, 1.0, 1.0, 3.0))
+        weights["time"] *= random.choice((0.5, 1.0, 3.0))  # how much happens before somebody's time is up
         return weights
 
 

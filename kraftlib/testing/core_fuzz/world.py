@@ -72,7 +72,12 @@ class CoreWorld:
         self._bootstrap = tuple(self.place(number) for number in numbers)
         self._dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
-        self._in_order = random.choice((0.2, 0.5, 0.8))
+        self._patience = random.choice((1, 2, 5))
+        self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
+        self._skips = random.choice((0.0, 0.05, 0.3))
+        self._calm_share = random.choice((0.0, 0.3, 0.6, 0.8))
+        self._is_calm = False
+        self._phase_steps = 0
         weights = theme.draw(random)
         self._steps = [getattr(self, "_" + name.replace("-", "_")) for name in weights]
         self._weights = list(weights.values())
@@ -112,9 +117,9 @@ class CoreWorld:
             "bootstrap_servers": self._bootstrap,
             "auto_join": self._auto_join,
             "election_priority": self._priorities[host.number],
-            "fetch_timeout_ms": 200,
-            "election_timeout_ms": 100,
-            "request_timeout_ms": 300,
+            "fetch_timeout_ms": 200 * self._patience,
+            "election_timeout_ms": 100 * self._patience,
+            "request_timeout_ms": 300 * self._patience,
             "fetch_max_wait_ms": 50,
             "priority_takeover_ms": 200,
         }
@@ -173,8 +178,28 @@ class CoreWorld:
     # --- the steps ---------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Do one thing, whatever chance says."""
-        self.random.choices(self._steps, self._weights)[0]()
+        """Do one thing, whatever chance says: in a calm phase one that brings the quorum on."""
+        if self._phase_steps <= 0:
+            self._is_calm = self.random.random() < self._calm_share
+            self._phase_steps = self.random.randrange(20, 200)
+        self._phase_steps -= 1
+        if self._is_calm:
+            self._calm()
+        else:
+            self.random.choices(self._steps, self._weights)[0]()
+
+    def _calm(self) -> None:
+        chance = self.random.random()
+        if self.wire and chance < 0.75:
+            self.hand(self.wire.pop(0))
+        elif chance < 0.9 and any(host.store.flushes or host.slow for host in self.up()):
+            self._flush()
+        elif chance < 0.97:
+            self._append()
+        elif not self.wire:
+            self.random.choice((self._start, self._change, self._snapshot, self._read))()
+        if not self.wire and not any(host.store.flushes for host in self.up()):
+            self.pass_time(whole=True)
 
     def post(self, letter: Letter) -> None:
         """Put a message on its way."""
@@ -189,7 +214,10 @@ class CoreWorld:
     def _deliver(self) -> None:
         letter = self._take()
         if letter is None:
-            self._time()
+            if any(host.store.flushes or host.slow for host in self.up()):
+                self._flush()
+            else:
+                self._time()
         elif letter.is_answer and self.random.random() < self._hold_back:
             self.plate.append(letter)
         else:
@@ -259,7 +287,7 @@ class CoreWorld:
         due = [(at_ms, host.number) for host in self.up() if (at_ms := host.running.deadline_ms()) is not None]
         if not due:
             return
-        at_ms, _ = min(due) if whole or random.random() < 0.7 else random.choice(due)
+        at_ms, _ = random.choice(due) if not whole and random.random() < self._skips else min(due)
         if at_ms > self.now_ms:
             self.now_ms = (
                 at_ms if whole or random.random() < 0.5 else min(at_ms, self.now_ms + random.choice((1, 5, 20)))
@@ -434,7 +462,7 @@ class CoreWorld:
             host.tell(ev.TransferRequested(host.running.epoch, self.random.choice(list(self.hosts)), 500))
 
     def _change(self) -> None:
-        leaders = self.leaders()
+        leaders = [host for host in self.leaders() if host.running.high_watermark is not None]
         if not leaders or self.static_voters is not None:
             return
         leader, number = self.random.choice(leaders), self.random.choice(list(self.hosts))

@@ -1,0 +1,86 @@
+"""Each promise is broken by what breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.testing.core_fuzz.promises import BrokenPromiseError, Committed
+from kraftlib.testing.core_fuzz.themes import Theme
+from kraftlib.testing.core_fuzz.world import CoreWorld
+from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
+
+THREE = Theme(name="three", what="three voters", voters=(3,), replicas=(3,), dynamic=1.0)
+
+
+@pytest.fixture
+def world() -> CoreWorld:
+    return CoreWorld(1, THREE)
+
+
+def batch(offset: int, epoch: int, value: bytes = b"value") -> Batch:
+    return encode_batch([value], timestamp_ms=0, base_offset=offset, epoch=epoch)
+
+
+def test_one_vote_an_epoch_whatever_was_lost_since(world: CoreWorld) -> None:
+    host = world.hosts[1]
+    world.promises.election_written(host, ElectionState(epoch=3, voted_key=ReplicaKey(2)))
+    host.store.election = ElectionState(epoch=2, amnesiac=True)
+    with pytest.raises(BrokenPromiseError, match="I3: replica 1 votes for 3 in epoch 3 after 2"):
+        world.promises.election_written(host, ElectionState(epoch=3, voted_key=ReplicaKey(3)))
+
+
+def test_a_vote_is_not_forgotten(world: CoreWorld) -> None:
+    host = world.hosts[1]
+    host.store.election = ElectionState(epoch=3, voted_key=ReplicaKey(2))
+    with pytest.raises(BrokenPromiseError, match="I3: replica 1 forgets its vote of epoch 3"):
+        world.promises.election_written(host, ElectionState(epoch=3))
+
+
+def test_one_place_is_one_record_with_one_past(world: CoreWorld) -> None:
+    for host in world.hosts.values():
+        host.running.state.epoch = 9
+    world.promises.appended(world.hosts[1], (batch(0, 1), batch(1, 2)))
+    with pytest.raises(BrokenPromiseError, match="I4"):
+        world.promises.appended(world.hosts[2], (batch(0, 1, b"another"),))
+    with pytest.raises(BrokenPromiseError, match="I4"):
+        world.promises.appended(world.hosts[2], (batch(0, 2), batch(1, 2)))
+
+
+def test_what_is_committed_is_not_truncated(world: CoreWorld) -> None:
+    host, one = world.hosts[1], batch(0, 1)
+    world.promises.committed[0] = Committed(1, bytes(one.data), 1)
+    world.promises.truncated(host, [batch(0, 2)], had_holes=False)  # another one of that place
+    with pytest.raises(BrokenPromiseError, match="I11: replica 1 drops 0@1"):
+        world.promises.truncated(host, [one], had_holes=False)
+    with pytest.raises(BrokenPromiseError, match="I11"):
+        world.promises.truncated(host, [one], had_holes=True)
+    host.store.election = ElectionState(epoch=1, amnesiac=True)
+    world.promises.truncated(host, [one], had_holes=True)  # it knows that it lacks something
+
+
+def test_a_snapshot_covers_what_is_committed_only(world: CoreWorld) -> None:
+    with pytest.raises(BrokenPromiseError, match="I14"):
+        world.promises.installed(world.hosts[1], [], OffsetAndEpoch(offset=4, epoch=1), had_holes=False)
+
+
+def test_a_high_watermark_stays_within_the_log_and_never_falls(world: CoreWorld) -> None:
+    host = world.hosts[1]
+    with pytest.raises(BrokenPromiseError, match="I7: high watermark 5 of replica 1 is beyond its end"):
+        world.promises.advanced(host, 5)
+    host.high_watermark = 7
+    with pytest.raises(BrokenPromiseError, match="I7: the high watermark of replica 1 goes back from 7 to 5"):
+        world.promises.advanced(host, 5)
+
+
+def test_only_a_leader_commits(world: CoreWorld) -> None:
+    host = world.hosts[1]
+    host.store.append([batch(0, 1)])
+    with pytest.raises(BrokenPromiseError, match="I6: replica 1 takes 0@1 for committed"):
+        world.promises.advanced(host, 1)
+
+
+def test_a_read_misses_nothing(world: CoreWorld) -> None:
+    world.promises.read_passed(world.hosts[1], 4, 4)
+    with pytest.raises(BrokenPromiseError, match="I21"):
+        world.promises.read_passed(world.hosts[1], 4, 3)

@@ -1,0 +1,27 @@
+"""Where the core fuzzer looks."""
+
+from __future__ import annotations
+
+import random
+
+from kraftlib.testing.core_fuzz.themes import ORDINARY, STEPS, THEMES
+from kraftlib.testing.core_fuzz.world import CoreWorld
+from kraftlib.testing.profiles import PROFILES
+
+
+def test_themes_name_steps_that_exist() -> None:
+    assert not set(THEMES) & set(PROFILES)
+    for name, theme in THEMES.items():
+        assert theme.name == name
+        assert set(theme.steps) <= set(STEPS)
+
+
+def test_every_schedule_goes_on_and_some_kinds_of_trouble_are_left_out() -> None:
+    drawn = [THEMES["core"].draw(random.Random(seed)) for seed in range(20)]
+
+    assert all(weights[name] > 0 for weights in drawn for name in ORDINARY)
+    assert all(any(not weights[name] for weights in drawn) for name in ("damage", "crash", "change"))
+
+
+def test_every_kind_of_step_can_be_taken() -> None:
+    assert all(hasattr(CoreWorld, "_" + name.replace("-", "_")) for name in STEPS)
