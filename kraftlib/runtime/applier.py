@@ -69,8 +69,10 @@ class Feed:
     """The leader that it was last told of."""
     reader: BatchReader | LoadedSnapshot | None = None
     """What it still holds."""
-    has_failed_to_load: bool = False
-    """It could not read a snapshot to its end; once more, and the fault is its own."""
+    failed_to_load: OffsetAndEpoch | None = None
+    """The snapshot that it could not read to its end; once more, and the fault is its own."""
+    is_half_loaded: bool = False
+    """It has taken a part of that snapshot."""
     is_stopped: bool = False
     """It has raised, and is given nothing any more."""
     failure: ReplicaFailedError | None = None
@@ -79,7 +81,7 @@ class Feed:
     @property
     def is_loading(self) -> bool:
         """Whether its state is being replaced by a snapshot: what it shows meanwhile is neither old nor new."""
-        return isinstance(self.reader, LoadedSnapshot) or self.has_failed_to_load
+        return isinstance(self.reader, LoadedSnapshot) or self.failed_to_load is not None
 
     def is_news(self, leader: LeaderAndEpoch) -> bool:
         """Whether it is to be told of `leader`: a newer epoch, or the first leader known in this one (as Kafka)."""
@@ -355,7 +357,12 @@ class Applier:
         if not ids:
             if self._log.start_offset > 0:
                 return False  # the high watermark lies before the log: more is coming
-            feed.next_offset = 0
+            if feed.is_half_loaded and feed is self._state_machine:
+                self._stop(
+                    feed, StorageError(f"snapshot {feed.failed_to_load} is damaged, and no other one replaces it")
+                )
+                return False
+            feed.next_offset, feed.failed_to_load, feed.is_half_loaded = 0, None, False
             return True
         checks = self._checks()
         if checks is not None and not checks.is_sound(ids[-1]):
@@ -367,14 +374,28 @@ class Applier:
         )
         try:
             reader = SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch)
-        except StorageError:
-            if ids[-1] in self._log.snapshots():
+        except StorageError as error:
+            if ids[-1] not in self._log.snapshots():
+                return True  # it has gone meanwhile: another one stands in
+            if checks is None or not isinstance(error, CorruptBatchError):
                 raise
-            return True  # it has gone meanwhile: another one stands in
+            if feed.failed_to_load == ids[-1]:
+                self._stop(feed, error)
+                return False
+            feed.failed_to_load = ids[-1]
+            checks.doubt(ids[-1])
+            return True
         snapshot = feed.reader = self._merged(feed, ids[-1], high_watermark, reader) or LoadedSnapshot(
             ids[-1], reader, self._serde, on_close=self._reader_closed
         )
-        if not self._guarded(feed, lambda: load(snapshot)) or not snapshot.held:
+
+        def give() -> None:
+            try:
+                load(snapshot)
+            except CorruptBatchError as error:
+                snapshot.close(error)
+
+        if not self._guarded(feed, give) or not snapshot.held:
             snapshot.close()
         return True
 
@@ -387,12 +408,12 @@ class Applier:
 
     def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
         """Count `snapshot` as given, now that the listener is done with it."""
-        if isinstance(snapshot.error, CorruptBatchError) and not feed.has_failed_to_load:
+        if isinstance(snapshot.error, CorruptBatchError) and feed.failed_to_load != snapshot.snapshot_id:
             self._load_another(feed, snapshot)
         elif snapshot.error is not None:
             self._stop(feed, snapshot.error)
         else:
-            feed.has_failed_to_load = False
+            feed.failed_to_load, feed.is_half_loaded = None, False
             feed.next_offset = snapshot.snapshot_id.offset
             if feed is not self._state_machine:
                 return
@@ -403,7 +424,7 @@ class Applier:
 
     def _load_another(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
         """The snapshot, or an increment on it, was damaged since it was checked: try again with what is left."""
-        feed.has_failed_to_load = True
+        feed.failed_to_load, feed.is_half_loaded = snapshot.snapshot_id, True
         overlay, checks = self._increments(), self._checks()
         if (overlay is None or not overlay.give_up(snapshot)) and checks is not None:
             checks.doubt(snapshot.snapshot_id)

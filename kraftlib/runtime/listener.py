@@ -228,7 +228,11 @@ class Listener:
         """Take committed batches. They follow what was given before, without a gap."""
 
     def handle_load_snapshot(self, reader: LoadedSnapshot) -> None:
-        """Forget everything and begin with this snapshot: the log does not reach back to where this listener stands."""
+        """Forget everything and begin with this snapshot: the log does not reach back to where this listener stands.
+
+        Let a CorruptBatchError of the reader pass: the snapshot has rotted on the disk. Forget what was loaded of it;
+        another snapshot follows, or the log from its beginning.
+        """
 
     def handle_load_bootstrap(self, reader: LoadedSnapshot) -> None:
         """Take the checkpoint with which a dynamic quorum was formatted: control records, hardly ever of interest.

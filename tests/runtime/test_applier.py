@@ -31,7 +31,7 @@ from kraftlib.runtime.listener import (
 from kraftlib.runtime.waiters import APPLIED, Appended, Waiters
 from kraftlib.storage import segments
 from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.storage.memory import MemoryReplicatedLog, MemorySnapshotSource
 from kraftlib.storage.recovery import restart_at
 from kraftlib.types import LeaderAndEpoch, OffsetAndEpoch
 from tests.runtime.test_waiters import Slot
@@ -285,6 +285,86 @@ def test_a_proposal_behind_a_loaded_snapshot_gets_its_own_result(rig: Rig) -> No
 
     assert isinstance(skipped.error, OutcomeUnknownError)
     assert own.result == Appended(11, 11, 2, (107,))
+
+
+class Doubting:
+    """Checks that believe every snapshot until it is doubted."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig, self.doubted = rig, list[OffsetAndEpoch]()
+
+    def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
+        return snapshot_id not in self.doubted
+
+    def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
+        return snapshot_id in self.doubted
+
+    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+        then()
+
+    def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
+        self.doubted.append(snapshot_id)
+
+
+@pytest.mark.parametrize("place", [30, -100], ids=["header", "body"])
+@pytest.mark.parametrize("goes_on_with", ["an older snapshot", "the log"])
+def test_a_snapshot_that_rots_after_it_was_checked_is_doubted_and_another_way_is_taken(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, place: int, goes_on_with: str
+) -> None:
+    checks = Doubting(rig)
+    monkeypatch.setattr(rig.applier, "_checks", lambda: checks)
+    for _ in range(6):
+        rig.append(b"1")
+    older = rig.snapshot(2, 1, b"old") if goes_on_with == "an older snapshot" else None
+    newest = rig.snapshot(4, 1, *[b"new" * 50] * 20)
+    stored, opened = rig.log.snapshots, rig.log.open_snapshot
+
+    def rotten(snapshot_id: OffsetAndEpoch) -> Any:
+        source = opened(snapshot_id)
+        if snapshot_id != newest:
+            return source
+        data = bytearray(source.read_at(0, source.size))
+        data[place] ^= 0xFF
+        return MemorySnapshotSource(bytes(data))
+
+    monkeypatch.setattr(rig.log, "open_snapshot", rotten)
+    monkeypatch.setattr(rig.log, "snapshots", lambda: [each for each in stored() if each not in checks.doubted])
+    listener, slot = Recorder(), Slot()
+    rig.applier.register(listener)
+    rig.applier.wait_for(5, slot)
+    rig.applier.advance(6)
+    rig.run()
+
+    assert checks.doubted == [newest]
+    assert rig.damage == [], "the log is sound"
+    assert [heard[1] for heard in listener.heard if heard[0] == "snapshot"] == ([older] if older else [])
+    assert [offset for offset, _ in listener.records] == list(range(2 if older else 0, 6))
+    assert slot.result == 6
+
+
+def test_a_state_machine_that_was_half_restored_does_not_begin_with_the_log(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold a part of what it is about to be given again."""
+    checks = Doubting(rig)
+    monkeypatch.setattr(rig.applier, "_checks", lambda: checks)
+    machine = rig.machine()
+
+    def restore(values: Iterable[Any]) -> None:
+        machine.total = 3
+        raise CorruptBatchError("rotten")
+
+    monkeypatch.setattr(machine, "restore", restore)
+    for _ in range(4):
+        rig.append(b"1")
+    rig.snapshot(3, 1, b"3")
+    stored = rig.log.snapshots
+    monkeypatch.setattr(rig.log, "snapshots", lambda: [each for each in stored() if each not in checks.doubted])
+    rig.applier.advance(4)
+    rig.run()
+
+    assert machine.applied == []
+    assert "no other one replaces it" in str(rig.waiters.apply_failure)
 
 
 def test_the_bootstrap_checkpoint_is_no_state(rig: Rig) -> None:
