@@ -46,10 +46,10 @@ class DamagedLog(GrowingLog):
         self._forget_prefix()
         self._segments.truncate(mark)
         self._drop_repair()
-        self._holes = [hole for hole in self._holes if hole.start_offset < mark.end_offset]
+        self._holes = tuple(hole for hole in self._holes if hole.start_offset < mark.end_offset)
         self._epochs.truncate_to(mark.end_offset)
-        self._controls = controls_up_to(self._controls, mark.end_offset)
-        self._tail.truncate(mark.end_offset)
+        self._controls = tuple(controls_up_to(self._controls, mark.end_offset))
+        self._tail = self._tail.up_to(mark.end_offset)
         self._end_offset = self._flushed_offset = mark.end_offset
         self._write_epochs()
 
@@ -70,7 +70,7 @@ class DamagedLog(GrowingLog):
             wider = self._segments.holes_in_segment_of(base_offset, self._epochs, ())
             if wider and wider[0].start_offset < known[0].start_offset and wider[-1].end_offset >= known[-1].end_offset:
                 kept = [hole for hole in self._holes if hole.segment != base_offset]
-                self._holes = sorted([*kept, *wider], key=lambda hole: hole.start_offset)
+                self._holes = tuple(sorted([*kept, *wider], key=lambda hole: hole.start_offset))
 
     def _leave_behind(self, offset: Offset) -> None:
         """Let a segment begin at `offset` if there are bad bytes before that in the one that has it."""
@@ -82,11 +82,11 @@ class DamagedLog(GrowingLog):
         self._drop_repair()
         self._forget_prefix()
         files.sync_directory(self._directory)  # before there is a segment that the notes do not know
-        self._holes = self._or_fail(lambda: self._segments.split(offset, position, self._holes))
+        self._holes = tuple(self._or_fail(lambda: self._segments.split(offset, position, self._holes)))
 
     def _drop_holes_below(self, offset: Offset) -> None:
         """Nothing is missing there any more: a snapshot has it."""
-        left = [hole for hole in self._holes if hole.end_offset > offset]
+        left = tuple(hole for hole in self._holes if hole.end_offset > offset)
         if len(left) < len(self._holes):
             self._drop_repair()
             self._holes = left
@@ -150,8 +150,8 @@ class DamagedLog(GrowingLog):
         self._epochs = epochs
         new = [batch for batch in fetched if batch.is_control and tells_of_voters(batch)]
         known = [b for b in self._controls if not hole.start_offset <= b.base_offset < repair.next_offset]
-        self._controls = sorted([*known, *new], key=lambda batch: batch.base_offset)
-        self._holes.pop(0)
+        self._controls = tuple(sorted([*known, *new], key=lambda batch: batch.base_offset))
+        self._holes = self._holes[1:]
         self._end_offset = self._flushed_offset = end_offset
         self._segments.mark = self._segments.mark._replace(end_offset=end_offset, end_epoch=epochs.latest_epoch)
         self._write_epochs()

@@ -35,12 +35,14 @@ class DamagedSegmentChain(SegmentChain):
 
     def holes_in_segment_of(self, offset: Offset, epochs: EpochTable, known: Sequence[Hole]) -> Sequence[Hole]:
         """Read the segment that has this record, and return what is missing there beyond what is `known`."""
+        if offset < self.base_offset:
+            return ()  # a snapshot stands in for it by now
         segment = self._segment_of(offset)
         base_offset = segment.base_offset
         if any(hole.segment == base_offset for hole in known):
             return ()
-        place = self._base_offsets.index(base_offset) + 1
-        end_offset = self._base_offsets[place] if place < len(self._base_offsets) else self.mark.end_offset
+        behind = [following.base_offset for following in self._segments if following.base_offset > base_offset]
+        end_offset = behind[0] if behind else self.mark.end_offset
         found = RecoveredLog(self._directory, [])
         found.epochs = EpochTable(start for start in epochs.starts() if start.start_offset < base_offset)
         scan_segment(found, base_offset)
@@ -87,12 +89,11 @@ class DamagedSegmentChain(SegmentChain):
     @property
     def base_offset(self) -> Offset:
         """Where the first segment begins."""
-        return self._base_offsets[0]
+        return self._segments[0].base_offset
 
     def begin_at(self, segment: Segment) -> None:
         """Let an empty segment be the first one: what it should have is missing."""
-        self._segments.insert(0, segment)
-        self._base_offsets.insert(0, segment.base_offset)
+        self._segments = (segment, *self._segments)
 
     def prepare(self, repair: HoleRepair) -> None:
         """Write the repaired segment beside the log. Nothing of the log is changed."""
@@ -108,29 +109,27 @@ class DamagedSegmentChain(SegmentChain):
         self._settings.reserve.spend(lambda: repair.put_into(segment.path))
         files.sync_directory(self._directory)
         segment.remove_index_files()
-        segment.reread()
+        repaired = segment.reread()
         if segment is self._active:
-            self._open_new_file()
+            self._go_on_in(repaired)
         else:
-            segment.write_index_files(mode=self._settings.file_mode)
-            segment.forget_index()
+            repaired.write_index_files(mode=self._settings.file_mode)
+            repaired.forget_index()
+        self._put_in_place(segment, repaired)
         self._mark_end()
         return repair.fetched
 
     def renew(self) -> None:
         """Let a copy take the place of the last file, durably. Everything was synced."""
-        end = files.size_of(self._active.path)
         active, mode = self._active, self._settings.file_mode
+        end = files.size_of(active.path)
         self._settings.reserve.spend(lambda: copy_segment(active, 0, end, active, mode=mode))
-        self._active.forget_inode()
-        self._open_new_file()
+        self._go_on_in(active)
+        self._put_in_place(active, active.in_new_file())
         self._mark_end()
 
-    def _open_new_file(self) -> None:
-        """Go on in the file that took the place of the last one."""
-        old, self._descriptor = self._descriptor, files.open_existing(self._active.path, files.WRITE)
-        os.close(old)
-        self._sums, self._reserved = [(0, 0)], 0
+    def _put_in_place(self, old: Segment, new: Segment) -> None:
+        self._segments = tuple(new if segment is old else segment for segment in self._segments)
 
     def _mark_end(self) -> None:
         last = self._active
@@ -173,16 +172,13 @@ class DamagedSegmentChain(SegmentChain):
         new.crc = new.sum_of(0, new.size, 0)
         new.index = new.rebuilt_index() if is_whole else SegmentIndex(offset)
         place = self._segments.index(old) + 1
-        self._segments.insert(place, new)
-        self._base_offsets.insert(place, offset)
         if old is self._active:
-            descriptor, self._descriptor = self._descriptor, files.open_existing(new.path, files.WRITE)
-            os.close(descriptor)
-            self._active, self._sums, self._reserved = new, [(0, 0)], 0
+            self._go_on_in(new)
             self.mark = self.mark._replace(segment=offset, inode=new.inode, position=new.size, crc=new.crc)
         elif is_whole:
             new.write_index_files(mode=mode)
             new.forget_index()
+        self._segments = (*self._segments[:place], new, *self._segments[place:])
 
 
 def _moved(hole: Hole, segment: Offset, offset: Offset, position: int) -> Hole:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from kraftlib.errors import StorageError, ensure
@@ -28,7 +29,10 @@ _ENTRY: Final = re.compile(r"([0-9]{1,10}) ([0-9]{1,19})", re.ASCII)
 
 
 class EpochTable:
-    """Epochs and their first offsets, ascending in both. Used by the memory log and the file log alike."""
+    """Epochs and their first offsets, ascending in both. Used by the memory log and the file log alike.
+
+    One thread at a time changes it. The entries are replaced and never changed in place: others may look at any time.
+    """
 
     __slots__ = ("_starts", "latest_epoch")
 
@@ -36,23 +40,20 @@ class EpochTable:
     """The epoch of the last entry; -1 if there is none."""
 
     def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
-        self._starts: list[EpochStart] = []
-        self.latest_epoch = -1
-        for start in starts:
-            ensure(
-                not self._starts or _ascends(self._starts[-1], start), f"{start} does not ascend from {self._starts}"
-            )
-            self._starts.append(start)
-            self.latest_epoch = start.epoch
+        self._starts = tuple(starts)
+        for before, start in pairwise(self._starts):
+            ensure(_ascends(before, start), f"{start} does not ascend from {before}")
+        self.latest_epoch = self._starts[-1].epoch if self._starts else -1
 
     def starts(self) -> Sequence[EpochStart]:
         """Return the entries, ascending."""
-        return tuple(self._starts)
+        return self._starts
 
     def epoch_before(self, offset: Offset) -> Epoch:
         """Return the epoch of the record before `offset`; -1 if there is none."""
-        place = bisect_left(self._starts, offset, key=lambda start: start.start_offset)
-        return self._starts[place - 1].epoch if place else -1
+        starts = self._starts
+        place = bisect_left(starts, offset, key=_start_of)
+        return starts[place - 1].epoch if place else -1
 
     def assign(self, epoch: Epoch, start_offset: Offset) -> bool:
         """Note that `epoch` starts at `start_offset`; return whether that changed anything.
@@ -63,9 +64,10 @@ class EpochTable:
         starts = self._starts
         if starts and starts[-1].epoch == epoch and starts[-1].start_offset <= start_offset:
             return False
-        while starts and (starts[-1].epoch >= epoch or starts[-1].start_offset >= start_offset):
-            starts.pop()
-        starts.append(EpochStart(epoch=epoch, start_offset=start_offset))
+        keep = len(starts)
+        while keep and (starts[keep - 1].epoch >= epoch or starts[keep - 1].start_offset >= start_offset):
+            keep -= 1
+        self._starts = (*starts[:keep], EpochStart(epoch=epoch, start_offset=start_offset))
         self.latest_epoch = epoch
         return True
 
@@ -80,20 +82,19 @@ class EpochTable:
 
     def truncate_to(self, end_offset: Offset) -> bool:
         """Drop the epochs that start at or beyond `end_offset`; return whether there were any."""
-        before = len(self._starts)
-        while self._starts and self._starts[-1].start_offset >= end_offset:
-            self._starts.pop()
+        before = self._starts
+        self._starts = before[: bisect_left(before, end_offset, key=_start_of)]
         self.latest_epoch = self._starts[-1].epoch if self._starts else -1
-        return len(self._starts) != before
+        return len(self._starts) != len(before)
 
     def start_at(self, start_offset: Offset) -> bool:
         """Let the log begin at `start_offset`: the epoch that it lies in begins there, those before go."""
-        below = [start for start in self._starts if start.start_offset < start_offset]
+        below = bisect_left(self._starts, start_offset, key=_start_of)
         if not below:
             return False
-        rest = self._starts[len(below) :]
+        rest = self._starts[below:]
         if not rest or rest[0].start_offset > start_offset:
-            rest.insert(0, EpochStart(epoch=below[-1].epoch, start_offset=start_offset))
+            rest = (EpochStart(epoch=self._starts[below - 1].epoch, start_offset=start_offset), *rest)
         self._starts = rest
         return True
 

@@ -63,15 +63,15 @@ class GrowingLog:
         self._tail = Tail(tail_bytes)
         self._epochs = log.epochs
         self._epochs_changed = True
-        self._snapshots = log.snapshots
+        self._snapshots = tuple(log.snapshots)
         self._snapshots_lock: Final = Lock()
         """Snapshots are frozen on other threads, while the start of the log moves."""
-        self._lost_snapshots: Final = log.lost_snapshots
+        self._lost_snapshots = tuple(log.lost_snapshots)
         self._start_offset = log.start_offset
         self._end_offset = self._flushed_offset = log.end_offset
         self._failure: StorageError | None = None
-        self._controls = log.control_batches
-        self._holes = list(log.holes)
+        self._controls = tuple(log.control_batches)
+        self._holes = tuple(log.holes)
         self._reserve: Final = settings.reserve
         self._spare: Final = settings.spare
         self.is_full = False
@@ -128,7 +128,7 @@ class GrowingLog:
 
     def control_batches(self) -> Sequence[Batch]:
         """Return the control batches in the log that say who votes, or which protocol version is in force."""
-        return tuple(self._controls)
+        return self._controls
 
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
         """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable."""
@@ -160,7 +160,7 @@ class GrowingLog:
             if batch.epoch != self._epochs.latest_epoch and self._epochs.assign(batch.epoch, batch.base_offset):
                 self._epochs_changed = True
             if batch.is_control and tells_of_voters(batch):
-                self._controls.append(batch)
+                self._controls = (*self._controls, batch)
         self._bytes_appended += size
         self._end_offset = end_offset
 
@@ -179,6 +179,7 @@ class GrowingLog:
             raise
 
     def _flush(self) -> Offset:
+        condemned_count = self._segments.condemned_count
         mark = self._segments.mark  # before the segments look which files there are
         if mark.end_offset != self._flushed_offset:
             at_end_of_segment = self._segments.sync()
@@ -188,7 +189,7 @@ class GrowingLog:
                 self._write_prefix(mark, durable=False)
         if self._epochs_changed:
             self._write_epochs()
-        self._segments.tidy()
+        self._segments.tidy(condemned_count)
         if self._wants_look_at_space():
             self.look_at_space()
         return mark.end_offset
@@ -197,11 +198,12 @@ class GrowingLog:
         """Note what a scan up to `mark` would find. The sync point comes first: nothing is believed beyond it."""
         self._sync_point.sync()
         starts = [start for start in self._epochs.starts() if start.start_offset < mark.end_offset]
-        controls = controls_up_to(list(self._controls), mark.end_offset)
+        controls = controls_up_to(self._controls, mark.end_offset)
         self._prefix_mark = mark
         try:
             known = self._segments.known_prefix(mark, self._start_offset, starts, controls)
-            write_prefix(self._directory, known, file_mode=self._file_mode, durable=durable)
+            if known is not None:
+                write_prefix(self._directory, known, file_mode=self._file_mode, durable=durable)
         except StorageError as error:
             if not is_full(error):
                 raise
@@ -221,27 +223,32 @@ class GrowingLog:
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
         self._ensure_usable()
-        if not self._start_offset <= start_offset < self._end_offset:
-            ensure_readable(start_offset, self._start_offset, self._end_offset)
-            return ()
-        for hole in self._holes:
-            if hole.start_offset <= start_offset < hole.end_offset:
-                raise CorruptBatchError(hole.reason, path=self._directory, position=hole.position)
-        try:
-            return self._tail.read(start_offset, max_bytes) or self._read_from_files(start_offset, max_bytes)
-        except StorageError:
-            if start_offset < self._start_offset:  # the disk thread lets the log begin elsewhere, and its files go
-                ensure_readable(start_offset, self._start_offset, self._end_offset)
-            raise
+        while True:
+            segments, start, end = self._segments.present, self._start_offset, self._end_offset
+            if not start <= start_offset < end:
+                ensure_readable(start_offset, start, end)
+                return ()
+            for hole in self._holes:
+                if hole.start_offset <= start_offset < hole.end_offset:
+                    raise CorruptBatchError(hole.reason, path=self._directory, position=hole.position)
+            try:
+                return self._tail.read(start_offset, max_bytes) or self._read_from_files(start_offset, max_bytes)
+            except StorageError:
+                if segments is self._segments.present and start_offset >= self._start_offset:
+                    raise
+                # The disk thread has changed which files there are, or where the log begins: look anew.
 
     def _read_from_files(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Read what is not in memory. The CRC of a batch leaves out its epoch, which is known from elsewhere."""
         batches = self._segments.read(start_offset, max_bytes, self._holes)
+        if not batches:
+            raise CorruptBatchError(f"{self._directory} has no batch of offset {start_offset}", path=self._directory)
         misfit = self._epochs.first_misfit(batches)
-        if misfit is not None:
+        if misfit is batches[0]:
             reason = f"{self._directory}: {misfit!r} is not of the epoch that its offset lies in"
             raise CorruptBatchError(reason, path=self._directory)
-        return batches
+        # What stands before a misfit is good. The misfit may be what the disk thread is cutting off at this moment.
+        return batches if misfit is None else batches[: batches.index(misfit)]
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch from the start on, read from the files and checked."""

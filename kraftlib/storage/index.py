@@ -30,12 +30,14 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class SegmentIndex:
-    """Both indexes of one segment, growing with it. Offsets are relative to the base offset, as in the files."""
+    """Both indexes of one segment, growing with it. Offsets are relative to the base offset, as in the files.
+
+    Only the thread that appends changes it; others may look at it meanwhile, and find some entries less.
+    """
 
     __slots__ = (
         "_bytes_since_entry",
-        "_max_timestamp",
-        "_max_timestamp_offset",
+        "_newest",
         "_offsets",
         "_positions",
         "_time_offsets",
@@ -50,25 +52,22 @@ class SegmentIndex:
         self._times = array("q")
         self._time_offsets = array("i")
         self._bytes_since_entry = 0
-        self._max_timestamp = -1
-        self._max_timestamp_offset = 0
+        self._newest = (-1, 0)
+        """Largest timestamp so far, and the last offset of its batch."""
 
     def add(self, batch: Batch, position: int) -> None:
         """Take note of a batch that was appended at `position`."""
-        if batch.max_timestamp > self._max_timestamp:
-            self._max_timestamp = batch.max_timestamp
-            self._max_timestamp_offset = batch.last_offset - self.base_offset
+        if batch.max_timestamp > self._newest[0]:
+            self._newest = (batch.max_timestamp, batch.last_offset - self.base_offset)
         if self._bytes_since_entry > INTERVAL_BYTES:
+            self._positions.append(position)  # an offset is looked up first, and has its position by then
             self._offsets.append(batch.last_offset - self.base_offset)
-            self._positions.append(position)
-            if self._has_newer_time():
-                self._times.append(self._max_timestamp)
-                self._time_offsets.append(self._max_timestamp_offset)
+            timestamp, offset = self._newest
+            if timestamp > (self._times[-1] if self._times else -1):
+                self._times.append(timestamp)
+                self._time_offsets.append(offset)
             self._bytes_since_entry = 0
         self._bytes_since_entry += len(batch.data)
-
-    def _has_newer_time(self) -> bool:
-        return self._max_timestamp > (self._times[-1] if self._times else -1)
 
     def position_before(self, offset: Offset) -> int:
         """Return the position of a batch from which a scan forward finds `offset`."""
@@ -79,7 +78,15 @@ class SegmentIndex:
         entry = bisect_right(self._offsets, offset - self.base_offset) - 1
         return (self._positions[entry], self.base_offset + self._offsets[entry]) if entry >= 0 else (0, -1)
 
-    def truncate(self, size: int) -> None:
+    def up_to(self, size: int) -> SegmentIndex:
+        """Return an index of its own of what stands before position `size`, to grow on from there."""
+        kept = SegmentIndex(self.base_offset)
+        kept._offsets, kept._positions = self._offsets[:], self._positions[:]
+        kept._times, kept._time_offsets = self._times[:], self._time_offsets[:]
+        kept._truncate(size)
+        return kept
+
+    def _truncate(self, size: int) -> None:
         """Forget what stands at or beyond position `size`."""
         while self._positions and self._positions[-1] >= size:
             self._positions.pop()
@@ -87,8 +94,7 @@ class SegmentIndex:
             while self._times and self._time_offsets[-1] >= last_offset:
                 self._times.pop()
                 self._time_offsets.pop()
-        self._max_timestamp = self._times[-1] if self._times else -1
-        self._max_timestamp_offset = self._time_offsets[-1] if self._times else 0
+        self._newest = (self._times[-1], self._time_offsets[-1]) if self._times else (-1, 0)
         self._bytes_since_entry = 0
 
     def offset_entries(self) -> bytes:
@@ -97,10 +103,11 @@ class SegmentIndex:
 
     def time_entries(self) -> bytes:
         """Return the content of the `.timeindex` file if the segment ends here: the last entry is the newest time."""
-        entries = b"".join(map(TIME_ENTRY.pack, self._times, self._time_offsets))
-        if self._has_newer_time():
-            entries += TIME_ENTRY.pack(self._max_timestamp, self._max_timestamp_offset)
-        return entries
+        newest = self._newest  # before the entries: one that comes meanwhile is newer
+        entries = list(zip(self._times, self._time_offsets, strict=False))
+        if newest[0] > (entries[-1][0] if entries else -1):
+            entries.append(newest)
+        return b"".join(TIME_ENTRY.pack(*entry) for entry in entries)
 
     def __len__(self) -> int:
         """Return how many entries the offset index has."""
@@ -121,7 +128,7 @@ class SegmentIndex:
             return False
         self._times.extend(row[0] for row in rows)
         self._time_offsets.extend(row[1] for row in rows)
-        self.truncate(size)
+        self._truncate(size)
         # The last time of a file is that of its end, whatever was appended since the last entry.
         last = self._offsets[-1] if self._offsets else -1
         while self._times and self._time_offsets[-1] > last:

@@ -4,8 +4,10 @@ Anything that keeps these promises can carry a replica: the files of this packag
 user's own (`examples/custom_log.py` keeps one in SQLite). `kraftlib.testing` has a contract kit that checks them.
 
 **Threads.** The engine's loop calls everything but `flush`, which runs on the disk thread while the loop goes on
-appending and reading. `truncate`, `install_snapshot` and `write` of the election also run on the disk thread, but
-then the loop waits and calls nothing else.
+appending and reading. `truncate`, `install_snapshot` and `write` of the election also run on the disk thread, and so
+does `delete_before` of a log that has holes. The loop then changes nothing; but listeners go on reading what is
+committed, and look at the offsets and snapshots. A thread in the background, or of the application, may freeze a
+snapshot at any time.
 """
 
 from __future__ import annotations

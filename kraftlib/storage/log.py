@@ -6,7 +6,6 @@ The way of a record is in `kraftlib.storage.growing_log`, what is done about dam
 from __future__ import annotations
 
 import logging
-from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -133,7 +132,7 @@ class FileReplicatedLog(DamagedLog):
 
     def snapshots(self) -> Sequence[OffsetAndEpoch]:
         """Return the ids of the stored snapshots, ascending."""
-        return tuple(self._snapshots)
+        return self._snapshots
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSink:
         """Open a new snapshot of this id for writing; it exists for others only once frozen."""
@@ -141,15 +140,14 @@ class FileReplicatedLog(DamagedLog):
         return FileSnapshotSink(self._directory, snapshot_id, file_mode=self._file_mode, frozen=self.adopt_snapshot)
 
     def adopt_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Take note of a snapshot that was frozen in the directory. One that comes too late goes."""
+        """Take note of a snapshot that was frozen in the directory. One that comes too late goes. For any thread."""
         with self._snapshots_lock:
             start = self._start_offset
-            is_late = self._has_passed(snapshot_id)
-            if not is_late and snapshot_id not in self._snapshots:
-                insort(self._snapshots, snapshot_id)
-        if is_late:  # the next flush removes the file, and so would a start
-            logger.info("%s: snapshot %s comes too late, the log begins at %d", self._directory, snapshot_id, start)
-            self._segments.condemn(self._directory / names.checkpoint_name(snapshot_id))
+            if self._has_passed(snapshot_id):  # a start would remove the file, too
+                logger.info("%s: snapshot %s comes too late, the log begins at %d", self._directory, snapshot_id, start)
+                files.remove(self._directory / names.checkpoint_name(snapshot_id))
+            elif snapshot_id not in self._snapshots:
+                self._snapshots = tuple(sorted((*self._snapshots, snapshot_id)))
 
     def _has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether the log begins behind this snapshot, or at its offset with another one."""
@@ -190,13 +188,13 @@ class FileReplicatedLog(DamagedLog):
             older = self._forget_snapshots_before(snapshot_id)
             self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
         self._tail = Tail(self._tail_bytes)  # a read that has begun goes on in the old one
-        self._epochs, self._controls, self._holes = EpochTable(), [], []
+        self._epochs, self._controls, self._holes = EpochTable(), (), ()
         return older
 
     def _forget_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> Sequence[OffsetAndEpoch]:
         """List them no more, and return them. This comes before the start moves, or a listener would load one again."""
         older = [stored for stored in self._snapshots if stored < snapshot_id]
-        self._snapshots = [stored for stored in self._snapshots if stored >= snapshot_id]
+        self._snapshots = self._snapshots[len(older) :]
         return older
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -219,7 +217,7 @@ class FileReplicatedLog(DamagedLog):
             self._drop_holes_below(snapshot_id.offset)
             if self._epochs.start_at(snapshot_id.offset):
                 self._epochs_changed = True
-            self._controls = [batch for batch in self._controls if batch.last_offset >= snapshot_id.offset]
+            self._controls = tuple(batch for batch in self._controls if batch.last_offset >= snapshot_id.offset)
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
         """Read all that is stored; yield how many bytes were read, and what is wrong. For a thread in the background.
@@ -227,7 +225,7 @@ class FileReplicatedLog(DamagedLog):
         `step` is called after every little piece.
         """
         yield from self._segments.scrub(step)
-        yield from scrub_snapshots(self._directory, tuple(self._snapshots), step=step)
+        yield from scrub_snapshots(self._directory, self._snapshots, step=step)
 
     # What is lost, and what stands in for it --------------------------------------------------------
 
@@ -243,10 +241,12 @@ class FileReplicatedLog(DamagedLog):
 
     def _set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
         lost = self._reserve.spend(lambda: set_aside(self._directory, snapshot_id, reason, file_mode=self._file_mode))
-        self._snapshots.remove(snapshot_id)
-        self._lost_snapshots.append(lost)
+        self._lost_snapshots = (*self._lost_snapshots, lost)
+        with self._snapshots_lock:
+            self._snapshots = tuple(kept for kept in self._snapshots if kept != snapshot_id)
         if self._start_offset == 0 or any(kept.offset >= self._start_offset for kept in self._snapshots):
             return
+        self._segments.remove_condemned()  # what is fetched again may bear their names
         self._reach_back()
         keep_last_epoch(self._epochs, snapshot_id, self._end_offset)
         self._forget_prefix()
@@ -259,8 +259,9 @@ class FileReplicatedLog(DamagedLog):
                 self._sync_point.replace(mark)
             empty = self._reserve.spend(lambda: make_empty_segment(self._directory, 0, file_mode=self._file_mode))
             self._segments.begin_at(empty)
-            self._holes.insert(0, hole)
-        self._start_offset = 0
+            self._holes = (hole, *self._holes)
+        with self._snapshots_lock:
+            self._start_offset = 0
         self._write_epochs()
 
     def _reach_back(self) -> None:
@@ -273,13 +274,13 @@ class FileReplicatedLog(DamagedLog):
         for start in self._epochs.starts():
             epochs.assign(start.epoch, start.start_offset)
         known = [batch for batch in self._controls if batch.base_offset >= self._start_offset]
-        self._epochs, self._controls = epochs, [*controls, *known]
+        self._epochs, self._controls = epochs, (*controls, *known)
 
     def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
         """Read the segment that has this record, all of it, and say what is missing in the log."""
         self._ensure_usable()
         found = self._segments.holes_in_segment_of(offset, self._epochs, self._holes)
-        self._holes = sorted([*self._holes, *found], key=lambda hole: hole.start_offset)
+        self._holes = tuple(sorted([*self._holes, *found], key=lambda hole: hole.start_offset))
         self._begin_behind_damage()
         return self.holes()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random as chance
 from bisect import bisect_right
 from collections.abc import Sequence
+from threading import Lock
 
 import attrs
 
@@ -35,9 +36,11 @@ class MemoryReplicatedLog:
     def __init__(self, *, start_offset: Offset = 0) -> None:
         self._start_offset = self._end_offset = self._flushed_offset = start_offset
         self._batches: list[Batch] = []
-        self._base_offsets: list[Offset] = []
+        """An append adds to it; whoever takes any away puts another list in its place: a read may have begun."""
         self._epochs = EpochTable()
         self._snapshots: dict[OffsetAndEpoch, bytes] = {}
+        self._snapshots_lock = Lock()
+        """They are frozen on other threads, while the start of the log moves."""
         self._version = 0
         self._is_closed = False
         self.torn_tail = b""
@@ -82,7 +85,6 @@ class MemoryReplicatedLog:
         for batch in batches:
             if batch.epoch != self._epochs.latest_epoch:
                 self._epochs.assign(batch.epoch, batch.base_offset)
-            self._base_offsets.append(batch.base_offset)
             self._batches.append(batch)
         self._end_offset = end_offset
 
@@ -105,20 +107,22 @@ class MemoryReplicatedLog:
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
         """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
         self._ensure_open()
-        ensure_readable(start_offset, self._start_offset, self._end_offset)
-        if start_offset == self._end_offset:
+        batches = self._batches  # before the look at where they begin
+        end_offset = self._end_offset
+        ensure_readable(start_offset, self._start_offset, end_offset)
+        if start_offset == end_offset:
             return ()
-        return up_to(self._batches, bisect_right(self._base_offsets, start_offset) - 1, max_bytes)
+        return up_to(batches, bisect_right(batches, start_offset, key=_base_of) - 1, max_bytes)
 
     def truncate(self, end_offset: Offset) -> Offset:
         """Drop the batches that reach beyond `end_offset`; return the new end. What remains is durable."""
         self._ensure_open()
         ensure(end_offset >= self._start_offset, f"cannot truncate to {end_offset}, below {self._start_offset}")
         if end_offset < self._end_offset:
-            keep = bisect_right(self._base_offsets, end_offset)
+            keep = bisect_right(self._batches, end_offset, key=_base_of)
             if self._batches[keep - 1].last_offset >= end_offset:
                 keep -= 1
-            del self._batches[keep:], self._base_offsets[keep:]
+            self._batches = self._batches[:keep]
             self._end_offset = self._batches[-1].last_offset + 1 if self._batches else self._start_offset
             self._epochs.truncate_to(self._end_offset)
         self._flushed_offset = self._end_offset
@@ -144,8 +148,9 @@ class MemoryReplicatedLog:
     def store_snapshot(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """Take over a frozen snapshot. One that exists already stays as it is; one that comes too late is dropped."""
         self._ensure_open()
-        if not self._has_passed(snapshot_id):
-            self._snapshots.setdefault(snapshot_id, data)
+        with self._snapshots_lock:
+            if not self._has_passed(snapshot_id):
+                self._snapshots = {snapshot_id: data, **self._snapshots}
 
     def _has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether the log begins behind this snapshot, or at its offset with another one."""
@@ -157,10 +162,10 @@ class MemoryReplicatedLog:
         """Drop every batch and begin anew at the end of this stored snapshot."""
         self._ensure_open()
         ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to install")
-        self._drop_snapshots_before(snapshot_id)
-        self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
-        self._batches.clear()
-        self._base_offsets.clear()
+        with self._snapshots_lock:
+            self._drop_snapshots_before(snapshot_id)
+            self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
+        self._batches = []
         self._epochs = EpochTable()
         self._version += 1
 
@@ -169,12 +174,13 @@ class MemoryReplicatedLog:
         self._ensure_open()
         ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
         ensure(snapshot_id.offset <= self._end_offset, f"snapshot {snapshot_id} is beyond the end {self._end_offset}")
-        if snapshot_id.offset > self._start_offset:
-            drop = sum(1 for batch in self._batches if batch.last_offset < snapshot_id.offset)
-            del self._batches[:drop], self._base_offsets[:drop]
-            self._start_offset = snapshot_id.offset
+        moves = snapshot_id.offset > self._start_offset
+        with self._snapshots_lock:
+            self._drop_snapshots_before(snapshot_id)
+            self._start_offset = max(self._start_offset, snapshot_id.offset)
+        if moves:
+            self._batches = [batch for batch in self._batches if batch.last_offset >= snapshot_id.offset]
             self._epochs.start_at(snapshot_id.offset)
-        self._drop_snapshots_before(snapshot_id)
 
     def _drop_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> None:
         self._snapshots = {kept: data for kept, data in self._snapshots.items() if kept >= snapshot_id}
@@ -207,7 +213,7 @@ class MemoryReplicatedLog:
 
     def _recovered(self, kept: int) -> MemoryReplicatedLog:
         self._is_closed = True
-        start_offset = self._base_offsets[0] if self._base_offsets else self._start_offset
+        start_offset = self._batches[0].base_offset if self._batches else self._start_offset
         survivor = MemoryReplicatedLog(start_offset=start_offset)
         survivor._snapshots = self._snapshots.copy()
         survivor.append(self._batches[:kept])
@@ -217,6 +223,10 @@ class MemoryReplicatedLog:
     def _ensure_open(self) -> None:
         if self._is_closed:
             raise StorageError("the log is closed")
+
+
+def _base_of(batch: Batch) -> Offset:
+    return batch.base_offset
 
 
 class MemorySnapshotSink:

@@ -1,7 +1,7 @@
 """One file of the log: batches back to back, from the base offset that is its name.
 
-The segment that grows has its file open; the others open theirs for a read, so that a long log does not hold a
-descriptor for every gigabyte.
+A read opens the file for itself. So a long log does not hold a descriptor for every gigabyte, and a file that is closed
+or replaced on another thread is still open for the read that has begun.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ EMPTY_PRODUCER_STATE: Final = bytes.fromhex("000148674bc700000000")
 
 
 class Segment:
-    """Place, size and index of a segment. `size` counts valid bytes; the file may be larger until it is cut."""
+    """Place, size and index of a segment. `size` counts valid bytes; the file may be larger until it is cut.
 
-    __slots__ = ("_first_timestamp", "_index", "_inode", "base_offset", "crc", "directory", "path", "size")
+    It only grows, by what the loop appends. Where the file is cut or another one takes its place, there is another
+    `Segment`: a read that has begun goes on with this one.
+    """
+
+    __slots__ = ("_first_timestamp", "_index", "_inode", "base_offset", "crc", "directory", "path", "size", "sums")
 
     def __init__(self, directory: Path, base_offset: Offset) -> None:
         self.directory: Final = directory
@@ -47,9 +51,28 @@ class Segment:
         self.size = 0
         self.crc = 0
         """CRC-32C of the `size` bytes, offsets and epochs included; -1 if nobody has read all of them."""
+        self.sums: list[tuple[int, int]] = [(0, 0)]
+        """Positions, ascending, and the CRC-32C up to there, where that is known. For the disk thread alone."""
         self._first_timestamp: int | None = None
         self._inode: int | None = None
         self._index: SegmentIndex | None = None
+
+    def cut_at(self, position: int, crc: int, *, is_growing: bool) -> Segment:
+        """Return the segment that this is once its file is cut. One that is growing has its index in memory."""
+        kept = Segment(self.directory, self.base_offset)
+        kept.size, kept.crc = position, crc
+        kept._first_timestamp = self._first_timestamp if position else None
+        if is_growing:
+            kept._index = self.index.up_to(position)
+            kept.sums = [entry for entry in self.sums if entry[0] <= position]
+        return kept
+
+    def in_new_file(self) -> Segment:
+        """Return the segment that this is once a copy has taken the place of its file."""
+        copy = Segment(self.directory, self.base_offset)
+        copy.size, copy.crc, copy._index = self.size, self.crc, self._index
+        copy._first_timestamp = self._first_timestamp
+        return copy
 
     @property
     def inode(self) -> int:
@@ -59,15 +82,11 @@ class Segment:
                 self._inode = os.stat(self.path, follow_symlinks=False).st_ino
         return self._inode
 
-    def forget_inode(self) -> None:
-        """Look again which file it is: a copy took its place."""
-        self._inode = None
-
     @property
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""
         if self._first_timestamp is None and self.size > 0:
-            with self._opened(None) as descriptor, files.storage_errors("read", self.path):
+            with self._opened() as descriptor, files.storage_errors("read", self.path):
                 self._first_timestamp = parse_header(files.read_at(descriptor, HEADER_SIZE, 0)).max_timestamp
         return -1 if self._first_timestamp is None else self._first_timestamp
 
@@ -86,6 +105,10 @@ class Segment:
     @index.setter
     def index(self, index: SegmentIndex) -> None:
         self._index = index
+
+    def load_index(self) -> None:
+        """Have the index in memory: the segment is to grow."""
+        self._index = self.index
 
     def forget_index(self) -> None:
         """Free the memory of the index; the files have it."""
@@ -150,17 +173,15 @@ class Segment:
 
     def batches(self, position: int = 0) -> Generator[Batch, None, None]:
         """Yield the batches from the one at `position` on, CRC checked. Raises: CorruptBatchError, StorageError."""
-        with self._opened(None) as descriptor:
+        with self._opened() as descriptor:
             yield from batches_in(descriptor, self.path, position, self.size)
 
-    def read(
-        self, start_offset: Offset, max_bytes: int, descriptor: int | None = None, *, not_before: int = 0
-    ) -> list[Batch]:
+    def read(self, start_offset: Offset, max_bytes: int, *, not_before: int = 0) -> list[Batch]:
         """Return batches from the one that contains `start_offset` on, at most `max_bytes` but at least one.
 
-        `descriptor` is the open file, if there is one. What stands below position `not_before` is damaged.
+        What stands below position `not_before` is damaged.
         """
-        with self._opened(descriptor) as descriptor:
+        with self._opened() as descriptor:
             position = max(not_before, self._position_before(descriptor, start_offset))
             found: list[Batch] = []
             size, chunk = 0, min(max_bytes + 2 * INTERVAL_BYTES, _CHUNK)
@@ -185,14 +206,12 @@ class Segment:
                     raise
             return found
 
-    def locate(
-        self, offset: Offset, descriptor: int | None = None, *, not_before: int = 0
-    ) -> tuple[int, Offset] | None:
+    def locate(self, offset: Offset, *, not_before: int = 0) -> tuple[int, Offset] | None:
         """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment.
 
         `not_before` as in `read`.
         """
-        with self._opened(descriptor) as descriptor:
+        with self._opened() as descriptor:
             position = max(not_before, self._position_before(descriptor, offset))
             for batch in batches_in(descriptor, self.path, position, self.size):
                 if batch.last_offset >= offset:
@@ -200,16 +219,17 @@ class Segment:
                 position += len(batch.data)
         return None
 
-    def reread(self) -> None:
-        """Learn anew what is in the file, which was replaced. Raises: CorruptBatchError."""
-        self._inode = self._first_timestamp = None
-        self.size = files.size_of(self.path)
-        self.crc = self.sum_of(0, self.size, 0)
-        self._index = self.rebuilt_index()
+    def reread(self) -> Segment:
+        """Return the segment that is in the file now, which was replaced. Raises: CorruptBatchError."""
+        found = Segment(self.directory, self.base_offset)
+        found.size = files.size_of(self.path)
+        found.crc = found.sum_of(0, found.size, 0)
+        found._index = found.rebuilt_index()
+        return found
 
     def sum_of(self, position: int, end: int, crc: int) -> int:
         """Return the CRC-32C of the bytes up to `end`, given that of those up to `position`."""
-        with self._opened(None) as descriptor, files.storage_errors("read", self.path):
+        with self._opened() as descriptor, files.storage_errors("read", self.path):
             while position < end:
                 data = files.read_at(descriptor, min(_CHUNK, end - position), position)
                 if not data:
@@ -219,11 +239,8 @@ class Segment:
         return crc
 
     @contextmanager
-    def _opened(self, descriptor: int | None) -> Iterator[int]:
-        """Yield the open file, or open it for the block."""
-        if descriptor is not None:
-            yield descriptor
-            return
+    def _opened(self) -> Iterator[int]:
+        """Open the file for the block."""
         opened = files.open_existing(self.path)
         try:
             yield opened

@@ -12,13 +12,18 @@ them apart is the order in which each touches the few names they share:
 Whatever was written below the remembered mark is in the file of step 2 or in those of step 3. Only a flush closes a
 sealed file, and only it writes the caches of a segment. `truncate` and `restart` run on the disk thread, too, and then
 nobody appends.
+
+By the rule of the package: `_segments` is a tuple that is replaced, by the loop where it appends and deletes, by the
+disk thread while the loop waits; its last segment is the one that grows. `_sealed` and `_condemned` are queues, filled
+by the loop and emptied by the disk thread. `_descriptor` is for writing only, since the disk thread may close it: a
+read opens its own. `_reserved` and the sums of a segment are the disk thread's.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +31,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.errors import CorruptBatchError, StorageError, ensure
+from kraftlib.errors import CorruptBatchError, InvariantError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
@@ -85,15 +90,20 @@ class SegmentChain:
         self.mark = mark
         self._directory: Final = directory
         self._settings: Final = settings
-        self._segments = segments
-        self._base_offsets = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
+        self._segments = tuple(segments)
         self._descriptor = files.open_existing(self._active.path, files.WRITE)
         self._sealed: deque[_Sealed] = deque()
         self._condemned: deque[Path] = deque()
         self._reserved = 0
-        self._sums: list[tuple[int, int]] = [(0, 0)]
-        """Positions in the last segment, ascending, and the CRC-32C of it up to there, where that is known."""
+
+    @property
+    def present(self) -> Sequence[Segment]:
+        """The segments of this moment. Another sequence tells that there was a change."""
+        return self._segments
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
 
     @property
     def size_bytes(self) -> int:
@@ -146,10 +156,7 @@ class SegmentChain:
         descriptor = self._settings.reserve.spend(lambda: self._new_file(new.path))
         self._sealed.append(_Sealed(self._active, self._descriptor, base_offset))
         self._descriptor = descriptor
-        self._active = new
-        self._sums = [(0, 0)]
-        self._segments.append(new)
-        self._base_offsets.append(base_offset)
+        self._segments = (*self._segments, new)
         return new
 
     def _new_file(self, path: Path) -> int:
@@ -157,25 +164,31 @@ class SegmentChain:
         return files.create(path, mode=self._settings.file_mode) if descriptor is None else descriptor
 
     def read(self, start_offset: Offset, max_bytes: int, holes: Sequence[Hole] = ()) -> Sequence[Batch]:
-        """Return batches of one segment from the one that contains `start_offset` on, which must be in the log."""
+        """Return batches of one segment from the one that contains `start_offset` on.
+
+        Raises: CorruptBatchError; StorageError for an offset below all segments.
+        """
         segment = self._segment_of(start_offset)
         behind = 0
         for hole in holes:
             if hole.segment == segment.base_offset and hole.end_position and hole.end_offset <= start_offset:
                 behind = hole.end_position
-        return segment.read(start_offset, max_bytes, self._descriptor_of(segment), not_before=behind)
+        return segment.read(start_offset, max_bytes, not_before=behind)
 
     def _segment_of(self, offset: Offset) -> Segment:
-        return self._segments[bisect_right(self._base_offsets, offset) - 1]
-
-    def _descriptor_of(self, segment: Segment) -> int | None:
-        return self._descriptor if segment is self._active else None
+        segments = self._segments
+        place = bisect_right(segments, offset, key=_base_of) - 1
+        if place < 0:
+            raise StorageError(f"{self._directory} has no segment of offset {offset}", path=self._directory)
+        return segments[place]
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
         """Read every segment; yield how many bytes were read, and what is wrong."""
-        segments = list(self._segments)
+        segments = self._segments
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             for found in scrub_segment(segment, is_full=segment is not self._active, step=step):
+                if isinstance(found, ScrubFinding) and not any(segment is kept for kept in self._segments):
+                    break  # it was cut, or another file took its place, while it was read
                 if following is not None and isinstance(found, ScrubFinding) and found.offset is not None:
                     # What does not belong there may count on beyond the segment, but it is this one that is damaged.
                     found = attrs.evolve(found, offset=min(found.offset, following.base_offset - 1))
@@ -183,7 +196,7 @@ class SegmentChain:
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch, read from the files and checked."""
-        for segment in list(self._segments):
+        for segment in self._segments:
             yield from segment.batches()
 
     def roll(self) -> None:
@@ -193,15 +206,21 @@ class SegmentChain:
 
     def delete_below(self, offset: Offset) -> None:
         """Forget the segments that end at or below `offset`, but the last one; the next flush removes the files."""
-        while len(self._segments) > 1 and self._base_offsets[1] <= offset:
-            base = self._segments.pop(0).base_offset
-            del self._base_offsets[0]
+        segments = self._segments
+        first = max(0, bisect_right(segments, offset, key=_base_of) - 1)
+        self._segments = segments[first:]
+        for segment in segments[:first]:
             for name in (names.segment_name, names.index_name, names.time_index_name, names.producer_state_name):
-                self.condemn(self._directory / name(base))
+                self.condemn(self._directory / name(segment.base_offset))
 
     def condemn(self, path: Path) -> None:
-        """Let the next flush remove a file."""
+        """Let the next flush that begins remove a file."""
         self._condemned.append(path)
+
+    @property
+    def condemned_count(self) -> int:
+        """How many files are to be removed by now."""
+        return len(self._condemned)
 
     # On the disk thread -----------------------------------------------------------------------------
 
@@ -222,20 +241,26 @@ class SegmentChain:
 
     def known_prefix(
         self, mark: Mark, start_offset: Offset, epochs: Sequence[EpochStart], controls: Sequence[Batch]
-    ) -> KnownPrefix:
-        """Describe the log up to `mark`, which is durable, and write the indexes that go with it."""
-        last = self._segment_of_base(mark.segment)
-        if last is self._active:
+    ) -> KnownPrefix | None:
+        """Describe the log up to `mark`, which is durable, and write the indexes that go with it.
+
+        None, if the loop has deleted the segment of the mark meanwhile.
+        """
+        segments = self._segments
+        last = _segment_at(segments, mark.segment)
+        if last is None:
+            return None
+        if last is segments[-1]:
             if len(last.index):
                 last.write_index_files(mode=self._settings.file_mode)
-            self._sums.append((mark.position, mark.crc))
+            last.sums.append((mark.position, mark.crc))
         return KnownPrefix(
             mark=mark,
             start_offset=start_offset,
             index_entries=last.index.entries_below(mark.position),
             sealed=tuple(
                 SealedSegment(segment.base_offset, segment.size, segment.crc, segment.inode)
-                for segment in list(self._segments)
+                for segment in segments
                 if segment.base_offset < mark.segment
             ),
             epochs=tuple(epochs),
@@ -243,10 +268,12 @@ class SegmentChain:
         )
 
     def _segment_of_base(self, base_offset: Offset) -> Segment:
-        place = bisect_left(self._base_offsets, base_offset)
-        is_there = place < len(self._base_offsets) and self._base_offsets[place] == base_offset
-        ensure(is_there, f"{self._directory} has no segment that begins at {base_offset}, but {self._base_offsets}")
-        return self._segments[place]
+        """Return the segment that begins there. For while the loop waits."""
+        found = _segment_at(self._segments, base_offset)
+        if found is None:
+            bases = [segment.base_offset for segment in self._segments]
+            raise InvariantError(f"{self._directory} has no segment that begins at {base_offset}, but {bases}")
+        return found
 
     def _finish(self, sealed: Sequence[_Sealed]) -> None:
         """Close the files of full segments, now that they are durable, and write their caches."""
@@ -273,9 +300,12 @@ class SegmentChain:
             # They are caches, and the reserve is there for votes and records.
             logger.warning("%s: the disk is full, so it is left without a producer state: %s", segment.path, error)
 
-    def tidy(self) -> None:
-        """Remove what was condemned, and reserve space ahead."""
-        while self._condemned:
+    def tidy(self, condemned_count: int) -> None:
+        """Remove so many of the files that were condemned first, and reserve space ahead.
+
+        Only what was condemned before the flush began: what the log goes on in is durable then.
+        """
+        for _ in range(condemned_count):
             files.remove(self._condemned.popleft())
         ahead, size = self._settings.reserve_bytes, self._active.size
         if ahead and size + ahead // 2 > self._reserved and not self._sealed:
@@ -286,10 +316,16 @@ class SegmentChain:
                 # No harm yet: only an append that finds no space is an error.
                 logger.warning("%s: no %d bytes can be reserved: %s", self._active.path, ahead, error)
 
+    def remove_condemned(self) -> None:
+        """Remove all that was condemned, before a file of such a name is made anew. The loop waits."""
+        while self._condemned:
+            files.remove(self._condemned[0])
+            self._condemned.popleft()
+
     def mark_at(self, end_offset: Offset, epochs: EpochTable) -> Mark:
         """Return the place behind the last batch that ends by `end_offset`. Everything was synced."""
         segment = self._segment_of(end_offset)
-        located = segment.locate(end_offset, self._descriptor_of(segment))
+        located = segment.locate(end_offset)
         if located is None:
             raise CorruptBatchError(f"{segment.path} has no batch of offset {end_offset}", path=segment.path)
         position, new_end = located
@@ -300,22 +336,18 @@ class SegmentChain:
         """Return the CRC-32C of the first bytes of a segment, read from the nearest place at which it is known."""
         if segment.crc == UNKNOWN_CRC:
             return UNKNOWN_CRC
-        sums = self._sums if segment is self._active else [(0, 0)]
-        at, crc = sums[bisect_right(sums, position, key=lambda entry: entry[0]) - 1]
+        at, crc = segment.sums[bisect_right(segment.sums, position, key=lambda entry: entry[0]) - 1]
         return segment.sum_of(at, position, crc)
 
     def truncate(self, mark: Mark) -> None:
         """Cut at this place, durably. Everything was synced."""
         segment = self._segment_of_base(mark.segment)
         segment.remove_index_files()
-        self._drop_segments_behind(segment, mark.position)
+        self._drop_segments_behind(segment, mark)
         with files.storage_errors("cut", segment.path):
             self._settings.reserve.spend(lambda: os.ftruncate(self._descriptor, mark.position))
             os.fsync(self._descriptor)
-        segment.size, segment.crc = mark.position, mark.crc
-        segment.index.truncate(mark.position)
         self.mark = mark
-        self._sums = [entry for entry in self._sums if entry[0] <= mark.position]
         self._reserved = 0
         for name in files.list_names(self._directory):
             of_producers = names.parse_producer_state_name(name)
@@ -323,31 +355,36 @@ class SegmentChain:
                 files.remove(self._directory / name)
         files.sync_directory(self._directory)
 
-    def _drop_segments_behind(self, segment: Segment, position: int) -> None:
-        """Remove the segments behind this one, durably, the last one first, and open it to grow again from there."""
-        if segment is self._active:
-            return
-        self._close_files()
-        while self._segments[-1] is not segment:
-            self._segments.pop().remove_files()
-            self._base_offsets.pop()
+    def _drop_segments_behind(self, segment: Segment, mark: Mark) -> None:
+        """Remove the segments behind this one, durably, the last one first, and let it grow again from `mark` on.
+
+        A read that begins meanwhile finds the log that remains: nothing that is committed lies behind that.
+        """
+        place = self._segments.index(segment)
+        behind = self._segments[place + 1 :]
+        if behind:
+            self._go_on_in(segment)
+        # Of a full segment the index is made anew: what is cut off may be damaged, and tells it nothing.
+        kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
+        self._segments = (*self._segments[:place], kept)
+        for dropped in reversed(behind):
+            dropped.remove_files()
             files.sync_directory(self._directory)  # one by one, else a crash may leave a gap
-        segment.size = position  # what is cut off may be damaged, and tells the index nothing
-        segment.forget_index()
-        self._active = segment
-        self._sums = [(0, 0)]
-        self._descriptor = files.open_existing(segment.path, files.WRITE)
+        kept.load_index()
 
     def restart(self, offset: Offset) -> None:
         """Remove every batch, durably, and go on in an empty segment at `offset`."""
+        self.remove_condemned()
+        active = restart_at(self._directory, offset, file_mode=self._settings.file_mode)
+        self._go_on_in(active)
+        self._segments = (active,)
+        self.mark = Mark(offset, active.inode, 0, offset, -1, 0)
+
+    def _go_on_in(self, segment: Segment) -> None:
+        """Open the file that grows from now on, and close all others."""
+        descriptor = files.open_existing(segment.path, files.WRITE)
         self._close_files()
-        self._condemned.clear()
-        self._active = restart_at(self._directory, offset, file_mode=self._settings.file_mode)
-        self._segments, self._base_offsets = [self._active], [offset]
-        self._sums = [(0, 0)]
-        self.mark = Mark(offset, self._active.inode, 0, offset, -1, 0)
-        self._descriptor = files.open_existing(self._active.path, files.WRITE)
-        self._reserved = 0
+        self._descriptor, self._reserved = descriptor, 0
 
     def close(self, end_offset: Offset | None) -> None:
         """Release the files; with the end of a log that was synced also write the caches of the last segment."""
@@ -370,3 +407,13 @@ class SegmentChain:
             # Forgotten first: after an error it is closed all the same, and may be another file's by the next try.
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+def _base_of(segment: Segment) -> Offset:
+    return segment.base_offset
+
+
+def _segment_at(segments: Sequence[Segment], base_offset: Offset) -> Segment | None:
+    """Return the one that begins there."""
+    place = bisect_right(segments, base_offset, key=_base_of) - 1
+    return segments[place] if place >= 0 and segments[place].base_offset == base_offset else None

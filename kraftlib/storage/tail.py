@@ -12,7 +12,11 @@ from kraftlib.types import Offset
 
 
 class Tail:
-    """Batches back to back up to the end of the log, as many as fit into a number of bytes."""
+    """Batches back to back up to the end of the log, as many as fit into a number of bytes.
+
+    For the loop alone. The disk thread that cuts the log makes another one with `up_to`, and a read that has begun goes
+    on in this one.
+    """
 
     __slots__ = ("_base_offsets", "_batches", "_bytes", "_max_bytes", "_step")
 
@@ -44,14 +48,10 @@ class Tail:
         first = bisect_right(self._base_offsets, start_offset) - 1
         return up_to(self._batches, first, max_bytes) if first >= 0 else None
 
-    def truncate(self, end_offset: Offset) -> None:
-        """Drop the batches from `end_offset` on."""
+    def up_to(self, end_offset: Offset) -> Tail:
+        """Return a tail of the batches before `end_offset`."""
         keep = bisect_right(self._base_offsets, end_offset - 1)
-        self._bytes -= sum(len(batch.data) for batch in self._batches[keep:])
-        del self._batches[keep:], self._base_offsets[keep:]
-
-    def clear(self) -> None:
-        """Drop all batches."""
-        self._batches.clear()
-        self._base_offsets.clear()
-        self._bytes = 0
+        kept = Tail(self._max_bytes)
+        kept._batches, kept._base_offsets = self._batches[:keep], self._base_offsets[:keep]
+        kept._bytes = self._bytes - sum(len(batch.data) for batch in self._batches[keep:])
+        return kept

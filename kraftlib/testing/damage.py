@@ -61,7 +61,7 @@ class DamagedLog(MemoryReplicatedLog):
         everything += self._fetched
         everything += [batch for batch in self._batches if batch.base_offset >= self._fetched[-1].end_offset]
         self._holes, self._fetched = [], []
-        self._batches, self._base_offsets, self._epochs = [], [], EpochTable()
+        self._batches, self._epochs = [], EpochTable()
         self._end_offset = self._start_offset
         self.append(everything)
         self.flush()

@@ -4,6 +4,7 @@
     errors              every call that changes a file fails once, in every way
     single faults       every kind of byte of every kind of file, damaged in every way
     quorum              the same in a running quorum of three: alone, with the wrong majority, with the right one
+    threads             every two calls that may meet in a log, the one stopped at each line of the other
     power cuts          real ones, on ext4; they need root and loop devices
     full disks          real ones, on small file systems, under a quorum; they need root, too
 
@@ -30,6 +31,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import attrs
+import pytest
 
 from tests.simulation.ledger import commit_now
 from tests.storage.crash.damage_states import prove_damages
@@ -41,11 +43,17 @@ from tests.storage.images.proof import WITHOUT_A_COPY, Examined, examine
 from tests.storage.images.quorum_proof import examine_in_quorum
 from tests.storage.images.verdict import Outcome
 from tests.storage.power.disk import why_impossible
+from tests.storage.threads.exploring import LONG as THREADS_LONG
+from tests.storage.threads.exploring import Effort as OfThreads
+from tests.storage.threads.exploring import explore
+from tests.storage.threads.interleaver import with_cooperative_locks
+from tests.storage.threads.meetings import MEETINGS
 
 IN_MEMORY = Path("/dev/shm")
 SHORT = Effort(most=12, again=2, interruptions=2)
 IMAGES, IMAGES_LONG = 10_400, 100_000
 IN_QUORUM, IN_QUORUM_LONG = 10_000, 100_000
+THREADS = OfThreads(lines=30, at_random=10)
 CUTS, CUTS_LONG = (90, 25), (2_000, 500)
 """Of one replica, and of three."""
 
@@ -142,6 +150,23 @@ def _judged(name: str, found: Examined, *, without_a_copy: frozenset[str]) -> Pa
     return part
 
 
+def threads(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
+    """Let two threads meet."""
+    effort = THREADS_LONG if wanted.long else THREADS
+    part, count = Part("threads"), 0
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        with_cooperative_locks(monkeypatch)
+        for meeting in MEETINGS:
+            try:
+                count += explore(meeting, effort, wanted.seed)
+            except Exception as error:  # noqa: BLE001 - whatever a thread has raised
+                part.bad.append(f"{type(error).__name__}: {error}; {'; '.join(error.__notes__)}")
+            say(f"{meeting}: {count} runs, {len(part.bad)} bad")
+    part.tried = f"{len(MEETINGS)} meetings, {count:,} runs"
+    part.figures = {"meetings": len(MEETINGS), "runs": count, "bad": len(part.bad)}
+    return part
+
+
 def power_cuts(top: Path, wanted: Wanted, say: Callable[[str], object]) -> Part:
     """Cut the power."""
     part = Part("power cuts")
@@ -197,6 +222,7 @@ PARTS = {
     "errors": errors,
     "single-faults": single_faults,
     "quorum": quorum,
+    "threads": threads,
     "power-cuts": power_cuts,
     "full-disks": full_disks,
 }

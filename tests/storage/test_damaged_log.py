@@ -10,8 +10,9 @@ import pytest
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.testing.log_contract import read_all
-from kraftlib.types import OffsetRange
-from tests.storage.builders import a_batch
+from kraftlib.types import OffsetAndEpoch, OffsetRange
+from tests.storage.builders import a_batch, some_batches
+from tests.storage.crash.protocols import snapshot_bytes
 from tests.storage.test_repair import (
     BATCHES,
     SIZE,
@@ -132,3 +133,37 @@ def test_damage_that_is_found_before_a_hole_that_is_being_filled_is_filled_first
 
     assert [bytes(batch.data) for batch in read_all(log)] == [bytes(batch.data) for batch in BATCHES]
     log.close()
+
+
+def test_what_is_fetched_again_is_not_removed_for_its_name(tmp_path: Path) -> None:
+    """Segments wait for the next flush to be removed; the snapshot that stood in for them is lost before that."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=500, keep_damage=True, tail_bytes=0)
+    batches = some_batches(*[1] * 12, size=100)
+    for batch in batches:
+        log.append([batch])
+    log.flush()
+    snapshot_id = OffsetAndEpoch(offset=8, epoch=1)
+    sink = log.create_snapshot(snapshot_id)
+    sink.write(snapshot_bytes(snapshot_id))
+    sink.freeze()
+    log.delete_before(snapshot_id)
+    log.set_snapshot_aside(snapshot_id, "damaged")
+    (hole,) = log.holes()
+    assert log.write_repair(batches[hole.start_offset : hole.end_offset])
+    log.append([a_batch(12, size=100)])
+    log.flush()
+
+    assert [batch.base_offset for batch in log.scan()] == list(range(13))
+
+
+def test_nothing_is_looked_for_where_a_snapshot_stands_in(tmp_path: Path) -> None:
+    """Whoever reads on the loop has met the damage before the log was begun behind it."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=500, keep_damage=True)
+    log.append(some_batches(*[1] * 3, size=100))
+    log.append(some_batches(*[1] * 3, base_offset=3, size=100))
+    log.flush()
+    snapshot_id = OffsetAndEpoch(offset=5, epoch=1)
+    log.create_snapshot(snapshot_id).freeze()
+    log.delete_before(snapshot_id)
+
+    assert log.find_damage(1) == ()

@@ -88,11 +88,12 @@ def test_a_look_up_never_goes_too_far(sizes: list[int], offset: int) -> None:
 @given(st.lists(st.integers(1, 6_000), min_size=1, max_size=30), st.integers(0, 30))
 def test_a_truncated_index_is_that_of_what_remains(sizes: list[int], keep: int) -> None:
     batches = batches_of_sizes(sizes)
-    index = index_of(0, batches)
-    index.truncate(sum(batch.size for batch in batches[:keep]))
+    whole = index_of(0, batches)
+    index = whole.up_to(sum(batch.size for batch in batches[:keep]))
     remaining = index_of(0, batches[:keep])
 
     assert index.offset_entries() == remaining.offset_entries()
+    assert whole.offset_entries() == index_of(0, batches).offset_entries()
     # The newest time that was in no entry yet is forgotten, as in Kafka.
     assert remaining.time_entries().startswith(index.time_entries())
 

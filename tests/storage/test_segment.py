@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
-from kraftlib.storage.index import SegmentIndex
 from kraftlib.storage.segment import Segment, batches_in
 from tests.storage.builders import a_batch, offsets, some_batches
 
@@ -33,17 +32,23 @@ def test_a_read_finds_the_batch_that_contains_the_offset(tmp_path: Path) -> None
     assert segment.read(0, 1 << 30) == batches
 
 
-def test_an_open_file_is_used_where_there_is_one(tmp_path: Path) -> None:
+def test_a_segment_whose_file_is_gone_cannot_be_read(tmp_path: Path) -> None:
     segment = a_segment(tmp_path, some_batches(1, 1))
-    descriptor = os.open(segment.path, os.O_RDONLY)
     segment.path.unlink()
-    segment.index = SegmentIndex(0)
 
-    assert offsets(segment.read(1, 1, descriptor)) == [(1, 1)]
-    assert segment.locate(1, descriptor) == (a_batch(0).size, 1)
-    os.close(descriptor)
     with pytest.raises(StorageError, match="cannot open"):
         segment.read(1, 1)
+
+
+def test_the_segment_that_is_left_of_one_is_another_one(tmp_path: Path) -> None:
+    """A read on the loop may have begun in the old one."""
+    batches = some_batches(*[1] * 4)
+    segment = a_segment(tmp_path, batches)
+    kept = segment.cut_at(2 * batches[0].size, -1, is_growing=True)
+
+    assert (kept.size, segment.size) == (2 * batches[0].size, 4 * batches[0].size)
+    assert offsets(kept.read(0, 1 << 20)) == [(0, 1), (1, 1)]
+    assert offsets(segment.read(0, 1 << 20)) == offsets(batches)
 
 
 def test_reads_stop_at_the_size_of_the_segment(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_last_segment_is_never_deleted(tmp_path: Path) -> None:
     chain.sync()
     chain.delete_below(6)
     assert segments(tmp_path) == [0, 3]
-    chain.tidy()
+    chain.tidy(chain.condemned_count)
 
     assert segments(tmp_path) == [3]
     append(chain, TEN[6:])
@@ -130,7 +130,7 @@ def test_reserved_space_is_given_back_by_a_segment_that_is_full(tmp_path: Path) 
     chain = a_chain(tmp_path, segment_bytes=10_000, reserve_bytes=1 << 20)
     append(chain, TEN[:1])
     chain.sync()
-    chain.tidy()
+    chain.tidy(chain.condemned_count)
     first = tmp_path / f"{0:020d}.log"
     reserved = first.stat().st_blocks * 512
     append(chain, some_batches(*[1] * 60, base_offset=1, size=200))
@@ -153,7 +153,7 @@ def test_space_that_cannot_be_reserved_is_no_error(
     monkeypatch.setattr(files, "reserve", full)
     append(chain, TEN[:1])
     chain.sync()
-    chain.tidy()
+    chain.tidy(chain.condemned_count)
 
     assert "no 1048576 bytes can be reserved" in caplog.text
     append(chain, TEN[1:2])

@@ -13,7 +13,7 @@ from kraftlib.storage import files, growing_log, scan, snapshot_files
 from kraftlib.storage import unsynced as unsynced_note
 from kraftlib.storage.segment import Segment
 from kraftlib.storage.segments import SegmentChain
-from kraftlib.storage.sync_point import SyncPointFile
+from kraftlib.storage.sync_point import Mark, SyncPointFile
 
 
 @attrs.frozen
@@ -91,19 +91,16 @@ def _new_segment_is_not_in_the_directory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drop(self: SegmentChain, segment: Segment, position: int) -> None:
-        if segment is self._active:
-            return
-        self._close_files()
-        while self._segments[-1] is not segment:
-            victim = self._segments.pop(self._segments.index(segment) + 1)
+    def drop(self: SegmentChain, segment: Segment, mark: Mark) -> None:
+        place = self._segments.index(segment)
+        behind = self._segments[place + 1 :]
+        if behind:
+            self._go_on_in(segment)
+        kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
+        self._segments = (*self._segments[:place], kept)
+        for victim in behind:
             victim.remove_files()
-            self._base_offsets.remove(victim.base_offset)
-        segment.size = position
-        segment.forget_index()
-        self._active = segment
-        self._sums = [(0, 0)]
-        self._descriptor = files.open_existing(segment.path, files.WRITE)
+        kept.load_index()
 
     monkeypatch.setattr(SegmentChain, "_drop_segments_behind", drop)
 
