@@ -3,9 +3,9 @@
 The core is told an event and returns a list of actions; they are performed in order, each relying on the ones before
 it. Three rules make the order hold:
 
-* **What blocks, suspends.** PersistElection, TruncateLog and whatever writes a snapshot or takes one away go to the
-  disk; what follows in the list, and every later event, waits until it is done. Nothing that depends on a vote can
-  leave before the vote is durable.
+* **What blocks, suspends.** PersistElection, TruncateLog, whatever writes a snapshot or takes one away, and, where the
+  log is damaged, DeleteBefore go to the disk; what follows in the list, and every later event, waits until it is done.
+  Nothing that depends on a vote can leave before the vote is durable.
 * **What flushes, overlaps.** One flush is in flight at most; what is appended meanwhile shares the next. Its end comes
   back as an event with the log version of when it began.
 * **Records come last.** The accumulator is drained right before its batches are handed to the core, never queued:
@@ -462,7 +462,11 @@ class Executor:
             self._metrics.fetched.record(end_offset - batches[0].base_offset)
 
     def _delete_before(self, action: act.DeleteBefore) -> None:
-        self._log.delete_before(action.snapshot_id)
+        if self._repair is not None and self._repair.is_needed:
+            # What is damaged is stepped over, which copies segments and syncs them.
+            self._suspend_for(lambda: self._log.delete_before(action.snapshot_id))
+        else:
+            self._log.delete_before(action.snapshot_id)
 
     def _advance_high_watermark(self, action: act.AdvanceHighWatermark) -> None:
         high_watermark = self.high_watermark = action.high_watermark

@@ -1,7 +1,7 @@
 """What the core is told of a damaged log, and of how its repair gets on.
 
 The log says what is missing and takes what a leader sends of it (`RepairableLog`); here that becomes events. All but
-`is_known` waits for the disk.
+`is_known` and `is_needed` waits for the disk.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ class LogRepair:
     def is_known(self, offset: Offset) -> bool:
         """Whether the record at `offset` is known to be missing."""
         return any(hole.start_offset <= offset < hole.end_offset for hole in self._log.holes())
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something is known to be missing."""
+        return bool(self._log.holes())
 
     def look(self, offset: Offset) -> ev.StorageFailed:
         """Have the log look where `offset` should be; it may find that a snapshot has it, and begin there."""

@@ -173,13 +173,15 @@ class TracingLog(MemoryReplicatedLog):
 class Rig:
     """An executor among fakes."""
 
-    def __init__(self, *, disk: Disk | None = None, **config: Any) -> None:
+    def __init__(
+        self, *, disk: Disk | None = None, log: Callable[[Trace], TracingLog] | None = None, **config: Any
+    ) -> None:
         self.trace = Trace()
         self.core = ScriptedCore()
         self.disk = ManualDisk(self.trace)
         self.network = TracingNetwork(self.trace)
         self.snapshots = TracingSnapshots(self.trace)
-        self.log = TracingLog(self.trace)
+        self.log: TracingLog = (log or TracingLog)(self.trace)
         self.elections = MemoryQuorumStateStore()
         self.waiters = Waiters()
         self.now_ms = 1_000

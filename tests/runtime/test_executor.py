@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kraftlib.consensus import actions as act
@@ -19,8 +21,8 @@ from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.runtime.alarm import ASK_EVERY_MS
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
-from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, OffsetAndEpoch
-from tests.runtime.fakes import Rig
+from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, OffsetAndEpoch, OffsetRange
+from tests.runtime.fakes import Rig, TracingLog
 from tests.runtime.test_waiters import Slot
 
 SOMEWHERE = Endpoint("127.0.0.1", 9)
@@ -341,6 +343,42 @@ def test_snapshots_are_written_and_installed_on_the_disk(rig: Rig) -> None:
         "drop download",
         "respond chunk of 10@2 to 1",
     ]
+
+
+class LogWithHole(TracingLog):
+    """Something of it is missing, or not."""
+
+    missing: tuple[OffsetRange, ...] = ()
+
+    def holes(self) -> Sequence[OffsetRange]:
+        return self.missing
+
+    def find_damage(self, offset: int) -> Sequence[OffsetRange]:
+        raise NotImplementedError
+
+    def write_repair(self, batches: Sequence[Batch]) -> bool:
+        raise NotImplementedError
+
+    def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._trace.append(f"delete before {snapshot_id}")
+
+
+@pytest.mark.parametrize("missing", [(), (OffsetRange(1, 3),)], ids=["whole", "damaged"])
+def test_a_damaged_log_is_deleted_from_on_the_disk(missing: tuple[OffsetRange, ...]) -> None:
+    """A segment is copied and synced to begin behind the damage; of a whole log nothing but names is forgotten."""
+    rig = Rig(log=LogWithHole)
+    rig.core.first_actions = [act.DeleteBefore(OffsetAndEpoch(offset=5, epoch=1)), act.AdvanceHighWatermark(6)]
+    assert isinstance(rig.log, LogWithHole)
+    rig.log.missing = missing
+    rig.executor.start()
+    rig.executor.submit(ev.TimeoutReached())
+    waits = not rig.core.events
+    while rig.disk.jobs:
+        rig.disk.finish()
+
+    assert waits == bool(missing)
+    assert [line for line in rig.trace if line != "disk done"] == ["delete before 5@1", "committed 6"]
+    assert rig.core.events == [ev.TimeoutReached()]
 
 
 def test_a_damaged_snapshot_is_set_aside_and_another_one_adopted_on_the_disk(rig: Rig) -> None:
