@@ -184,6 +184,9 @@ class Scene:
     def check(self) -> None:
         """The log goes on, has what it should, and is found so by the next start."""
         log = self.log
+        assert not log.is_full
+        if self.reserve.is_taken:
+            assert (self.directory / names.RESERVE).stat().st_size == RESERVE_BYTES
         while holes := log.holes():
             log.write_repair(BATCHES[holes[0].start_offset : holes[0].end_offset])
         end = log.end_offset
