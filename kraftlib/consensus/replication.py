@@ -242,13 +242,13 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def may_fetch(state: ReplicaState) -> bool:
-    """Whether nothing is on its way to the disk of what a Fetch would vouch for, or go on from.
+    """Whether the disk has done all that a Fetch would vouch for, or go on from.
 
     What an old leader's answers have begun to repair is begun anew with whoever is asked in a newer epoch.
     """
     forget_old_leader(state)
     is_repairing = state.filling is not None and state.filling.is_writing
-    return state.log.flushed_offset == state.log.end_offset and not is_repairing
+    return state.log.flushed_offset == state.log.end_offset and not is_repairing and not state.is_truncating
 
 
 def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
@@ -407,6 +407,7 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
     log.info("%s: truncating from %s to %d", state.id_text, state.log.end, end_offset)
     drops_hole = any(hole.end_offset > end_offset for hole in state.log.holes)
     state.log.truncate(end_offset)
+    state.is_truncating = True
     state.filling = None
     if not drops_hole:
         return [TruncateLog(end_offset)]
@@ -418,7 +419,8 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
 
 
 def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
-    """Only whole batches go: take over where the log really ends."""
+    """Only whole batches go: take over where the log really ends. No Fetch names the end before."""
+    state.is_truncating = False
     ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")
     ensure(event.end_offset >= state.committed_offset, f"truncated below the high watermark {state.committed_offset}")
     if event.end_offset < state.log.end_offset:

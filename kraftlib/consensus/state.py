@@ -100,6 +100,8 @@ class ReplicaState:
     """The greatest high watermark ever known here: nothing below it is ever truncated."""
     amnesia: Amnesia | None = None
     """It neither votes nor stands, since it may have voted already; None while its election state is known."""
+    is_truncating: bool = False
+    """Where the log ends is known with the next event: only whole batches go."""
     filling: Filling | None = None
     """What is missing in the log is being fetched; None also while nobody has said that he has it."""
     disk_full: bool = False

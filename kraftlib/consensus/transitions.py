@@ -170,7 +170,6 @@ def become_leader(state: ReplicaState) -> list[Action]:
         check_quorum_deadline_ms=state.now_ms + fetch_timeout_ms * 3 // 2,
         begin_epoch_due_ms=state.now_ms,
     )
-    state.flush_waiting_since_ms = None  # the disk has its whole time again for what this leader appends
     actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
     state.high_watermark = None
     batch = encode_control_batch(

@@ -19,15 +19,12 @@ from kraftlib.consensus.events import (
     TransferRequested,
 )
 from kraftlib.consensus.roles import Role
-from kraftlib.records.batch import encode_batch
 from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
-    answer_vote,
     begin_request,
     fetch_request,
-    fetch_response,
     flush,
     follower,
     leader,
@@ -35,7 +32,6 @@ from tests.consensus.build import (
     partition_of,
     place,
     replica,
-    reply,
     requests,
     tell,
     voter_set,
@@ -402,24 +398,3 @@ def test_a_leader_wakes_for_a_disk_that_hangs_and_for_the_end_of_a_transfer() ->
     role = core.state.role_state
     role.begin_epoch_due_ms = role.check_quorum_deadline_ms = core.state.now_ms + 1_000_000  # type: ignore[union-attr]
     assert (core.deadline_ms() or 0) <= core.state.now_ms + 700
-
-
-def test_a_new_leader_gives_its_disk_the_whole_time_though_a_flush_has_waited_since_before() -> None:
-    """It would resign as soon as it is elected, for records that it took as a follower."""
-    core = follower(1, epoch=1, leader_id=2)
-    core.handle(TimeoutReached(), 0)
-    batch = encode_batch([b"x"], timestamp_ms=0, base_offset=1, epoch=1)
-    reply(core, 2, fetch_response(epoch=1, leader_id=2, records=bytes(batch.data)))
-    elected_ms = core.state.config.fetch_timeout_ms
-    core.handle(TimeoutReached(), elected_ms)
-    assert core.role is Role.PROSPECTIVE
-    for pre_vote in (True, False):
-        answer_vote(core, 3, granted=True, pre_vote=pre_vote)
-    assert core.role is Role.LEADER
-
-    until_ms = elected_ms + core.state.config.fetch_timeout_ms
-    fetched = fetch_request(epoch=core.epoch, offset=1, last_epoch=1, replica_id=3)
-    tell(core, fetched, version=18, now_ms=until_ms - 1)
-    assert core.role is Role.LEADER
-    core.handle(TimeoutReached(), until_ms)
-    assert core.role is Role.RESIGNED
