@@ -22,6 +22,7 @@ from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array
+from kraftlib.analysis.way_on import MAGIC_AT, WayOn, end_of_records
 from kraftlib.errors import ConfigError, CorruptBatchError, KraftError
 from kraftlib.records.batch import HEADER_SIZE, MAGIC, read_batch
 from kraftlib.records.compression import Codec
@@ -29,7 +30,6 @@ from kraftlib.records.control import ControlType, control_key
 
 CODECS_MAX: Final = max(Codec)
 _PIECE: Final = 1 << 20
-_MAGIC_AT: Final = 16
 
 
 @attrs.frozen(kw_only=True)
@@ -78,6 +78,7 @@ class _Chunks:
         self.next_offsets: set[int] = set() if split.start_offset is None else {split.start_offset}
         self.epoch = split.start_epoch
         self.ended_in_footer = False
+        self.way_on = WayOn(stream, split.end)
 
     def all(self) -> Iterator[Chunk]:
         while self.position < self.split.end:
@@ -119,7 +120,7 @@ class _Chunks:
         if position + HEADER_SIZE > self.split.end:
             return None
         data = self.stream.read_at(position, HEADER_SIZE)
-        is_batch = len(data) == HEADER_SIZE and data[_MAGIC_AT] == MAGIC
+        is_batch = len(data) == HEADER_SIZE and data[MAGIC_AT] == MAGIC
         return headers_at(data, np.zeros(1, dtype=np.int64)) if is_batch else None
 
     # Judging
@@ -132,7 +133,7 @@ class _Chunks:
             crc_ok = actual_crcs(data, headers) == headers.crc
         lost_at, reason = found.end, self.why_stopped(found)
         for index in np.flatnonzero(~crc_ok).tolist():
-            if not length_adds_up(data, headers, index):
+            if not length_adds_up(data, headers, index) and not self.leads_on(headers, index):
                 lost_at, reason = int(headers.start[index]), crc_reason(data, headers, index)
                 headers, crc_ok = headers.select(slice(0, index)), crc_ok[:index]
                 break
@@ -146,6 +147,12 @@ class _Chunks:
         gap = self.find_the_way(reason) if reason else None
         return Chunk(data=data, origin=origin, headers=headers, crc_ok=crc_ok, chain_ok=chain_ok, problems=problems,
                      gap=gap)  # fmt: skip
+
+    def leads_on(self, headers: Headers, index: int) -> bool:
+        """Whether the length of a batch whose CRC does not fit leads to the next one."""
+        before = {int(headers.last_offset[index - 1]) + 1} if index else self.next_offsets
+        position = self.position + int(headers.start[index])
+        return self.way_on.end_of_batch(position, before, own_length=True) is not None
 
     def why_stopped(self, found: Walk) -> str:
         """Return why nothing can be read behind a walk; empty, if it only needs the next chunk, or all is read."""
@@ -229,19 +236,25 @@ class _Chunks:
     def find_the_way(self, reason: str) -> Gap | None:
         """Move to where reading can go on, and return what lies between."""
         start, offset = self.position, min(self.next_offsets, default=None)
-        if self.may_be_unfinished(start):
+        proven = self.way_on.end_of_batch(start, self.next_offsets, own_length=False)
+        if proven is None and self.may_be_unfinished(start):
             self.position = self.split.end
             return None
-        index = IndexMarks.of(self.file) if self.file.kind is Kind.LOG else None
-        seam = index.next_behind(start) if index is not None else None
-        if seam is None or seam[0] >= self.split.end:
-            self.position = self.split.end
-            self.next_offsets = set() if self.split.end_offset is None else {self.split.end_offset}
-        else:
-            self.position = seam[0]
-            self.next_offsets = set() if seam[1] is None else {seam[1]}
+        self.position, next_offset = (proven, None) if proven is not None else self.next_known(start)
+        if self.position >= self.split.end:
+            next_offset = self.split.end_offset
+        elif next_offset is None and (following := self.peek(self.position)) is not None:
+            next_offset = int(following.base_offset[0])
+        self.next_offsets = set() if next_offset is None else {next_offset}
         self.epoch = None
-        return Gap(start=start, end=self.position, reason=f"the batch at byte {start} {reason}", offset=offset)
+        reason = f"the batch at byte {start} {reason}; {self.position - start} bytes are not read"
+        return Gap(start=start, end=self.position, reason=reason, offset=offset)
+
+    def next_known(self, position: int) -> tuple[int, int | None]:
+        """Return the next batch behind `position` of which the index knows, or the end of the split; and its offset."""
+        index = IndexMarks.of(self.file) if self.file.kind is Kind.LOG else None
+        seam = index.next_behind(position) if index is not None else None
+        return (self.split.end, None) if seam is None or seam[0] >= self.split.end else (seam[0], seam[1])
 
     def may_be_unfinished(self, position: int) -> bool:
         """Whether the last batch of a log is cut short because it is being written, and not because of damage."""
@@ -345,32 +358,13 @@ def length_adds_up(data: bytes, headers: Headers, index: int) -> bool:
     return end_of_records(data, start, end, int(headers.count[index])) == end
 
 
-def end_of_records(data: bytes, position: int, end: int, count: int) -> int | None:
-    """Return where `count` records end by their own lengths, None if not before `end`."""
-    for _ in range(count):
-        size = shift = 0
-        while position < end and shift < 35:
-            byte = data[position]
-            position += 1
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte <= 0x7F:
-                break
-        else:
-            return None
-        position += size >> 1
-        if size & 1 or size == 0 or position > end:
-            return None
-    return position
-
-
 def is_beginning_of_batch(data: bytes, next_offsets: set[int]) -> bool:
     """Whether `data`, the end of a log, can be a batch of which the rest is not written, and no whole one with a wrong
     length: the records of a whole one add up."""
     if len(data) < HEADER_SIZE:
         return True
     header = headers_at(data, np.zeros(1, dtype=np.int64))
-    if data[_MAGIC_AT] != MAGIC or (next_offsets and int(header.base_offset[0]) not in next_offsets):
+    if data[MAGIC_AT] != MAGIC or (next_offsets and int(header.base_offset[0]) not in next_offsets):
         return False
     if header.size[0] <= len(data):
         return False

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.analysis.chunks import chunks, end_of_records, is_beginning_of_batch, length_adds_up
+from kraftlib.analysis.chunks import chunks, is_beginning_of_batch, length_adds_up
 from kraftlib.analysis.headers import walk
 from kraftlib.analysis.reading import options_of
 from kraftlib.analysis.splits import plan
+from kraftlib.analysis.way_on import end_of_records
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.compression import Codec
 from tests.analysis.logs import values_batch, write_log
