@@ -16,7 +16,7 @@ import enum
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,9 @@ from kraftlib.analysis.layout import labels_in
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.storage import names
 from kraftlib.storage.meta_properties import parse_properties
+
+Log = tuple[str | None, str | None, int | None]
+"""Cluster, topic, partition."""
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -217,6 +220,52 @@ def find_files(
     return _with_next(files)
 
 
+def find_replicas(path: str | os.PathLike[str], *, logs: Iterable[Log], layout: str | None = None) -> dict[Labels, int]:
+    """Return the labels of every replica at or below `path`, be there records or not, and where its snapshots reach.
+
+    A replica is known by a segment or checkpoint, by a partition's directory that belongs to a node, or by a node's
+    directory without one: that is a replica of `logs`, if there is only one log.
+    """
+    root, place, pattern = _split_pattern(os.fspath(path))
+    storage = filesystem(root)
+    info = storage.get_file_info(place)
+    found = [info] if info.type == arrow_fs.FileType.File else _below(storage, place)
+    wanted = [info for info in found if pattern is None or _matches(info.path, pattern)]
+    replicas: dict[Labels, int] = {}
+    partitions = set()
+    for info in wanted:
+        parsed = _parse_name(info.base_name) if info.type == arrow_fs.FileType.File else None
+        if parsed is not None and parsed[0] is not Kind.BOOTSTRAP:
+            directory = _directory_of(info.path)
+            partitions.add(directory)
+            labels = _labels(root, directory, layout)
+            end = parsed[1] if parsed[0] is Kind.SNAPSHOT else 0
+            replicas[labels] = max(end, replicas.get(labels, 0))
+    directories = {_directory_of(info.path) for info in wanted if info.type == arrow_fs.FileType.File}
+    directories |= {info.path for info in wanted if info.type == arrow_fs.FileType.Directory}
+    for directory in sorted(directories, reverse=True):  # a partition before its node
+        if any(known == directory or known.startswith(f"{directory}/") for known in partitions):
+            continue
+        labels = _labels(root, directory, layout)
+        if labels.topic is None:
+            same = {log for log in logs if labels.cluster in (None, log[0])}
+            if len(same) != 1:
+                continue
+            cluster, topic, partition = same.pop()
+            labels = attrs.evolve(labels, cluster=cluster, topic=topic, partition=partition)
+        if labels.replica is not None:
+            partitions.add(directory)
+            replicas.setdefault(labels, 0)
+    return replicas
+
+
+def _below(storage: Any, place: str) -> list[Any]:
+    try:
+        return list(storage.get_file_info(arrow_fs.FileSelector(place, recursive=True)))
+    except OSError as error:
+        raise StorageError(f"{place} cannot be listed: {error}", path=place) from error
+
+
 def absolute(path: str | os.PathLike[str]) -> str:
     """Return a path that means the same in every directory; a URI does anyway."""
     text = os.fspath(path)
@@ -259,7 +308,7 @@ def _listed(root: str, place: str, pattern: str | None) -> list[Any]:
             raise ConfigError(f"{place} does not exist")
         if info.type == arrow_fs.FileType.File:
             return [info]
-        found = storage.get_file_info(arrow_fs.FileSelector(place, recursive=True))
+        found = _below(storage, place)
         directories = [place, *(info.path for info in found if info.type == arrow_fs.FileType.Directory)]
         dangling = [] if root else [path for directory in directories for path in _dangling_links(directory)]
     except OSError as error:

@@ -117,6 +117,21 @@ class IndexMarks:
             return None
         return there, int(headers.base_offset[-1]), int(headers.epoch[-1]), int(headers.epoch[-2])
 
+    def contradicts(self, position: int, last_offset: int) -> bool:
+        """Whether the index does not fit the batch at `position`: its own entry, or the next one behind it."""
+        own = int(np.searchsorted(self.position, position))
+        if own < len(self.position) and self.position[own] == position:
+            if self.last_offset[own] != last_offset:
+                return True
+            own += 1
+        return own < len(self.position) and not self._is_there(own)
+
+    def _is_there(self, number: int) -> bool:
+        """Whether a header with the offset of this entry stands at its position."""
+        there = int(self.position[number])
+        headers = walk_file(self.file, there, there + 1, contiguous=False)
+        return len(headers) == 1 and bool(headers.last_offset[0] == self.last_offset[number])
+
     def next_behind(self, position: int) -> Seam | None:
         """Return the first batch behind `position` of which the index knows, if a header of that offset stands there.
 

@@ -1,7 +1,7 @@
 """Where reading goes on behind a batch that is damaged, proven and never guessed.
 
-A damaged batch may still show its end: by its own length, by a length that differs from it in one bit, or by the lengths
-of its records. Such an end is proven when
+A damaged batch may still show its end: by its own length, by a length that differs from it in one bit, or by the
+lengths of its records. Such an end is proven when
 
 * the CRC of the damaged batch itself fits up to there: magic, base offset, epoch and length are not covered by it; or
 * the next batch stands there: its base offset follows from the damaged one, and its CRC fits.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kraftlib.analysis.audit import Audit, Finding, audit
+from kraftlib.analysis.audit import Audit, audit
+from kraftlib.analysis.audit_judge import FINDINGS_MAX, Finding
+from kraftlib.analysis.headers import walk
 from kraftlib.errors import ConfigError
 from kraftlib.records.batch import encode_batch
 from kraftlib.types import OffsetAndEpoch
@@ -72,8 +76,6 @@ def test_lag_and_compaction_are_no_findings(tmp_path: Path) -> None:
     places = make_replicas(tmp_path, some_batches(60), cuts=(20, 40))
     last = sorted(places[0].glob("*.log"))[-1]
     data = last.read_bytes()
-    from kraftlib.analysis.headers import walk
-
     last.write_bytes(data[: int(walk(data).headers.start[-5])])
     sorted(places[2].glob("*.log"))[0].unlink()
     found = audit(tmp_path)
@@ -103,7 +105,7 @@ def test_a_rule_that_all_replicas_break_is_reported_of_all(tmp_path: Path) -> No
     make_replicas(tmp_path, batches, replicas=2)
     found = audit(tmp_path).findings
     assert {(f.replica, f.kind) for f in found} == {("1", "chain"), ("2", "chain")}
-    assert {f.start_offset for f in found} == {24, 32}
+    assert {(f.start_offset, f.end_offset, f.batches) for f in found} == {(24, 40, 2)}
 
 
 def test_one_replica_alone_is_checked_for_itself(tmp_path: Path) -> None:
@@ -132,3 +134,128 @@ def test_logs_without_a_batch_cannot_be_audited(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").write_bytes(b"")
     with pytest.raises(ConfigError, match="holds no batch"):
         audit(tmp_path)
+
+
+def swap(path: Path, number: int) -> None:
+    """Let a batch of a segment and the next one change places."""
+    data = path.read_bytes()
+    starts = [*walk(data).headers.start.tolist(), len(data)]
+    first, second, end = starts[number : number + 3]
+    path.write_bytes(data[:first] + data[second:end] + data[first:second] + data[end:])
+
+
+def repeat(path: Path, number: int) -> None:
+    """Let a batch of a segment stand there twice."""
+    data = path.read_bytes()
+    starts = [*walk(data).headers.start.tolist(), len(data)]
+    first, second = starts[number : number + 2]
+    path.write_bytes(data[:second] + data[first:second] + data[second:])
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("harm", [swap, repeat])
+@pytest.mark.parametrize("number", [0, 17, 57])
+def test_batches_in_another_order_are_one_finding(
+    tmp_path: Path, harm: Callable[[Path, int], None], replicas: int, number: int
+) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=replicas)
+    harm(next(places[-1].glob("*.log")), number)
+    found = audit(tmp_path).findings
+    assert {finding.replica for finding in found} == {str(replicas)}
+    if replicas > 1:
+        ((start, end),) = {(finding.start_offset, finding.end_offset) for finding in found}
+        assert [finding.kind for finding in found] == ["sequence"]
+        assert start <= 8 * number < end <= 8 * (number + 2)
+
+
+def test_a_log_under_another_name_is_a_finding(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    segment = next(places[1].glob("*.log"))
+    for suffix in (".log", ".index"):
+        segment.with_suffix(suffix).rename(places[1] / f"{80:020d}{suffix}")
+    (finding,) = audit(tmp_path).findings
+    assert (finding.replica, finding.kind) == ("2", "sequence")
+    assert "has base offset 0, and 80 was to follow" in finding.what
+
+
+@pytest.mark.parametrize("gone", ["emptied", "removed", "partition removed", "all but the node removed"])
+def test_a_replica_without_a_batch_is_listed_and_a_finding(tmp_path: Path, gone: str) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    node = places[1].parent
+    segment = next(places[1].glob("*.log"))
+    match gone:
+        case "emptied":
+            segment.write_bytes(b"")
+        case "removed":
+            segment.unlink()
+        case _:
+            shutil.rmtree(places[1])
+            (node / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=2\n")
+    if gone == "partition removed":
+        places[1].mkdir()
+    found = audit(tmp_path)
+    assert [(r.replica, r.start, r.end, r.lag) for r in found.replicas] == [
+        ("1", 0, 480, 0),
+        ("2", 0, 0, 480),
+        ("3", 0, 480, 0),
+    ]
+    (finding,) = found.findings
+    assert (finding.replica, finding.kind) == ("2", "empty")
+
+
+def test_a_replica_that_was_just_sent_to_a_snapshot_is_no_finding(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    shutil.rmtree(places[1])
+    write_snapshot(places[1], [b"a"], at=OffsetAndEpoch(offset=400, epoch=5))
+    (places[1] / f"{400:020d}.log").write_bytes(b"")
+    found = audit(tmp_path)
+    assert found.findings == ()
+    assert [(r.replica, r.start, r.end, r.lag) for r in found.replicas][1] == ("2", 400, 400, 80)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "replaced"])
+def test_of_two_replicas_the_sound_one_is_never_accused(tmp_path: Path, kind: str) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=2)
+    for index in tmp_path.rglob("*.index"):
+        index.unlink()
+    faults = [inject(places[1], number, kind, chance=random.Random(number)) for number in (41, 23, 7)]
+    found = audit(tmp_path)
+    assert {finding.replica for finding in found.findings} == {"2"}
+    assert unmatched(found, faults) == ([], [])
+
+
+def test_of_two_batches_the_one_that_its_own_index_contradicts_is_wrong(tmp_path: Path) -> None:
+    batches = some_batches(60)
+    places = make_replicas(tmp_path, batches, replicas=2)
+    replaced = encode_batch([b"v"] * 8, timestamp_ms=7, base_offset=56, epoch=5)
+    index = (places[1] / f"{0:020d}.index").read_bytes()
+    write_log(places[1], [*batches[:7], replaced, *batches[8:]])
+    (places[1] / f"{0:020d}.index").write_bytes(index)
+    (finding,) = audit(tmp_path).findings
+    assert (finding.replica, finding.kind, finding.start_offset) == ("2", "differs", 56)
+
+
+def test_a_foreign_segment_is_one_finding_however_long(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(600, size=50), cuts=(200, 400))
+    foreign = [
+        encode_batch([b"other"] * 4, timestamp_ms=1, base_offset=1_600 + 4 * n, epoch=8 + n // 100) for n in range(400)
+    ]
+    (places[2] / f"{1_600:020d}.log").write_bytes(b"".join(bytes(batch.data) for batch in foreign))
+    found = audit(tmp_path)
+    assert [(f.replica, f.kind, f.start_offset, f.end_offset, f.batches) for f in found.findings] == [
+        ("3", "differs", 1_600, 3_200, 400)
+    ]
+
+
+def test_findings_of_one_kind_are_bounded(tmp_path: Path) -> None:
+    batches = some_batches(2 * FINDINGS_MAX + 50, records=1, size=40)
+    places = make_replicas(tmp_path, batches)
+    hurt = [
+        encode_batch([b"x"], timestamp_ms=1, base_offset=batch.base_offset, epoch=batch.epoch) if n % 2 else batch
+        for n, batch in enumerate(batches)
+    ]
+    write_log(places[1], hurt)
+    found = audit(tmp_path).findings
+    assert len(found) == FINDINGS_MAX
+    assert sum(finding.batches for finding in found) == len(batches) // 2
+    assert "26 more findings of this kind" in found[-1].what

@@ -1,4 +1,4 @@
-"""The replica audit on Spark: executors read, and compare in stretches; the driver judges the few that are not alike.
+"""The replica audit on Spark: executors read, compare in stretches, and judge what differs; the driver hears of ranges.
 
 See `kraftlib.analysis.audit_stretches` for what a stretch is, and why.
 """
@@ -6,28 +6,30 @@ See `kraftlib.analysis.audit_stretches` for what a stretch is, and why.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kraftlib.analysis.audit import (
-    FIXED,
-    Audit,
-    ReplicaRange,
-    audit_options,
-    groups_of,
-    judged,
-    ranges_of,
-    snapshot_findings,
-    suspicious,
-)
+import attrs
+
+from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded, index_of, scope_of, snapshot_findings
+from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, Row, collapsed, rows_of
 from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
-from kraftlib.analysis.options import pin_text
+from kraftlib.analysis.options import ReadOptions, pin_text
 from kraftlib.analysis.reading import schema_for
 from kraftlib.analysis.splits import pin
-from kraftlib.errors import ConfigError
 from kraftlib.spark.tables import load, register
 
-LOG: Final = ("cluster", "topic", "partition")
+ROW: Final = (
+    "replica string, segment string, position bigint, base_offset bigint, last_offset bigint, epoch int,"
+    " length bigint, crc bigint, crc_ok boolean, problem string, batches bigint,"
+    " end struct<segment: string, position: bigint>"
+)
+"""`Row` as Spark sees it."""
+FINDING: Final = (
+    "cluster string, topic string, partition int, replica string, kind string, start_offset bigint, end_offset bigint,"
+    " segment string, position bigint, what string, batches bigint"
+)
+"""`Finding` as Spark sees it."""
 TASK_BYTES: Final = "512m"
 """What a task reads, unless it is said: a row stands for many batches, so rows are few, and tasks are what costs."""
 
@@ -35,7 +37,7 @@ TASK_BYTES: Final = "512m"
 def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
     """Compare all replicas below `path`. The answer is that of `kraftlib.analysis.audit.audit`.
 
-    What is wrong comes to the driver, however long the logs are.
+    What comes to the driver is ranges of what is wrong, bounded for each replica, however long the logs are.
     """
     from pyspark.sql import functions as f
 
@@ -47,16 +49,58 @@ def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
     beside = rows.groupBy(*LOG, "stretch").agg(f.collect_list(told).alias("told")).persist()
     try:
         edges, count = _edges(beside)
-        ranges = ranges_of(edges, asked)
-        if not ranges:
-            raise ConfigError(f"{os.fspath(path)} holds no batch")
-        suspects = [row.asDict(recursive=True) for row in beside.where(~_is_alike(ranges)).collect()]
-        apart = told_apart(_rows(suspects), schema_for(asked))
-        groups = groups_of(apart)
-        batches = count - sum(map(_batches, suspects)) + len(groups)
-        return judged(suspicious(groups, ranges), ranges, snapshot_findings(path, **options), batches=batches)
+        scope = scope_of(edges, asked)
+        findings, more = _judged(beside.where(~_is_alike(scope.ranges)), scope.ranges, asked)
+        return concluded(scope, [*findings, *snapshot_findings(path, **options)], batches=count + more)
     finally:
         beside.unpersist()
+
+
+def _judged(suspects: Any, ranges: Sequence[ReplicaRange], options: ReadOptions) -> tuple[list[Finding], int]:
+    """Return what is wrong in stretches that are not alike, and how many more batches are there than were counted."""
+    from pyspark.sql import functions as f
+
+    # Plain functions: those of Arrow want pandas (see `compact`).
+    apart = f.udf(_Apart(options), f"struct<more: bigint, rows: array<struct<{ROW}>>>", useArrow=False)
+    judge = f.udf(_Judge(ranges, index_of(options)), f"array<struct<{FINDING}>>", useArrow=False)
+    by_log = (
+        suspects.select(*LOG, apart("told").alias("apart"))
+        .groupBy(*LOG)
+        .agg(f.flatten(f.collect_list("apart.rows")).alias("rows"), f.sum("apart.more").alias("more"))
+    )
+    found = by_log.select("more", judge(*LOG, "rows").alias("findings")).collect()
+    findings = [Finding(**finding.asDict()) for row in found for finding in row.findings]
+    return findings, sum(row.more for row in found)
+
+
+class _Apart:
+    """Tells the batches of a stretch apart, and long runs of them as one row; works in an executor."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._schema = schema_for(options)
+
+    def __call__(self, told: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
+        place: dict[str, Any] = dict.fromkeys(LOG)
+        rows = rows_of(told_apart(({**place, **one.asDict()} for one in told), self._schema))
+        counted = sum({bytes(one.content): one.batches for one in told}.values())
+        different = len({(row.base_offset, row.content) for row in rows})
+        return different - counted, [attrs.astuple(row, recurse=False) for row in collapsed(rows)]
+
+
+class _Judge:
+    """Judges one log; works in an executor."""
+
+    def __init__(self, ranges: Sequence[ReplicaRange], index_of: IndexOf) -> None:
+        self._ranges = ranges
+        self._index_of = index_of
+
+    def __call__(
+        self, cluster: str | None, topic: str | None, partition: int | None, told: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        log = cluster, topic, partition
+        rows = [Row(**{**one.asDict(), "end": one.end and tuple(one.end)}) for one in told]
+        ranges = [found for found in self._ranges if found.log == log]
+        return [attrs.astuple(finding) for finding in LogJudge(log, rows, ranges, self._index_of).findings()]
 
 
 def _stretches(spark: Any, path: str | os.PathLike[str], given: Mapping[str, object]) -> Any:
@@ -99,14 +143,3 @@ def _is_alike(ranges: Sequence[ReplicaRange]) -> Any:
     holders = "size(array_distinct(transform(filter(told, o -> o.content = t.content), o -> o.replica)))"
     sound = f.expr(f"transform(told, t -> IF(t.problems IS NULL, {holders}, -1))")
     return f.coalesce(f.forall(sound, lambda many: many == expected), f.lit(False)) & f.col("stretch").isNotNull()
-
-
-def _batches(suspect: Mapping[str, Any]) -> int:
-    """Return how many batches `_edges` counted for a stretch."""
-    return sum({bytes(one["content"]): one["batches"] for one in suspect["told"]}.values())
-
-
-def _rows(suspects: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    for suspect in suspects:
-        place = {name: suspect[name] for name in LOG}
-        yield from ({**place, **one} for one in suspect["told"])

@@ -10,8 +10,10 @@ import pytest
 
 from kraftlib.analysis import audit as twin
 from kraftlib.errors import ConfigError
+from kraftlib.records.batch import encode_batch
 from kraftlib.spark.jobs.audit import audit
 from tests.analysis.faults import KINDS, inject, make_replicas, some_batches
+from tests.analysis.test_audit import swap
 from tests.captured import DATA
 
 
@@ -29,6 +31,18 @@ def test_40_faults_in_three_replicas_are_those_that_the_twin_finds(spark: Any, t
     found = audit(spark, tmp_path, **alike)
     assert found == twin.audit(tmp_path, **alike)
     assert len(found.findings) == 40
+
+
+def test_disorder_foreign_segments_and_empty_replicas_are_those_that_the_twin_finds(spark: Any, tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(900, size=50), replicas=4, cuts=(300, 600))
+    swap(next(places[0].glob("*.log")), 17)
+    foreign = [encode_batch([b"other"] * 4, timestamp_ms=1, base_offset=4_800 + 4 * n, epoch=12) for n in range(600)]
+    (places[2] / f"{4_800:020d}.log").write_bytes(b"".join(bytes(batch.data) for batch in foreign))
+    for segment in places[3].glob("*.log"):
+        segment.unlink()
+    found = audit(spark, tmp_path)
+    assert found == twin.audit(tmp_path)
+    assert [(f.replica, f.kind) for f in found.findings] == [("1", "sequence"), ("3", "differs"), ("4", "empty")]
 
 
 def test_logs_without_a_batch_cannot_be_audited(spark: Any, tmp_path: Path) -> None:

@@ -1,0 +1,471 @@
+"""What is wrong with the replicas of one log, from their batches side by side.
+
+KRaft copies batches byte by byte, so at one base offset all replicas that have a batch have the same one. The batch
+that most replicas have there is right. Between as many, soundness decides: a batch that fits into its chain before one
+that does not, and one that its own index confirms before one that the index contradicts. Where nothing decides, the
+finding says `undecided` of each.
+
+Long stretches in which nothing changes, whoever has them, are one row of many batches (`collapsed`): what is judged,
+and what is reported, does not grow with the log.
+
+The content and the sequence of a replica are judged separately. A batch that is right and breaks a rule of the chain
+has a wrong neighbour (another finding explains it), or it stands in the wrong place: then the sequence is wrong.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.analysis.files import Log
+from kraftlib.analysis.marks import IndexMarks
+from kraftlib.records.checksum import crc32c
+
+FINDINGS_MAX: Final = 1_000
+"""Findings of one kind and replica; the last one then stands for all that follow."""
+
+IN_A_ROW: Final[Mapping[str, str]] = {
+    "crc": "their CRCs do not fit",
+    "differs": "other replicas have other ones there",
+    "undecided": "replicas differ, and nothing tells which are right",
+    "chain": "they break a rule of the chain, and no other replica has them as they should be",
+    "offset": "their base offsets are wrong",
+}
+"""What is said of several batches at once."""
+RUN_MIN: Final = 64
+"""Shorter runs of batches are judged one by one."""
+
+Content = tuple[int, int | None, int | None, int | None, int | None]
+"""Base offset, last offset, epoch, length, CRC: equal for equal batches."""
+
+
+@attrs.frozen(kw_only=True, order=True)
+class ReplicaRange:
+    """The offsets that one replica of a log has: [start, end). Equal, if it has no record."""
+
+    log: Log = attrs.field(order=lambda log: tuple(map(str, log)))
+    replica: str
+    start: int
+    end: int
+    lag: int = 0
+    """How many offsets the most advanced replica has beyond it."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One thing that is wrong with one replica, over a range of offsets [start_offset, end_offset)."""
+
+    cluster: str | None
+    topic: str | None
+    partition: int | None
+    replica: str
+    kind: str
+    """`crc`, `unreadable`, `missing`, `offset`, `differs`, `chain`, `sequence`, `empty`, `snapshot`; `undecided`, where
+    replicas differ and nothing tells which of them is right."""
+    start_offset: int | None
+    end_offset: int | None
+    segment: str | None
+    position: int | None
+    """Of the first batch of the range."""
+    what: str
+    batches: int = 1
+    """How many batches of the replica it is about; 0 for those that it lacks."""
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """A batch of one replica, or a place where one should be and cannot be read (`length` is None)."""
+
+    replica: str
+    segment: str
+    position: int
+    base_offset: int | None
+    last_offset: int | None
+    epoch: int | None
+    length: int | None
+    crc: int | None
+    crc_ok: bool | None
+    problem: str | None
+    batches: int = 1
+    """Of several batches in a row, `length` is that of all, and `crc` a sum over what they are."""
+    end: tuple[str, int] | None = None
+    """Segment and position where several batches in a row end."""
+
+    @property
+    def content(self) -> Content:
+        """What replicas must agree on."""
+        return self.base_offset or 0, self.last_offset, self.epoch, self.length, self.crc
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is a batch whose CRC fits."""
+        return self.length is not None and self.crc_ok is True
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong with it as far as its own replica tells."""
+        return self.is_sound and self.problem is None
+
+    @property
+    def size(self) -> int:
+        """Bytes of a batch."""
+        return self.length or 0
+
+    @property
+    def end_offset(self) -> int | None:
+        """One past its last offset; for what cannot be read, where it begins."""
+        return self.base_offset if self.last_offset is None else self.last_offset + 1
+
+    def leads_to(self, following: Row) -> bool:
+        """Whether nothing stands between the two in the log."""
+        segment, position = self.end or (self.segment, self.position + self.size)
+        return self.length is None or segment != following.segment or position == following.position
+
+
+IndexOf = Callable[[str], IndexMarks | None]
+"""Returns the index of a segment, given its path."""
+
+
+class LogJudge:
+    """Finds what is wrong with the replicas of one log. `rows` may leave out offsets at which all agree."""
+
+    def __init__(self, log: Log, rows: Iterable[Row], ranges: Sequence[ReplicaRange], index_of: IndexOf) -> None:
+        self._log = log
+        self._ranges = ranges
+        self._index_of = index_of
+        self._rows: dict[str, list[Row]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: (row.segment, row.position)):
+            self._rows[row.replica].append(row)
+        self._votes = _Votes(self._rows)
+        self._winners: dict[int, Content | None] = {}
+
+    def findings(self) -> list[Finding]:
+        """Return all findings, ranges instead of batches."""
+        bases = sorted({row.base_offset for rows in self._rows.values() for row in rows if row.base_offset is not None})
+        lacking: dict[str, dict[int, Content]] = defaultdict(dict)
+        for base in bases:
+            winner = self.winner(base)
+            if winner is not None and winner[0] == base:
+                for replica in self._expected(base):
+                    if not self._votes.has(replica, base):
+                        lacking[replica][base] = winner
+        out = []
+        for replica in sorted({*self._rows, *lacking}):
+            out += _ReplicaReport(self, self._log, replica, self._rows[replica], lacking[replica]).findings()
+        return out
+
+    def winner(self, base: int) -> Content | None:
+        """Return the batch that is right at `base`, None if nothing tells. It may be one that began before."""
+        if base not in self._winners:
+            self._winners[base] = self._elect(base)
+        return self._winners[base]
+
+    def is_contested(self, base: int) -> bool:
+        """Whether replicas have different sound batches there."""
+        return len(self._votes.candidates(base)) > 1
+
+    def is_clean_elsewhere(self, row: Row) -> bool:
+        """Whether the very same batch breaks no rule in another place."""
+        return any(other.problem is None for other in self._votes.candidates(row.base_offset or 0)[row.content])
+
+    def _elect(self, base: int) -> Content | None:
+        candidates = self._votes.candidates(base)
+        ranks = {
+            content: (len({row.replica for row in rows}), any(row.problem is None for row in rows))
+            for content, rows in candidates.items()
+        }
+        best = max(ranks.values(), default=None)
+        if best is None:
+            return None
+        first = [content for content, rank in ranks.items() if rank == best]
+        if len(first) > 1:
+            first = [content for content in first if not any(map(self._index_contradicts, candidates[content]))]
+        votes, is_clean = best
+        # A batch that few have, and that fits nowhere, is more likely out of place.
+        return first[0] if len(first) == 1 and (is_clean or 2 * votes > len(self._expected(base)) > 0) else None
+
+    def _expected(self, base: int) -> set[str]:
+        """Return the replicas that should have this offset."""
+        return {found.replica for found in self._ranges if found.start <= base < found.end}
+
+    def _index_contradicts(self, row: Row) -> bool:
+        index = self._index_of(row.segment) if row.batches == 1 else None
+        return index is not None and index.contradicts(row.position, row.last_offset or 0)
+
+
+class _Votes:
+    """Which batches the replicas have at an offset, be it their first one or not."""
+
+    def __init__(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        self._sound_at: dict[int, dict[Content, list[Row]]] = defaultdict(lambda: defaultdict(list))
+        self._begins: dict[str, set[int]] = {}
+        self._sound: dict[str, tuple[list[int], list[Row]]] = {}
+        for replica, own in rows.items():
+            batches = [row for row in own if row.length is not None]
+            self._begins[replica] = {row.base_offset or 0 for row in batches}
+            sound = sorted((row for row in batches if row.is_sound), key=lambda row: row.base_offset or 0)
+            self._sound[replica] = [row.base_offset or 0 for row in sound], sound
+            for row in sound:
+                self._sound_at[row.base_offset or 0][row.content].append(row)
+
+    def has(self, replica: str, base: int) -> bool:
+        """Whether a replica has a batch, sound or not, that begins there, or a sound one that holds this offset."""
+        return base in self._begins.get(replica, ()) or self._holding(replica, base) is not None
+
+    def candidates(self, base: int) -> dict[Content, list[Row]]:
+        """Return the sound batches that begin at `base`, or hold it in a replica where none begins there."""
+        found = defaultdict(list, {content: list(rows) for content, rows in self._sound_at[base].items()})
+        for replica, begins in self._begins.items():
+            holding = None if base in begins else self._holding(replica, base)
+            if holding is not None:
+                found[holding.content].append(holding)
+        return found
+
+    def _holding(self, replica: str, base: int) -> Row | None:
+        bases, rows = self._sound.get(replica, ([], []))
+        place = bisect.bisect_right(bases, base) - 1
+        return rows[place] if place >= 0 and (rows[place].last_offset or 0) >= base else None
+
+
+class _ReplicaReport:
+    """Finds what is wrong with one replica: first what it has, then what it lacks and nothing explains."""
+
+    def __init__(
+        self, judge: LogJudge, log: Log, replica: str, rows: Sequence[Row], lacking: dict[int, Content]
+    ) -> None:
+        self._judge = judge
+        self._log = log
+        self._replica = replica
+        self._rows = rows
+        self._lacking = lacking
+        self._bases = sorted(lacking)
+        self._moved = {right[3:]: base for base, right in lacking.items()}
+        self._missing_ends = {self._end_of(right) for right in lacking.values()}
+        self._missing_starts = frozenset(lacking)
+        self._out: list[Finding] = []
+
+    def findings(self) -> list[Finding]:
+        run: list[Row] = []
+        before: Row | None = None
+        for number, row in enumerate(self._rows):
+            following = self._rows[number + 1] if number + 1 < len(self._rows) else None
+            is_displaced = self._is_displaced(row)
+            if run and (before is None or not before.leads_to(row)):
+                self._conclude(run)
+                run = []
+            if is_displaced or self._report_content(row, following):
+                run.append(row)
+            else:
+                self._conclude(run)
+                run = []
+            before = row
+        self._conclude(run)
+        self._report_missing()
+        return _capped(_merged(self._out))
+
+    def _is_displaced(self, row: Row) -> bool:
+        """Whether a batch is right and breaks a rule here, which it breaks nowhere else."""
+        if not row.is_sound or row.problem is None or self._judge.winner(row.base_offset or 0) != row.content:
+            return False
+        return self._judge.is_clean_elsewhere(row)
+
+    def _report_content(self, row: Row, following: Row | None) -> bool:
+        """Report a batch that is not what it must be; return whether it was reported."""
+        base = row.base_offset
+        if row.length is None:
+            self._report("unreadable", base, self._end_of_gap(row, following), row, row.problem or "", batches=0)
+            return True
+        if row.crc_ok is False:
+            self._report("crc", base, row.end_offset, row, row.problem or "its CRC does not fit")
+            return True
+        winner = self._judge.winner(base or 0)
+        if winner == row.content:
+            if row.problem is not None:
+                self._report("chain", base, row.end_offset, row, row.problem)
+            return row.problem is not None
+        moved = self._moved.get((row.length, row.crc))
+        if moved in self._lacking:
+            end = self._end_of(self._lacking.pop(moved))
+            self._report("offset", moved, end, row, f"its base offset is {base}, it should be {moved}")
+        elif winner is None and self._judge.is_contested(base or 0):
+            self._report("undecided", base, row.end_offset, row, "replicas differ, and nothing tells which is right")
+        elif winner is None:
+            self._report("chain", base, row.end_offset, row, row.problem or "no other replica has it")
+        else:
+            self._report("differs", base, row.end_offset, row, _difference(row, winner) or row.problem or "")
+        return True
+
+    def _end_of_gap(self, row: Row, following: Row | None) -> int | None:
+        """Return where the offsets that cannot be read end, and take them out of those that are missing."""
+        if row.base_offset is None:
+            return None
+        end = row.base_offset
+        limit = None if following is None else following.base_offset
+        for base in self._bases[bisect.bisect_left(self._bases, row.base_offset) :]:
+            if limit is not None and base >= limit:
+                break
+            right = self._lacking.pop(base, None)
+            end = end if right is None else self._end_of(right)
+        return end if limit is None else min(end, max(limit, row.base_offset))
+
+    def _conclude(self, run: Sequence[Row]) -> None:
+        """Report neighbours that each are right, if nothing around them explains the rule that they break."""
+        displaced = [row for row in run if self._is_displaced(row)]
+        if not displaced or len(displaced) < len(run):
+            return
+        starts = [row.base_offset or 0 for row in displaced]
+        ends = [row.end_offset or 0 for row in displaced]
+        if self._missing_ends.intersection(starts) or self._missing_starts.intersection(ends):
+            return
+        what = f"the log goes on in another order than in other replicas: {displaced[0].problem}"
+        self._report("sequence", min(starts), max(ends), displaced[0], what, batches=len(displaced))
+
+    def _report_missing(self) -> None:
+        run: list[int] = []
+        for base in sorted(self._lacking):
+            if run and self._end_of(self._lacking[run[-1]]) != base:
+                self._report_missing_run(run)
+                run = []
+            run.append(base)
+        if run:
+            self._report_missing_run(run)
+
+    def _report_missing_run(self, run: Sequence[int]) -> None:
+        end = self._end_of(self._lacking[run[-1]])
+        what = f"the offsets from {run[0]} up to {end} are missing, and other replicas have them"
+        self._report("missing", run[0], end, None, what, batches=0)
+
+    def _end_of(self, content: Content) -> int:
+        base, last = content[:2]
+        return (base if last is None else last) + 1
+
+    def _report(
+        self, kind: str, start: int | None, end: int | None, row: Row | None, what: str, *, batches: int | None = None
+    ) -> None:
+        cluster, topic, partition = self._log
+        self._out.append(
+            Finding(
+                cluster=cluster,
+                topic=topic,
+                partition=partition,
+                replica=self._replica,
+                kind=kind,
+                start_offset=start,
+                end_offset=end,
+                segment=row.segment if row else None,
+                position=row.position if row else None,
+                what=what,
+                batches=batches if batches is not None else row.batches if row else 0,
+            )
+        )
+
+
+def _difference(row: Row, right: Content) -> str:
+    names = ("base offset", "last offset", "epoch", "length", "CRC")
+    pairs = zip(names, row.content, right, strict=True)
+    return ", ".join(f"{name} {ours}, it should be {theirs}" for name, ours, theirs in pairs if ours != theirs)
+
+
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings with those in one that are of one kind and follow each other without a gap."""
+    out: list[Finding] = []
+    for finding in sorted(findings, key=lambda f: (f.kind, f.start_offset is None, f.start_offset or 0)):
+        before = out[-1] if out else None
+        if (
+            before is not None
+            and before.kind == finding.kind
+            and before.batches
+            and finding.batches
+            and before.end_offset is not None
+            and before.end_offset == finding.start_offset
+        ):
+            batches = before.batches + finding.batches
+            out[-1] = attrs.evolve(before, end_offset=finding.end_offset, batches=batches)
+        else:
+            out.append(finding)
+    return [
+        attrs.evolve(finding, what=f"{finding.batches} batches in a row: {IN_A_ROW[finding.kind]}")
+        if finding.batches > 1 and finding.kind in IN_A_ROW
+        else finding
+        for finding in out
+    ]
+
+
+def _capped(findings: Sequence[Finding]) -> list[Finding]:
+    """Return at most `FINDINGS_MAX` of each kind; the last one says how many it stands for."""
+    by_kind: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_kind[finding.kind].append(finding)
+    out: list[Finding] = []
+    for members in by_kind.values():
+        kept, rest = members[: FINDINGS_MAX - 1], members[FINDINGS_MAX - 1 :]
+        out += kept
+        if len(rest) > 1:
+            ends = [finding.end_offset for finding in rest if finding.end_offset is not None]
+            what = f"{len(rest)} more findings of this kind, the first: {rest[0].what}"
+            rest = [
+                attrs.evolve(
+                    rest[0], end_offset=max(ends, default=None), what=what, batches=sum(f.batches for f in rest)
+                )
+            ]
+        out += rest
+    return out
+
+
+def collapsed(rows: Iterable[Row]) -> list[Row]:
+    """Return rows with long runs as one row each: sound batches in a row that the same replicas have.
+
+    A run begins anew in all replicas where it must in one, so that equal runs stay equal.
+    """
+    by_replica: dict[str, list[Row]] = defaultdict(list)
+    holders: dict[Content, set[str]] = defaultdict(set)
+    for row in sorted(rows, key=lambda row: (row.segment, row.position)):
+        by_replica[row.replica].append(row)
+        if row.is_clean:
+            holders[row.content].add(row.replica)
+    breaks = {
+        row.base_offset
+        for own in by_replica.values()
+        for before, row in zip([None, *own], own, strict=False)
+        if before is None or not _is_run(before, row) or holders[before.content] != holders[row.content]
+    }
+    out: list[Row] = []
+    for own in by_replica.values():
+        run: list[Row] = []
+        for row in own:
+            if run and (row.base_offset in breaks or not _is_run(run[-1], row)):
+                out += _as_one(run)
+                run = []
+            run.append(row)
+        out += _as_one(run)
+    return out
+
+
+def _is_run(before: Row, row: Row) -> bool:
+    return before.is_clean and row.is_clean and before.leads_to(row) and before.end_offset == row.base_offset
+
+
+def _as_one(run: Sequence[Row]) -> list[Row]:
+    if len(run) < RUN_MIN:
+        return list(run)
+    first, last = run[0], run[-1]
+    return [
+        attrs.evolve(
+            first,
+            last_offset=last.last_offset,
+            length=sum(row.size for row in run),
+            crc=crc32c(repr([row.content for row in run]).encode()),
+            batches=sum(row.batches for row in run),
+            end=(last.segment, last.position + last.size),
+        )
+    ]
+
+
+def rows_of(table: Any) -> list[Row]:
+    """Return the rows of a table with the columns of an audit."""
+    names = [field.name for field in attrs.fields(Row) if field.name not in ("batches", "end")]
+    return [Row(**row) for row in table.select(names).to_pylist()]
