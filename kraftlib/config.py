@@ -255,7 +255,8 @@ class RaftConfig:
     Kafka)."""
 
     auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    """An observer of a dynamic quorum adds itself to the voters (KIP-1186), after removing its own lost disk."""
+    """An observer of a dynamic quorum adds itself to the voters (KIP-1186), after removing its own lost disk. A voter
+    of its id that still fetches is never removed: then this replica was given a wrong id."""
 
     strict: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     """Also refuse raft requests that name no cluster, and those meant for another replica before their epoch is

@@ -112,7 +112,7 @@ def _row(state: ReplicaState, progress: Progress) -> DescribeQuorumResponse.Repl
         replica_id=progress.key.id,
         replica_directory_id=progress.key.directory_id or ZERO_UUID,
         log_end_offset=progress.end_offset,
-        last_fetch_timestamp=wall(progress.last_fetch_ms),
+        last_fetch_timestamp=wall(progress.heard_ms),
         last_caught_up_timestamp=wall(progress.last_caught_up_ms),
     )
 

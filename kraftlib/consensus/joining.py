@@ -1,18 +1,25 @@
 """A replica's own membership: it says where it is reached, and may join by itself (KIP-853, KIP-1186).
 
 The other side, the leader's, is in `reconfiguration`.
+
+A replica that lost its disk comes back with another one, as an observer, and the voter of its id is dead for good. With
+auto-join it removes that voter and adds itself. But a new replica that was given a wrong id finds a voter of its id as
+well, and that one lives. So the leader is asked first, once a period, when that voter fetched last (DescribeQuorum,
+which Kafka's leaders answer, too): a follower fetches several times in a period. Only after `SILENT_PERIODS` answers in
+a row without a new Fetch is the voter taken for dead and removed. Kafka removes it without a look.
 """
 
 from __future__ import annotations
 
 from kraftlib.consensus.actions import Action
-from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, error_name, send
+from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, error_name, only_partition, send
 from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.state import ReplicaState, listener_endpoints
 from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
-from kraftlib.types import ZERO_UUID, Endpoint
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -20,6 +27,17 @@ from kraftlib.wire.messages.raft_voters import (
     RemoveRaftVoterResponse,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
+)
+
+SILENT_PERIODS = 3
+"""So many times in a row the leader must say that the voter of our id has not fetched again."""
+
+DESCRIBE_QUORUM = DescribeQuorumRequest(
+    topics=(
+        DescribeQuorumRequest.TopicData(
+            topic_name=METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
+        ),
+    )
 )
 
 JOIN_GOES_ON = (
@@ -123,8 +141,11 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
     known = state.voters.get(state.key.id)
-    request: AddRaftVoterRequest | RemoveRaftVoterRequest
-    if known is not None:
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest | DescribeQuorumRequest
+    if known is not None and role.predecessor_silence < SILENT_PERIODS:
+        request = DESCRIBE_QUORUM
+    elif known is not None:
+        role.predecessor_silence = 0  # whatever becomes of this request, the next one is asked for anew
         request = RemoveRaftVoterRequest(
             cluster_id=state.cluster_id,
             voter_id=known.key.id,
@@ -170,4 +191,34 @@ def handle_join_response(
     else:
         state.refuse("not allowed to join", f"{error_name(response.error_code)}: {response.error_message}")
         back_off(state, outstanding)
+    return []
+
+
+def handle_describe_response(
+    state: ReplicaState, outstanding: Outstanding, response: DescribeQuorumResponse
+) -> list[Action]:
+    """Take note of whether the voter of our id has fetched since the leader was asked last."""
+    role, known = state.role_state, state.voters.get(state.key.id)
+    partition = only_partition(response.topics) if response.error_code == ErrorCode.NONE else None
+    said_by_leader = partition is not None and (partition.error_code, partition.leader_epoch) == (0, state.epoch)
+    if not isinstance(role, Follower) or known is None or partition is None or not said_by_leader:
+        back_off(state, outstanding)
+        return []
+    state.connections.succeeded(outstanding.destination)
+    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    disk = known.key.directory_id or ZERO_UUID
+    fetched_ms = next(
+        (
+            row.last_fetch_timestamp
+            for row in partition.current_voters
+            if row.replica_id == known.key.id and row.replica_directory_id in (disk, ZERO_UUID)
+        ),
+        None,
+    )
+    is_silent = fetched_ms is not None and fetched_ms == role.predecessor_fetched_ms
+    if not is_silent and None not in (fetched_ms, role.predecessor_fetched_ms):
+        text = f"voter {known.key} fetches, so its disk is not the one that we replace: give this replica another id"
+        state.refuse("our id is in use", text)
+    role.predecessor_silence = role.predecessor_silence + 1 if is_silent else 0
+    role.predecessor_fetched_ms = fetched_ms
     return []

@@ -203,7 +203,7 @@ def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId
     are a majority, and where they are none there is no leader that could remove anybody (`kraftlib recover`).
     """
     earliest_ms = state.now_ms - _life_ms(state)
-    fetched = {replica_id: progress.last_fetch_ms for replica_id, progress in role.progress.items()}
+    fetched = {replica_id: progress.heard_ms for replica_id, progress in role.progress.items()}
     return [
         voter_id
         for voter_id in voters.ids

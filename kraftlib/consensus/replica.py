@@ -445,6 +445,7 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[A
     AddRaftVoterRequest: joining.handle_join_response,
     RemoveRaftVoterRequest: joining.handle_join_response,
     UpdateRaftVoterRequest: joining.handle_update_response,
+    DescribeQuorumRequest: joining.handle_describe_response,
     ReadBarrierRequest: reading.handle_read_barrier_response,
     SnapshotHashRequest: downloading.handle_snapshot_hash_response,
     ElectionPriorityRequest: priority.handle_priority_response,

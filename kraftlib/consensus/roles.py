@@ -105,6 +105,11 @@ class Progress:
     confirmed_round: int = 0
     """The newest round of reads in which it has said that it knows of no newer leader."""
 
+    @property
+    def heard_ms(self) -> int | None:
+        """When it fetched last, be it a piece of a snapshot; None: not in this epoch."""
+        return self.moved_ms or None if self.last_fetch_ms is None else max(self.last_fetch_ms, self.moved_ms)
+
     def fetched(self, offset: Offset, leader_end_offset: Offset, now_ms: int) -> None:
         """Take note of a valid Fetch at `offset`."""
         if offset != self.end_offset or offset >= leader_end_offset:
@@ -251,6 +256,10 @@ class Follower:
     update_due_ms: int
     updated_voter: bool = False
     """Whether this leader knows our endpoints and versions (UpdateRaftVoter)."""
+    predecessor_fetched_ms: int | None = None
+    """When the voter with our id and another disk fetched last, as this leader has said (see `joining`)."""
+    predecessor_silence: int = 0
+    """How often in a row the leader has said the same of it again."""
     told_priority: bool = False
     """The leader knows our election priority, or is none that could."""
     lost_connection: bool = False

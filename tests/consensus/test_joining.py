@@ -10,6 +10,7 @@ import pytest
 from kraftlib.consensus.actions import PersistElection
 from kraftlib.consensus.events import Failure, RequestFailed, ShutdownRequested, TimeoutReached
 from kraftlib.consensus.joining import (
+    SILENT_PERIODS,
     handle_update_unsupported,
     join_deadline_ms,
     maybe_join,
@@ -22,7 +23,8 @@ from kraftlib.consensus.roles import Follower, Role
 from kraftlib.consensus.state import Amnesia
 from kraftlib.consensus.transitions import updated_voters
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, ReplicaKey
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, ZERO_UUID, ElectionState, ReplicaKey
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterRequest,
@@ -102,12 +104,67 @@ def test_an_observer_stays_one_unless_it_is_told_to_join(why: dict[str, Any]) ->
     assert join_deadline_ms(core.state, due(core)) is None
 
 
-def test_a_lost_disk_of_our_own_is_removed_first() -> None:
+OLD_DISK = key(4, disk=7_000)
+
+
+def described(
+    core: Replica, fetched_ms: int, *, disk: UUID = OLD_DISK.directory_id or ZERO_UUID, epoch: int = 5, error: int = 0
+) -> list[Any]:
+    """Let a period end, and the leader say when the voter 4 fetched last; return what is asked then."""
+    (_,) = after_the_period(core, DescribeQuorumRequest)
+    rows = [(2, key(2).directory_id, core.state.now_ms), (4, disk, fetched_ms)]
+    partition = DescribeQuorumResponse.PartitionData(
+        error_code=error,
+        leader_id=2,
+        leader_epoch=epoch,
+        current_voters=tuple(
+            DescribeQuorumResponse.ReplicaState(replica_id=number, replica_directory_id=on, last_fetch_timestamp=at)
+            for number, on, at in rows
+        ),
+    )
+    topic = DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    actions = reply(core, 2, DescribeQuorumResponse(error_message="", topics=(topic,)))
+    if not requests(actions, FetchRequest):  # after an error it pauses
+        core.handle(TimeoutReached(), core.state.now_ms + 50)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2))
+    core.state.now_ms += core.state.config.fetch_timeout_ms - 100
+    return actions
+
+
+@pytest.mark.parametrize("fetched_ms", [1_700_000_000_000, -1], ids=["long ago", "never"])
+@pytest.mark.parametrize("disk", [OLD_DISK.directory_id, ZERO_UUID], ids=["this disk", "not said"])
+def test_a_lost_disk_of_our_own_is_removed_first_once_it_is_known_to_be_silent(fetched_ms: int, disk: UUID) -> None:
     """Never both keys of one id at once."""
-    core = observer(key(1), key(2), key(4, disk=7_000), own=key(4))
+    core = observer(key(1), key(2), OLD_DISK, own=key(4))
+    for _ in range(1 + SILENT_PERIODS):
+        assert not requests(described(core, fetched_ms, disk=disk), RemoveRaftVoterRequest)
     (request,) = after_the_period(core, RemoveRaftVoterRequest)
 
     assert (request.voter_id, request.voter_directory_id) == (4, UUID(int=7_004))
+    reply(core, 2, RemoveRaftVoterResponse(error_code=7, error_message="try again"))
+    reply(core, 2, fetch_response(epoch=5, leader_id=2))
+    core.state.now_ms += core.state.config.fetch_timeout_ms - 100
+    assert not requests(described(core, fetched_ms, disk=disk), RemoveRaftVoterRequest), "it is looked at anew"
+
+
+def test_a_voter_of_our_id_that_lives_is_never_removed() -> None:
+    """This replica was given a wrong id; its operator is told."""
+    core = observer(key(1), key(2), OLD_DISK, own=key(4))
+    for period in range(12):
+        described(core, 1_700_000_000_000 + period // SILENT_PERIODS)  # now and then it is slow
+
+    assert core.state.refused == {"our id is in use": 3}
+    assert after_the_period(core, RemoveRaftVoterRequest) == []
+
+
+@pytest.mark.parametrize("wrong", [{"epoch": 4}, {"error": 6}, {"disk": UUID(int=1)}])
+def test_only_what_the_leader_says_of_that_very_voter_counts(wrong: dict[str, Any]) -> None:
+    core = observer(key(1), key(2), OLD_DISK, own=key(4))
+    for _ in range(2 * SILENT_PERIODS):
+        described(core, 1, **wrong)
+        core.state.connections.succeeded(2)
+
+    assert after_the_period(core, RemoveRaftVoterRequest) == []
 
 
 @pytest.mark.parametrize("error", [0, 7, 126])
@@ -135,12 +192,12 @@ def test_a_period_begins_with_the_answer_however_late_that_is() -> None:
 
 def test_a_refusal_is_said_once_and_not_repeated_at_once() -> None:
     """An operator has to do something."""
-    core = observer(key(1), key(2), key(4, disk=7_000), own=key(4))
-    after_the_period(core, RemoveRaftVoterRequest)
-    actions = reply(core, 2, RemoveRaftVoterResponse(error_code=35, error_message="no"))
+    core = observer(key(1), key(2), own=key(4))
+    after_the_period(core, AddRaftVoterRequest)
+    actions = reply(core, 2, AddRaftVoterResponse(error_code=35, error_message="no"))
 
     assert core.state.refused == {"not allowed to join": 1}
-    assert requests(actions, RemoveRaftVoterRequest) == []
+    assert requests(actions, AddRaftVoterRequest) == []
 
 
 def test_a_follower_of_a_static_quorum_says_once_what_it_is() -> None:

@@ -193,6 +193,7 @@ def test_every_kind_of_request_is_tried() -> None:
         "FetchSnapshotRequest",
         "SnapshotHashRequest",
         "ApiVersionsRequest",
+        "DescribeQuorumRequest",
         "AddRaftVoterRequest",
         "RemoveRaftVoterRequest",
         "UpdateRaftVoterRequest",
