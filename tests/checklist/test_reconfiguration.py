@@ -354,6 +354,7 @@ def test_a_voter_is_out_at_the_append_and_that_is_said_at_the_commit() -> None:
 def test_a_leader_that_removes_itself_leads_until_the_others_have_it() -> None:
     """testRemoveVoterIsLeader: then NONE, EndQuorumEpoch to them, and later it is an unattached observer."""
     core = dynamic_leader()
+    fetch(core, 3, 59)
     append_submitted(core, tell(core, remove_request(1)))
     flush(core)
     assert answers(fetch(core, 2, 60)) == []
@@ -368,6 +369,7 @@ def test_a_leader_that_removes_itself_leads_until_the_others_have_it() -> None:
 def test_a_leader_that_is_being_removed_may_still_resign() -> None:
     """testRemoveVoterIsLeader: resign() is still allowed."""
     core = dynamic_leader()
+    fetch(core, 3, 59)
     append_submitted(core, tell(core, remove_request(1)))
     core.handle(ResignRequested(core.epoch), core.state.now_ms)
 

@@ -144,7 +144,7 @@ def test_who_is_a_voter_already_is_told_so_only_when_a_change_could_be_made() ->
     The set may be about to change: what is pending, or not known to be committed, may take that very voter out of it.
     """
     pending = dynamic_leader()
-    tell(pending, remove_request(2))
+    tell(pending, remove_request(3))
     for core, error in (
         (pending, ErrorCode.REQUEST_TIMED_OUT),
         (dynamic_leader(committed=False), ErrorCode.REQUEST_TIMED_OUT),
