@@ -408,7 +408,8 @@ class Applier:
 
     def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
         """Count `snapshot` as given, now that the listener is done with it."""
-        if isinstance(snapshot.error, CorruptBatchError) and feed.failed_to_load != snapshot.snapshot_id:
+        is_damaged = isinstance(snapshot.error, CorruptBatchError) or snapshot.unreadable is not None
+        if is_damaged and feed.failed_to_load != snapshot.snapshot_id:
             self._load_another(feed, snapshot)
         elif snapshot.error is not None:
             self._stop(feed, snapshot.error)

@@ -228,6 +228,5 @@ class Housekeeping:
 
     def _announce(self, snapshot_id: OffsetAndEpoch) -> None:
         self._executor.submit(ev.SnapshotCreated(snapshot_id))
-        if self.increments is not None:
-            self.increments.checkpoint_added(snapshot_id)
+        self.snapshotter.checkpoint_added(snapshot_id)
         self.retention.look()

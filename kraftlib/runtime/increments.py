@@ -4,8 +4,9 @@ A chain is a checkpoint and the increments that lead on from it. When it is long
 half of the checkpoint, it is merged into the checkpoint of its end, in the background and without the state machine;
 the increments go then. Kafka's followers only ever see checkpoints, and the log is only cut on the word of one.
 
-An increment needs a base whose keys are known to be in order: a checkpoint of this process, or a chain that was loaded
-through. After any other checkpoint, and after anything that went wrong, the next snapshot is a full one.
+An increment needs a base whose keys are known to be in order: a full snapshot or a merge of this process, or a chain
+that was loaded through. A checkpoint that the application writes, or that is downloaded, has its values in any order:
+nothing leads on from it. While it is the newest one, and after anything that went wrong, the next snapshot is full.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
+from threading import Lock
 from typing import Any, Final
 
 from kraftlib.errors import KraftError
@@ -63,9 +65,12 @@ class MergedSnapshot(LoadedSnapshot):
         increments: Sequence[IncrementReader],
         key_of: Callable[[bytes], bytes],
         *,
+        checkpoint_id: OffsetAndEpoch,
         on_close: Callable[[], None],
     ) -> None:
         super().__init__(snapshot_id, reader, serde, on_close=on_close)
+        self.checkpoint_id = checkpoint_id
+        """The checkpoint that the increments lead on from."""
         self._increments = increments
         self._key_of = key_of
 
@@ -73,8 +78,8 @@ class MergedSnapshot(LoadedSnapshot):
         """Yield the values of the state, in the order of their keys."""
         plain = (value for batch in super().__iter__() for value in batch.raw_values)
         changes = (increment.changes() for increment in self._increments)
-        for _, value in merge(keyed(plain, self._key_of), *changes):
-            yield self._serde.from_bytes(value)
+        merged = merge(keyed(plain, self._key_of), *changes)
+        yield from self._noting(self._serde.from_bytes(value) for _, value in merged)
 
     def __iter__(self) -> Iterator[CommittedBatch]:
         raise NotImplementedError("a merged snapshot has values and no batches")
@@ -108,6 +113,17 @@ class Increments:
         self._step = step
         self.base: OffsetAndEpoch | None = None
         """What the state machine's changes are changes of; None: the next snapshot must be a full one."""
+        self._ordered: frozenset[OffsetAndEpoch] = frozenset()
+        """Checkpoints whose values are known to be in the order of their keys. Replaced under the lock."""
+        self._lock = Lock()
+
+    @property
+    def usable_base(self) -> OffsetAndEpoch | None:
+        """What the next increment may lead on from, so that a chain reaches it from the newest checkpoint."""
+        newest, base = self._newest(), self.base
+        if base is None or newest not in self._ordered:
+            return None
+        return base if base == newest or base in self._files.chain(newest) else None
 
     def key_of(self, value: bytes) -> bytes:
         """Return the key of an encoded value."""
@@ -135,6 +151,8 @@ class Increments:
     def merge_if_due(self) -> OffsetAndEpoch | None:
         """Merge the chain into a checkpoint, if it is long or large enough; return its id. For the background."""
         base = self._newest()
+        if base not in self._ordered:
+            return None
         chain = self._files.chain(base) if base is not None else ()
         if base is None or not chain:
             return None
@@ -160,14 +178,28 @@ class Increments:
                 snapshot.append(piece)
                 self._step()
 
-    def drop_up_to(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Remove what leads up to a checkpoint of this id, which is there. For the background."""
-        self._files.drop_up_to(snapshot_id)
+    def written(self, snapshot_id: OffsetAndEpoch, *, is_ordered: bool) -> None:
+        """There is a checkpoint of this id: what leads up to it goes. For the background.
 
-    def checkpoint_added(self, snapshot_id: OffsetAndEpoch) -> None:
-        """There is a checkpoint of this id: what does not lead on from it is no base any more."""
-        if self.base != snapshot_id and self.base not in self._files.chain(snapshot_id):
-            self.base = None
+        So does what leads on from it, unless its values are in the order of their keys.
+        """
+        self._files.drop_up_to(snapshot_id)
+        if not is_ordered:
+            self.forget(snapshot_id)
+            return
+        with self._lock:
+            kept = self._log.snapshots()
+            self._ordered = frozenset((*(known for known in self._ordered if known in kept), snapshot_id))
+
+    def forget(self, snapshot_id: OffsetAndEpoch) -> None:
+        """This checkpoint is not one of ours, or is gone: nothing leads on from it. For the background."""
+        with self._lock:
+            self._ordered -= {snapshot_id}
+        self._files.drop_beyond(snapshot_id)
+
+    def is_ordered(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether the values of this checkpoint are known to be in the order of their keys."""
+        return snapshot_id in self._ordered
 
     def loaded(
         self, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader, on_close: Callable[[], None]
@@ -183,20 +215,29 @@ class Increments:
         except KraftError as error:
             logger.warning("increments on %s cannot be used, the log is applied instead: %s", base, error)
             return None
-        return MergedSnapshot(chain[-1], reader, self._serde, readers, self.key_of, on_close=on_close)
+        return MergedSnapshot(
+            chain[-1], reader, self._serde, readers, self.key_of, checkpoint_id=base, on_close=on_close
+        )
 
     def give_up(self, snapshot: LoadedSnapshot) -> bool:
-        """It cannot be read to its end. Remove its increments, if it has any, and return whether it had."""
+        """It cannot be read to its end. Remove its increments, if it has any, and return whether it had.
+
+        Perhaps they lead on from a checkpoint whose keys are in no order: that one has no increments any more, either.
+        """
         if not isinstance(snapshot, MergedSnapshot):
             return False
         logger.error("the increments up to %s cannot be read, the log is applied instead", snapshot.snapshot_id)
-        self._files.drop_up_to(snapshot.snapshot_id)
+        self._files.drop_beyond(snapshot.checkpoint_id)
         self.base = None
         return True
 
     def was_loaded(self, snapshot: LoadedSnapshot) -> None:
         """The state machine has taken this: its changes are changes of it, if it may be a base."""
-        self.base = snapshot.snapshot_id if isinstance(snapshot, MergedSnapshot) else None
+        self.base = None
+        if isinstance(snapshot, MergedSnapshot):
+            self.base = snapshot.snapshot_id
+            with self._lock:
+                self._ordered |= {snapshot.checkpoint_id}  # all of it was merged, in order
 
     def _newest(self) -> OffsetAndEpoch | None:
         return next(iter(reversed(self._log.snapshots())), None)

@@ -15,8 +15,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from kraftlib.errors import ClosedError
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import ControlRecord, decode_control_batch
 from kraftlib.records.serde import BytesSerde, RecordSerde
@@ -24,6 +25,8 @@ from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.disk import Disk, InlineDisk
 from kraftlib.runtime.pace import unhurried
 from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+
+T = TypeVar("T")
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -182,6 +185,8 @@ class LoadedSnapshot:
         self.closed = False
         self.error: BaseException | None = None
         """Why it could not be loaded."""
+        self.unreadable: Exception | None = None
+        """What stood in the way of reading it to its end, if anything did."""
         self._reader = reader
         self._serde = serde
         self._on_close = on_close
@@ -199,9 +204,19 @@ class LoadedSnapshot:
 
     def __iter__(self) -> Iterator[CommittedBatch]:
         """Yield its data batches; their offsets count from the beginning of the snapshot."""
-        for batch in self._reader.batches():
+        for batch in self._noting(self._reader.batches()):
             yield CommittedBatch(batch, self._serde)
             self._step()
+
+    def _noting(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield these, and note what they raise: it is not the listener's fault."""
+        try:
+            yield from items
+        except ClosedError:
+            raise
+        except Exception as error:
+            self.unreadable = error
+            raise
 
     def hold(self, *, step: Callable[[], None] = unhurried) -> None:
         """Keep it open after the callback has returned; `step` is called after each batch that was read."""
@@ -209,9 +224,12 @@ class LoadedSnapshot:
         self._step = step
 
     def close(self, error: BaseException | None = None) -> None:
-        """Be done with it; with an error the listener is stopped, as if the callback had raised it."""
+        """Be done with it; with an error the listener is stopped, as if the callback had raised it.
+
+        If it could not be read to its end it was not loaded, whatever the listener says: it is given another one.
+        """
         if not self.closed:
-            self.error = error
+            self.error = error if self.unreadable is None else self.unreadable
             self._reader.close()
             self.closed = True
             self._on_close()

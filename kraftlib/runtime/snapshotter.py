@@ -101,8 +101,9 @@ class Snapshotter:
         if not self._automatic or self._writing or not self._is_due():
             return
         try:
-            if self._increments is not None and self._increments.base is not None:
-                self._take_increment(self._increments, self._increments.base)
+            base = self._increments.usable_base if self._increments is not None else None
+            if self._increments is not None and base is not None:
+                self._take_increment(self._increments, base)
             else:
                 self.create(self._log_outcome, None, None)
         except BaseException as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
@@ -115,6 +116,16 @@ class Snapshotter:
                 self.create(self._log_outcome, None, None)
             except BaseException as error:  # noqa: BLE001 - as in `look`
                 self._give_up(error)
+
+    def checkpoint_added(self, snapshot_id: OffsetAndEpoch) -> None:
+        """There is a checkpoint of this id, perhaps one of the application's: no increment leads on from that."""
+        increments = self._increments
+        if increments is not None and not increments.is_ordered(snapshot_id):
+            self._background.run(lambda: increments.forget(snapshot_id), self._forgotten)
+
+    def _forgotten(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            logger.warning("replica %d: increments cannot be removed: %s", self._config.node_id, error)
 
     def _is_due(self) -> bool:
         config, applied = self._config, self._applied
@@ -142,16 +153,17 @@ class Snapshotter:
                 values = self._increments.sorted_values(frozen)
             else:
                 values = map(self._serde.to_bytes, frozen)
+            self._write(plan, values, done, is_ordered=True)
         else:
-            plan = self._plan(offset)
-        self._write(plan, values, done)
+            self._write(self._plan(offset), values, done, is_ordered=False)
 
-    def _write(self, plan: SnapshotPlan, values: Iterable[bytes], done: Done) -> None:
+    def _write(self, plan: SnapshotPlan, values: Iterable[bytes], done: Done, *, is_ordered: bool) -> None:
         def write() -> None:
+            is_new = plan.snapshot_id not in self._log.snapshots()  # one of this id stays as it is
             plan.write(self._log, values, step=self._step)
             verify_snapshot(self._log, plan.snapshot_id, step=self._step)
             if self._increments is not None:
-                self._increments.drop_up_to(plan.snapshot_id)
+                self._increments.written(plan.snapshot_id, is_ordered=is_ordered and is_new)
 
         def written(_: object, error: BaseException | None) -> None:
             self._writing -= 1
@@ -176,10 +188,11 @@ class Snapshotter:
 
         def write() -> OffsetAndEpoch | None:
             increments.write(plan, changes, base)
+            known = self._log.snapshots()
             merged = increments.merge_if_due()
             if merged is not None:
                 verify_snapshot(self._log, merged, step=self._step)
-                increments.drop_up_to(merged)
+                increments.written(merged, is_ordered=merged not in known)
             return merged
 
         def written(merged: Any, error: BaseException | None) -> None:

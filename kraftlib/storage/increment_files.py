@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Final
+
+import attrs
 
 from kraftlib.errors import KraftError
 from kraftlib.records.control_messages import VotersRecord
@@ -25,14 +28,25 @@ from kraftlib.types import OffsetAndEpoch
 logger: Final = logging.getLogger(__name__)
 
 
+@attrs.frozen
+class _Known:
+    """What is known of an increment."""
+
+    base: OffsetAndEpoch
+    size: int
+
+
 class IncrementFiles:
-    """The increments in one directory. Writing may happen on another thread than the rest."""
+    """The increments in one directory. For any thread.
+
+    What is known of them is replaced under a lock, and never changed in place.
+    """
 
     def __init__(self, directory: Path, *, file_mode: int = files.FILE_MODE) -> None:
         self._directory: Final = directory
         self._mode: Final = file_mode
-        self._bases: dict[OffsetAndEpoch, OffsetAndEpoch] = {}
-        self._sizes: dict[OffsetAndEpoch, int] = {}
+        self._lock: Final = Lock()
+        self._known: Mapping[OffsetAndEpoch, _Known] = {}
 
     def find(self) -> None:
         """Read what is there, to its end; remove what is damaged. Called once, before the rest."""
@@ -43,7 +57,7 @@ class IncrementFiles:
             try:
                 with self.open(increment) as reader:
                     reader.verify()
-                    self._bases[increment], self._sizes[increment] = reader.base, reader.size
+                    self._known = {**self._known, increment: _Known(reader.base, reader.size)}
             except KraftError as error:
                 logger.warning("%s is of no use and is removed: %s", self._directory / name, error)
                 files.remove(self._directory / name)
@@ -51,15 +65,16 @@ class IncrementFiles:
     def chain(self, base: OffsetAndEpoch) -> Sequence[OffsetAndEpoch]:
         """Return the increments that lead on from this checkpoint, in order."""
         found: list[OffsetAndEpoch] = []
-        at = base
-        while (after := min((i for i, b in list(self._bases.items()) if b == at), default=None)) is not None:
+        at, known = base, self._known
+        while (after := min((i for i, one in known.items() if one.base == at), default=None)) is not None:
             found.append(after)
             at = after
         return found
 
     def size_of(self, chain: Iterable[OffsetAndEpoch]) -> int:
-        """Return the bytes of these increments."""
-        return sum(self._sizes[increment] for increment in chain)
+        """Return the bytes of these increments; of those that have gone meanwhile none."""
+        known = self._known
+        return sum(known[increment].size for increment in chain if increment in known)
 
     def open(self, increment: OffsetAndEpoch) -> IncrementReader:
         """Open an increment for reading. Raises: CorruptBatchError, StorageError, ConfigError."""
@@ -77,7 +92,12 @@ class IncrementFiles:
         voters: VotersRecord | None,
         step: Callable[[], None],
     ) -> None:
-        """Write an increment, all or nothing, durably. `changes` ascend by key. Raises: StorageError, ConfigError."""
+        """Write an increment, all or nothing, durably. `changes` ascend by key.
+
+        What has led on from `base` before, or beside it, goes: two increments on one base make no chain. Raises:
+        StorageError, ConfigError.
+        """
+        self.drop_beyond(base)
         path = self._directory / names.increment_name(increment)
         temporary = path.with_name(path.name + ".tmp")
         files.remove(temporary)
@@ -112,10 +132,20 @@ class IncrementFiles:
             os.close(descriptor)
         files.rename(temporary, path)
         files.sync_directory(self._directory)
-        self._bases[increment], self._sizes[increment] = base, position
+        with self._lock:
+            self._known = {**self._known, increment: _Known(base, position)}
 
     def drop_up_to(self, snapshot_id: OffsetAndEpoch) -> None:
         """Remove the increments that a checkpoint of this id stands in for."""
-        for increment in [known for known in self._bases if known.offset <= snapshot_id.offset]:
-            del self._bases[increment], self._sizes[increment]
+        self._drop(lambda increment: increment.offset <= snapshot_id.offset)
+
+    def drop_beyond(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Remove the increments beyond this id, whatever they lead on from."""
+        self._drop(lambda increment: increment.offset > snapshot_id.offset)
+
+    def _drop(self, goes: Callable[[OffsetAndEpoch], bool]) -> None:
+        with self._lock:
+            gone = [increment for increment in self._known if goes(increment)]
+            self._known = {increment: known for increment, known in self._known.items() if increment not in gone}
+        for increment in gone:
             files.remove(self._directory / names.increment_name(increment))

@@ -170,5 +170,6 @@ class Keeper:
         world.snapshots.append((process.node_id, snapshot_id.offset, checksum(values)))
         world.checker.snapshot_created(process, snapshot_id)
         process.executor.submit(ev.SnapshotCreated(snapshot_id))
-        self.increments.checkpoint_added(snapshot_id)
+        if not self.increments.is_ordered(snapshot_id):
+            self.increments.forget(snapshot_id)
         process.retention.look()

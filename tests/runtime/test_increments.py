@@ -153,6 +153,50 @@ async def test_after_a_failure_the_next_one_is_a_full_one(
         await until(lambda: table.frozen.count("all") == 2)
 
 
+async def test_no_increment_leads_on_from_a_checkpoint_that_the_application_has_written(tmp_path: Path) -> None:
+    """Its values are in any order, and a chain on it could not be merged: not by the next start, nor by any other."""
+    table = Table()
+    async with client(tmp_path, table) as running:
+        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        await running.propose(["large", "x" * 20_000])
+        await running.create_snapshot()
+        await fill(running, 0, 10)
+        await until(lambda: len(stored(tmp_path, "increment")) == 1)
+        with running.begin_snapshot() as snapshot:
+            snapshot.append(sorted(([key, value] for key, value in table.items.items()), reverse=True))
+        await fill(running, 10, 20)
+        await until(lambda: table.frozen.count("all") == 2)
+        await fill(running, 20, 23)
+    again = Table()
+    async with client(tmp_path, again) as running:
+        await fill(running, 23, 24)
+        table.apply(CommittedRecord(0, 0, 0, [f"k{23 % 17}", 23]))
+        assert again.items == table.items
+
+
+async def test_a_chain_on_a_checkpoint_in_another_order_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process ended when the application had written it, and before the increments on it were removed."""
+    table = Table()
+    async with client(tmp_path, table, snapshot_interval_records=0) as running:
+        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        await fill(running, 0, 10)
+        with running.begin_snapshot() as snapshot:
+            snapshot.append(sorted(([key, value] for key, value in table.items.items()), reverse=True))
+        await fill(running, 10, 12)
+        end = OffsetAndEpoch(offset=running.status().high_watermark or 0, epoch=snapshot.snapshot_id.epoch)
+    files = IncrementFiles(tmp_path / names.PARTITION_DIRECTORY)
+    files.write(end, [], base=snapshot.snapshot_id, timestamp_ms=0, kraft_version=0, voters=None, step=lambda: None)
+    again = Table()
+    async with client(tmp_path, again) as running:
+        await fill(running, 12, 13)
+        table.apply(CommittedRecord(0, 0, 0, [f"k{12 % 17}", 12]))
+        assert again.items == table.items
+    assert "cannot be read, the log is applied instead" in caplog.text
+    assert stored(tmp_path, "increment") == []
+
+
 CHANGES = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(0, 9), min_size=1, max_size=4), max_size=6
 )
@@ -167,6 +211,7 @@ def test_of_a_chain_that_is_damaged_nothing_stays_open(tmp_path: Path) -> None:
         plans[0].write(log, [])
         for base, plan in pairwise(plans):
             increments.write(plan, [], base.snapshot_id)
+        increments.written(ids[0], is_ordered=True)
         (tmp_path / names.increment_name(ids[2])).write_bytes(b"")
 
         with pytest.raises(CorruptBatchError):
@@ -193,6 +238,7 @@ def test_a_merged_chain_has_the_bytes_of_a_full_snapshot(
 
     base = plan(1)
     base.write(log, increments.sorted_values(table.freeze()))
+    increments.written(base.snapshot_id, is_ordered=True)
     at = base.snapshot_id
     for number, changes in enumerate(rounds, 2):
         for key, value in changes.items():
@@ -201,7 +247,7 @@ def test_a_merged_chain_has_the_bytes_of_a_full_snapshot(
         at = plan(number).snapshot_id
         merged = increments.merge_if_due()
         if merged is not None:
-            increments.drop_up_to(merged)
+            increments.written(merged, is_ordered=True)
             full = FileReplicatedLog.open(tmp_path_factory.mktemp("full"))
             plan(number).write(full, increments.sorted_values(table.freeze()))
             ours, theirs = log.open_snapshot(merged), full.open_snapshot(merged)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,42 @@ def test_a_checkpoint_makes_those_before_it_needless(tmp_path: Path) -> None:
     files.drop_up_to(at(30))
     assert [path.name for path in tmp_path.iterdir()] == [names.increment_name(at(40))]
     assert files.chain(at(30)) == [at(40)]
+
+
+def test_what_leads_elsewhere_from_the_same_base_goes(tmp_path: Path) -> None:
+    """A restart took the first increment only, since the second one was beyond what it knew to be committed."""
+    files = IncrementFiles(tmp_path)
+    write(files, 50, 60)
+    write(files, 60, 80)
+    again = IncrementFiles(tmp_path)
+    again.find()
+    for base, end in ((60, 100), (100, 110), (110, 120)):
+        write(again, base, end)
+
+    assert again.chain(at(50)) == [at(60), at(100), at(110), at(120)]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def write_many(files: IncrementFiles) -> None:
+    for base in range(60):
+        write(files, base, base + 1)
+
+
+def test_increments_are_given_up_while_others_are_written(tmp_path: Path) -> None:
+    """Giving up is the loop's, writing that of a thread in the background."""
+    files = IncrementFiles(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            writing = pool.submit(write_many, files)
+            while not writing.done():
+                files.drop_up_to(at(10))
+                assert files.size_of(files.chain(at(10))) >= 0
+            writing.result()
+        finally:
+            sys.setswitchinterval(interval)
+    files.drop_up_to(at(10))
+
+    assert len(files.chain(at(10))) == 50
+    assert len(list(tmp_path.iterdir())) == 50
