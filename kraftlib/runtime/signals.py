@@ -16,7 +16,7 @@ async def run_until_signalled(client: RaftClient[Any], *, started: Callable[[], 
     """Run `client` until Ctrl-C or SIGTERM, then shut it down gracefully. Only for the main thread's loop.
 
     `started` is called once it runs. A second signal does what it would without us. Raises: what `start` raises, and
-    ReplicaFailedError, if the replica stops itself.
+    ReplicaFailedError, if the replica stops itself or its state machine has failed.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
