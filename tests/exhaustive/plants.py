@@ -1,0 +1,124 @@
+"""Bugs that are put into the core, to see that the search finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import attrs
+
+from kraftlib.consensus import checks, election, obligations, progress, repairing, replication, transitions
+from kraftlib.consensus import replica as replicas
+from kraftlib.consensus.quorum import majority_offset
+from kraftlib.consensus.roles import Follower, Leader, Prospective, Unattached
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
+
+
+@attrs.frozen
+class Plant:
+    """What is put in the place of which functions, and the scene in which it shows."""
+
+    scene: str
+    instead: Mapping[tuple[Any, str], Callable[..., Any]]
+
+
+def _grants_any_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
+    return not isinstance(state.role_state, Leader)
+
+
+def _votes_for_a_shorter_log(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:
+    role = state.role_state
+    if state.amnesia is not None or not isinstance(role, Unattached | Prospective):
+        return False
+    return role.voted_key.matches(asker) if role.voted_key is not None else role.leader_id is None
+
+
+def _votes_twice(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:
+    role = state.role_state
+    return isinstance(role, Unattached | Prospective) and role.leader_id is None and asker_end >= state.log.end
+
+
+def _update(state: ReplicaState, role: Leader, own_end: int, first: int) -> list[Any]:
+    offset = majority_offset([*(other.end_offset for other in role.progress.values()), own_end])
+    known = state.high_watermark
+    return (
+        []
+        if offset <= first or (known is not None and offset <= known)
+        else progress.advance_high_watermark(state, offset)
+    )
+
+
+def _counts_older_epochs(state: ReplicaState, role: Leader) -> list[Any]:
+    return _update(state, role, state.log.flushed_offset, 0)
+
+
+def _counts_before_the_flush(state: ReplicaState, role: Leader) -> list[Any]:
+    return _update(state, role, state.log.end_offset, role.epoch_start_offset)
+
+
+def _fetches_before_the_flush(state: ReplicaState) -> bool:
+    return True
+
+
+@attrs.frozen
+class _Offset:
+    """The question of a Fetch, of which only the offset is looked at."""
+
+    position: OffsetAndEpoch = attrs.field(eq=lambda position: position.offset)
+    is_anonymous: bool
+
+
+def _asks_for_an_offset(state: ReplicaState, role: Follower) -> Any:
+    return _Offset(repairing.fetch_position(state), repairing.is_anonymous(state))
+
+
+def _fetches_from_anybody(state: ReplicaState, destination: int, place: Endpoint) -> Any:
+    request = replication._fetch_request(state, state.log.end, anonymous=False, max_wait_ms=0)
+    return checks.send(state, destination, place, request, question=_Offset(state.log.end, is_anonymous=False))  # type: ignore[arg-type]
+
+
+def _leader_is_a_server(state: ReplicaState) -> list[tuple[int, Endpoint]]:
+    place = checks.endpoint_of(state, state.leader_endpoints)
+    return [(-2, place)] if isinstance(state.role_state, Follower) and place is not None else []
+
+
+def _doubts_at_once(state: ReplicaState, role: Follower) -> list[Any]:
+    return replication.find_leader(state)
+
+
+PLANTS: Final = {
+    "shorter-log": Plant(
+        "behind",
+        {(election, "grants_vote"): _votes_for_a_shorter_log, (election, "grants_pre_vote"): _grants_any_pre_vote},
+    ),
+    "two-votes": Plant("rivals", {(election, "grants_vote"): _votes_twice}),
+    "older-epochs": Plant("figure-8", {(progress, "update_high_watermark"): _counts_older_epochs}),
+    "unflushed-leader": Plant("two", {(progress, "update_high_watermark"): _counts_before_the_flush}),
+    "unflushed-follower": Plant("two", {(replication, "may_fetch"): _fetches_before_the_flush}),
+    "late-diverging": Plant(
+        "late-answer",
+        {
+            (replication, "_question"): _asks_for_an_offset,
+            (replication, "ask_who_leads"): _fetches_from_anybody,
+            (checks, "bootstrap_servers"): _leader_is_a_server,
+            (replication, "doubt_leader"): _doubts_at_once,
+        },
+    ),
+}
+
+MODULES: Final = (checks, election, obligations, progress, replicas, replication, transitions)
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Put a bug into the core, wherever its functions are called from."""
+    with ExitStack() as stack:
+        for (home, function), instead in PLANTS[name].instead.items():
+            right = getattr(home, function)
+            for module in MODULES:
+                if getattr(module, function, None) is right:
+                    stack.enter_context(mock.patch.object(module, function, instead))
+        yield
