@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Offset, OffsetAndEpoch
@@ -201,6 +203,7 @@ TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
 }
 
 
-def top_level(request: object, error: ErrorCode) -> Any:
+def top_level(request: object, error: ErrorCode, tagged_fields: tuple[tuple[int, bytes], ...] = ()) -> Any:
     """Answer any request with a top-level error: no topics, no endpoints."""
-    return TOP_LEVEL[type(request)](error)
+    answer = TOP_LEVEL[type(request)](error)
+    return attrs.evolve(answer, unknown_tagged_fields=tagged_fields) if tagged_fields else answer

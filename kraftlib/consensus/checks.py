@@ -17,6 +17,7 @@ from kraftlib.consensus.connections import FetchQuestion, Outstanding
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.roles import Endpoints, Follower, Leader, Unattached
 from kraftlib.consensus.state import ReplicaState, log
+from kraftlib.consensus.strangers import MISDIRECTED, detail_of, look_at_refusal, refuse_stranger
 from kraftlib.consensus.transitions import maybe_follow
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, Epoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -73,8 +74,10 @@ def voter_key_error(state: ReplicaState, voter_id: ReplicaId, directory_id: Any)
     return ErrorCode.NONE if meant.matches(state.key) else ErrorCode.INVALID_VOTER_KEY
 
 
-def refuse_request(event: RequestReceived, error: ErrorCode) -> list[Action]:
+def refuse_request(state: ReplicaState, event: RequestReceived, error: ErrorCode) -> list[Action]:
     """Answer with a top-level error: no state was changed."""
+    if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return refuse_stranger(state, event, error)
     return [SendResponse(event.request_id, answers.top_level(event.request, error))]
 
 
@@ -92,7 +95,7 @@ def is_refused_strictly(state: ReplicaState, request: Any) -> bool:
         partition = only_partition(request.topics)
         meant = None if partition is None else partition.voter_directory_id
         if meant is not None and voter_key_error(state, request.voter_id, meant) is not ErrorCode.NONE:
-            state.refuse("meant for another replica", f"{type(request).__name__} to {request.voter_id}")
+            state.refuse(MISDIRECTED, f"{type(request).__name__} to {request.voter_id}")
             return True
     return False
 
@@ -168,6 +171,8 @@ class Answer:
     endpoints: Endpoints = attrs.field(factory=dict)
     misplaced: bool = False
     """Not exactly the metadata partition."""
+    detail: str = ""
+    """What a replica of ours that refuses says of itself."""
 
 
 def error_name(code: int) -> str:
@@ -193,6 +198,7 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
     if answer.top_level_error != ErrorCode.NONE or answer.misplaced:
         what = "another partition" if answer.misplaced else error_name(answer.top_level_error)
         log.debug("%s: %s to %d: %s", state.id_text, name, outstanding.destination, what)
+        look_at_refusal(state, outstanding, answer.top_level_error, answer.detail)
         back_off(state, outstanding)
         return False, []
     if answer.epoch < state.epoch or answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
@@ -229,6 +235,7 @@ def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -
         state.connections.succeeded(outstanding.destination)
         return True, actions
     log.debug("%s: %s to %d: %s", state.id_text, name, outstanding.destination, error_name(answer.error))
+    look_at_refusal(state, outstanding, answer.error, answer.detail)
     # INVALID_VOTER_KEY among them, which Kafka takes for no failure: a voter whose disk was replaced has no vote to
     # give, and would be asked for it as fast as it answers.
     back_off(state, outstanding)
@@ -249,7 +256,7 @@ def _note_resignation(state: ReplicaState, outstanding: Outstanding, answer: Ans
 def read_partition(state: ReplicaState, response: Any, *, endpoints: Sequence[Any]) -> tuple[Answer, Any]:
     """Read the one partition of a Vote, BeginQuorumEpoch or EndQuorumEpoch answer."""
     if response.error_code != ErrorCode.NONE:
-        return Answer(top_level_error=response.error_code), None
+        return Answer(top_level_error=response.error_code, detail=detail_of(response)), None
     partition = only_partition(response.topics)
     if partition is None:
         return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None

@@ -26,6 +26,7 @@ from kraftlib.consensus.connections import Outstanding
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.roles import Candidate, Endpoints, Follower, Leader, Prospective, Resigned, Unattached
 from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.strangers import introduction
 from kraftlib.consensus.transitions import (
     become_candidate,
     become_follower,
@@ -56,10 +57,10 @@ def handle_vote(state: ReplicaState, event: RequestReceived) -> list[Action]:
     request: VoteRequest = event.request
     error = cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
-        return refuse_request(event, error)
+        return refuse_request(state, event, error)
     partition = only_partition(request.topics)
     if partition is None:
-        return refuse_request(event, ErrorCode.INVALID_REQUEST)
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
     error = _vote_error(state, partition)
     if error is not ErrorCode.NONE:
         return [SendResponse(event.request_id, answers.vote(state, error=error, version=event.version))]
@@ -179,6 +180,7 @@ def ask_for_votes(state: ReplicaState, role: Prospective | Candidate) -> list[Ac
     if role.tally.lost or (isinstance(role, Candidate) and not is_durable):
         return []
     actions: list[Action] = []
+    said = introduction(state)
     for voter_id in role.tally.unanswered():
         voter = role.tally.voters.get(voter_id)
         place = None if voter is None else endpoint_of(state, voter.endpoints)
@@ -194,7 +196,9 @@ def ask_for_votes(state: ReplicaState, role: Prospective | Candidate) -> list[Ac
             pre_vote=isinstance(role, Prospective),
         )
         topic = VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-        request = VoteRequest(cluster_id=state.cluster_id, voter_id=voter_id, topics=(topic,))
+        request = VoteRequest(
+            cluster_id=state.cluster_id, voter_id=voter_id, topics=(topic,), unknown_tagged_fields=said
+        )
         actions.append(send(state, voter_id, place, request))
     return actions
 
@@ -287,6 +291,7 @@ def send_begin(state: ReplicaState, role: Leader, voter: Voter) -> list[Action]:
             BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=own.host, port=own.port)
             for name, own in state.endpoints.items()
         ),
+        unknown_tagged_fields=introduction(state),
     )
     return [send(state, voter.key.id, place, request, read_round=role.read_rounds)]
 
@@ -327,10 +332,10 @@ def _learn_of_leader(
     kind = BeginQuorumEpochResponse if isinstance(request, BeginQuorumEpochRequest) else EndQuorumEpochResponse
     error = cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
-        return refuse_request(event, error), []
+        return refuse_request(state, event, error), []
     partition = only_partition(request.topics)
     if partition is None:
-        return refuse_request(event, ErrorCode.INVALID_REQUEST), []
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST), []
     error = voter_only_error(state, partition.leader_epoch, partition.leader_id)
     if error is not ErrorCode.NONE:
         response = answers.quorum_epoch(state, kind, error=error, version=event.version)

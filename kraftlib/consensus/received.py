@@ -1,17 +1,18 @@
 """What a follower takes of the records that a leader sends: whatever continues its log, and nothing that could not.
 
 Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
-own one (reliability L10), and voter sets whose majorities meet (KIP-853).
+own one (reliability L10), voter sets whose majorities meet (KIP-853), and a leader that counts the same static voters.
 """
 
 from __future__ import annotations
 
 from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.strangers import OTHER_VOTERS, ids_text
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch
 from kraftlib.records.control import decode_control
-from kraftlib.records.control_messages import VotersRecord
+from kraftlib.records.control_messages import LeaderChangeMessage, VotersRecord
 from kraftlib.types import OffsetAndEpoch
 
 
@@ -49,6 +50,8 @@ def _leading_batches(
                 f" in epoch {state.epoch}",
             )
             break
+        if batch.is_control and voters is None and _counts_others(state, batch):
+            break
         batches.append(batch)
         end_offset, last_epoch = batch.end_offset, batch.epoch
         position += len(batch.data)
@@ -71,3 +74,23 @@ def _check_control(batch: Batch, voters: VoterSet | None) -> VoterSet | None:
                 raise RemoteProtocolError(f"{changed} follows {voters}: more than one voter changed at once")
             voters = changed
     return voters
+
+
+def _counts_others(state: ReplicaState, batch: Batch) -> bool:
+    """Whether the leader of our epoch names other voters than those of our static list: it would count our Fetches.
+
+    Older epochs may have had another list: `kraftlib recover` begins a quorum with a new one.
+    """
+    ours = state.static_voters
+    if batch.epoch != state.epoch or not ours:
+        return False
+    for record in batch.records():
+        control = decode_control(record)
+        if isinstance(control, LeaderChangeMessage):
+            theirs = tuple(sorted(voter.voter_id for voter in control.voters))
+            if theirs != ours:
+                text = f"the leader of epoch {batch.epoch}, replica {control.leader_id}, counts the voters"
+                text += f" {ids_text(theirs)}, and we count {ids_text(ours)}: nothing is acknowledged to it"
+                state.refuse(OTHER_VOTERS, text, peer=control.leader_id)
+                return True
+    return False

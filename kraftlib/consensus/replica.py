@@ -67,6 +67,7 @@ from kraftlib.consensus.progress import update_high_watermark
 from kraftlib.consensus.roles import Download, Leader, Role, Transfer, Unattached
 from kraftlib.consensus.start import start
 from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.strangers import look_at_asker
 from kraftlib.consensus.upgrading import handle_update_features
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, ensure
@@ -311,7 +312,8 @@ def _request_received(state: ReplicaState, event: RequestReceived) -> list[Actio
         return [SendResponse(event.request_id, None)]
     if state.config.strict and is_refused_strictly(state, event.request):
         return [SendResponse(event.request_id, None)]
-    return handler(state, event)
+    refused = look_at_asker(state, event)
+    return handler(state, event) if refused is None else refused
 
 
 def _response_received(state: ReplicaState, event: ResponseReceived) -> list[Action]:

@@ -48,6 +48,7 @@ from kraftlib.consensus.repairing import asks_first, fetch_position, forget_old_
 from kraftlib.consensus.repairing import handle_answer as handle_repair_answer
 from kraftlib.consensus.roles import Follower, Leader, ParkedFetch, Resigned
 from kraftlib.consensus.state import Amnesia, ReplicaState, log
+from kraftlib.consensus.strangers import detail_of, introduction
 from kraftlib.consensus.transitions import persist
 from kraftlib.errors import InvariantError, ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaKey
@@ -72,7 +73,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
     request: FetchRequest = event.request
     error = cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
-        return refuse_request(event, error)
+        return refuse_request(state, event, error)
     if (
         event.version < FETCH_SERVED_FROM
         or len(request.topics) != 1
@@ -80,7 +81,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
         or len(request.topics[0].partitions) != 1
         or request.topics[0].partitions[0].partition != 0
     ):
-        return refuse_request(event, ErrorCode.INVALID_REQUEST)
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
     partition = request.topics[0].partitions[0]
     if request.max_wait_ms < 0 or partition.fetch_offset < 0 or partition.last_fetched_epoch < 0:
         return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
@@ -301,12 +302,15 @@ def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: 
         replica_directory_id=ZERO_UUID if anonymous else state.key.directory_id or ZERO_UUID,
         high_watermark=-1 if state.high_watermark is None else state.high_watermark,
     )
+    role = state.role_state
+    is_known = isinstance(role, Follower) and role.has_fetched
     return FetchRequest(
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
         max_wait_ms=max_wait_ms,
         max_bytes=1 if state.disk_full else state.config.fetch_max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
+        unknown_tagged_fields=() if is_known else introduction(state),
     )
 
 
@@ -365,7 +369,7 @@ def _read_fetch_response(
     state: ReplicaState, response: FetchResponse
 ) -> tuple[Answer, FetchResponse.PartitionData | None]:
     if response.error_code != ErrorCode.NONE:
-        return Answer(top_level_error=response.error_code), None
+        return Answer(top_level_error=response.error_code, detail=detail_of(response)), None
     topics = response.responses
     if (
         len(topics) != 1

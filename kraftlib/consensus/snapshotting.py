@@ -46,9 +46,9 @@ def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived) -> list[A
     request: FetchSnapshotRequest = event.request
     error = cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
-        return refuse_request(event, error)
+        return refuse_request(state, event, error)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
-        return refuse_request(event, ErrorCode.INVALID_REQUEST)
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
     topic = request.topics[0]
     partition = topic.partitions[0]
     snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)

@@ -33,6 +33,10 @@ FADING_MAX: Final = 6
 """How often the effect of a priority is halved, and a pause doubled, at most."""
 
 
+WARNINGS_MAX: Final = 200
+"""So many refusals, of different reasons or peers, are logged at WARNING in one life of a replica."""
+
+
 @attrs.define(kw_only=True)
 class Read:
     """Somebody who wants to know from where to read: a caller of this replica, or another replica (`remote`)."""
@@ -129,6 +133,8 @@ class ReplicaState:
     """Wall clock minus monotonic clock: for the timestamps in control records and DescribeQuorum, for nothing else."""
     refused: dict[str, int] = attrs.field(factory=dict)
     """How often what a peer sent was refused, by reason."""
+    warned: set[tuple[str, ReplicaId | None]] = attrs.field(factory=set)
+    """Reasons and peers that a WARNING has named."""
     controllers: frozenset[Endpoint] = frozenset()
     """Where those are reached who have said that they are controllers of Kafka."""
     _judged_voters: VoterSet | None = attrs.field(default=None, init=False)
@@ -146,6 +152,11 @@ class ReplicaState:
     def voters(self) -> VoterSet:
         """The voter set in force: the latest in the log, committed or not."""
         return self.log.voters.latest
+
+    @property
+    def static_voters(self) -> tuple[ReplicaId, ...]:
+        """Ids of the configured voters, ascending, while they are in force; empty where the voters stand in the log."""
+        return self.voters.ids if self.log.voters.latest_offset is None else ()
 
     @property
     def is_voter(self) -> bool:
@@ -267,10 +278,16 @@ class ReplicaState:
         backoff = self.config.retry_backoff_ms
         return backoff + (self.random.randrange(backoff) if backoff else 0)
 
-    def refuse(self, reason: str, detail: str) -> None:
-        """Count something that a peer sent and we do not take; log the first of its kind at WARNING."""
-        count = self.refused[reason] = self.refused.get(reason, 0) + 1
-        log.log(logging.WARNING if count == 1 else logging.DEBUG, "%s: refused, %s: %s", self.id_text, reason, detail)
+    def refuse(self, reason: str, detail: str, *, peer: ReplicaId | None = None) -> None:
+        """Count something that a peer sent and we do not take; log the first of its kind, and of each peer, at WARNING.
+
+        Peers may give themselves any number, so there is an end to that.
+        """
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        is_new = (reason, peer) not in self.warned and len(self.warned) < WARNINGS_MAX
+        if is_new:
+            self.warned.add((reason, peer))
+        log.log(logging.WARNING if is_new else logging.DEBUG, "%s: refused, %s: %s", self.id_text, reason, detail)
 
 
 def listener_endpoints(endpoint: Endpoint | None, listener_name: str) -> Mapping[str, Endpoint]:

@@ -27,7 +27,7 @@ from kraftlib.runtime import api_versions
 from kraftlib.runtime.notices import Notices
 from kraftlib.runtime.transport import Destination, Frame, Transport
 from kraftlib.types import Endpoint
-from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_name
+from kraftlib.wire.apis import APIS, FIRST_PRIVATE_KEY, ApiKey, ErrorCode, error_name
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 
@@ -58,6 +58,11 @@ class _Line:
     """What `answered` was when the watch last looked."""
     silences: int = 0
     """How often in a row the watch found something unanswered and nothing answered since the last time."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it serves what only replicas of ours are told of."""
+        return any(key >= FIRST_PRIVATE_KEY for key in self.served or ())
 
     def version_of(self, request: type[Message]) -> int | None:
         """Return the version to speak."""
@@ -179,6 +184,10 @@ class Asking:
         if version is None:
             self._fail_soon(correlation_id, Failure.UNSUPPORTED_VERSION)
             return
+        if request.unknown_tagged_fields and not line.is_ours:
+            request = attrs.evolve(
+                request, unknown_tagged_fields=()
+            )  # Kafka would skip them; it need not even see them
         wire_id = self._next_wire_id()
         try:
             frame = encode_request(request, version=version, correlation_id=wire_id, client_id=self._client_id)

@@ -16,14 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
+from kraftlib.consensus.strangers import claimed_id
 from kraftlib.runtime.transport import Peer
 from kraftlib.types import ReplicaId
-from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
-from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
-from kraftlib.wire.messages.fetch import FetchRequest
-from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
-from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
-from kraftlib.wire.messages.vote import VoteRequest
 
 SCHEME: Final = "kraft://"
 
@@ -41,25 +36,6 @@ def replica_name(principal: str | None) -> ReplicaName | None:
     """Read a principal; None if it names no replica."""
     match = _NAME.fullmatch(principal or "")
     return None if match is None else ReplicaName(match[1], int(match[2]))
-
-
-def claimed_id(request: Any) -> ReplicaId | None:
-    """Return as which replica a request speaks; None if it speaks as none."""
-    claimed: int
-    match request:
-        case VoteRequest():
-            claimed = max((part.replica_id for topic in request.topics for part in topic.partitions), default=-1)
-        case BeginQuorumEpochRequest() | EndQuorumEpochRequest():
-            claimed = max((part.leader_id for topic in request.topics for part in topic.partitions), default=-1)
-        case FetchRequest():
-            claimed = max(request.replica_id, request.replica_state.replica_id)
-        case FetchSnapshotRequest():
-            claimed = request.replica_id
-        case UpdateRaftVoterRequest():
-            claimed = request.voter_id
-        case _:
-            return None
-    return claimed if claimed >= 0 else None
 
 
 @attrs.frozen(kw_only=True)

@@ -57,7 +57,8 @@ class Status:
     waiting: int = 0
     """Callers that wait for a record they appended here."""
     refused: dict[str, int] = attrs.field(factory=dict)
-    """How often what a peer sent was refused, by reason."""
+    """How often what a peer sent was refused, by reason; and how often a peer refused us, as of another cluster, as one
+    that counts other voters, or as not the replica that was meant. A WARNING names each peer and what disagrees."""
     disk_full: bool = False
     """Its disk has no space for more records: a leader refuses appends, a follower falls behind."""
     abstains: str | None = None
@@ -167,8 +168,8 @@ def replica_metrics(
 ) -> dict[str, float | str]:
     """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka.
 
-    Beyond Kafka's: what scrubs have done, whether the disk is full, how many ranges of the log are missing, and whether
-    the state machine has failed.
+    Beyond Kafka's: what scrubs have done, whether the disk is full, how many ranges of the log are missing, whether the
+    state machine has failed, and the sum of `Status.refused`.
     """
     status, log = replica.status(), replica.state.log
     leads = status.role is Role.LEADER
@@ -191,6 +192,7 @@ def replica_metrics(
         "disk-full": int(status.disk_full),
         "log-holes": len(log.holes),
         "state-machine-failed": int(machine_failed),
+        "refused-total": sum(status.refused.values()),
     }
     if scrubs is not None:
         named["scrubs-completed"] = scrubs.completed

@@ -309,7 +309,8 @@ class Stage:
                 case FlushLog(log_version):
                     follow_up.append(Flushed(self.log.flush(), log_version))
                 case SendRequest(correlation_id, _, endpoint, request):
-                    self.send(correlation_id, endpoint.port % 100, request)
+                    # The runtime sends tagged fields of ours to replicas of ours alone.
+                    self.send(correlation_id, endpoint.port % 100, attrs.evolve(request, unknown_tagged_fields=()))
                 case SendResponse(request_id, response):
                     self.answer(request_id, response)
                 case SendRecords(request_id, response, start_offset, max_bytes):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib import __version__
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.events import Failure
+from kraftlib.runtime.api_versions import PRIVATE, SERVED
 from kraftlib.runtime.asking import HELD_MAX
 from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.transport import Destination, FrameReceiver, Reply
@@ -71,6 +73,20 @@ async def test_versions_are_asked_once_per_connection(meeting: Meeting) -> None:
 
     running.network.send(100, -2, peer.endpoint, fetch())
     assert (await peer.asked(6)).api_key == ApiKey.API_VERSIONS  # another number is another connection
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_tagged_fields_of_ours_are_for_replicas_of_ours(meeting: Meeting, is_ours: bool) -> None:
+    """Kafka would skip them. It names no private API, and is not sent them."""
+    running, peer = meeting
+    said = ((10_000, b"\0\0\0\1"),)
+    for number, request in enumerate((vote(), fetch()), start=1):
+        running.network.send(number, 1, peer.endpoint, attrs.evolve(request, unknown_tagged_fields=said))
+    served = {key: (range_.first, range_.last) for key, range_ in {**SERVED, **(PRIVATE if is_ours else {})}.items()}
+    await peer.tell_versions(0, served)
+
+    for number in (1, 2):
+        assert (await peer.asked(number)).message.unknown_tagged_fields == (said if is_ours else ())
 
 
 async def test_a_new_connection_asks_anew(meeting: Meeting) -> None:

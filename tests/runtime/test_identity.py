@@ -17,8 +17,9 @@ from cryptography.x509.oid import NameOID
 
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
+from kraftlib.consensus.strangers import claimed_id
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
-from kraftlib.runtime.identity import Identities, ReplicaName, claimed_id, replica_name
+from kraftlib.runtime.identity import Identities, ReplicaName, replica_name
 from kraftlib.runtime.transport import Peer
 from kraftlib.testing import handmade as msg
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
