@@ -151,6 +151,8 @@ class RaftClient(Generic[T]):
         """
         if self._ended is None:
             raise ClosedError("the client is not started")
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigError("wait_closed() is for the event loop that start() ran on, and this is another one")
         await asyncio.shield(self._ended)
 
     async def shutdown(self, timeout_ms: int | None = None) -> None:
@@ -246,7 +248,10 @@ class RaftClient(Generic[T]):
         return cast(LeaderAndEpoch, await self._within(timeout_ms, "a leader", engine.ask(engine.node.wait_for_leader)))
 
     async def wait_for_offset(self, offset: Offset, *, timeout_ms: int | None = None) -> None:
-        """Return once the record at `offset` was applied on this replica. Raises: TimeoutError."""
+        """Return once the record at `offset` was applied on this replica.
+
+        Raises: TimeoutError; ReplicaFailedError, if the state machine, or without one any registered listener, failed.
+        """
         engine = self._running()
         promise = engine.ask(lambda promise: engine.node.wait_for_offset(offset, promise))
         await self._within(timeout_ms, f"the record at offset {offset}", promise)

@@ -282,6 +282,14 @@ class ThreadEngine:
             return result.result(CALL_TIMEOUT_S)
         except concurrent.futures.CancelledError:
             return function()
+        except TimeoutError:
+            if result.done():
+                raise  # it is what the function has raised
+            what = "nothing was done" if result.cancel() else "what was asked is being done"
+            raise TimeoutError(
+                f"replica {self._config.node_id} did not answer within {CALL_TIMEOUT_S} s, perhaps because a listener "
+                f"or state machine blocks it; {what}"
+            ) from None
         except BaseException:
             result.cancel()  # whoever does not wait for it any more must not have it done
             raise

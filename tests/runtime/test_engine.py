@@ -94,6 +94,29 @@ async def test_an_exception_of_a_call_comes_back_to_the_caller() -> None:
             await client._engine.ask(lambda promise: 1 // 0)
 
 
+async def test_a_call_that_was_given_up_is_not_done_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller was told that nothing was appended."""
+    entered, let = threading.Event(), threading.Event()
+
+    class Blocking(Listener):
+        def handle_commit(self, reader: BatchReader) -> None:
+            if any(b"block" in batch.values for batch in reader if not batch.is_control):
+                entered.set()
+                let.wait(PATIENCE_S)
+
+    async with asyncio.timeout(PATIENCE_S), alone("thread", listener=Blocking()) as client:
+        epoch = (await client.wait_for_leader()).epoch
+        blocked = await client.append_one(b"block")
+        await until(entered.is_set)
+        monkeypatch.setattr(engine_module, "CALL_TIMEOUT_S", 0.01)
+        with pytest.raises(TimeoutError, match="blocks it; nothing was done"):
+            client.prepare_append(epoch, [b"given up"])
+        monkeypatch.undo()
+        let.set()
+        client.schedule_prepared_append()
+        assert (await client.append_one(b"next")).last_offset == blocked.last_offset + 1
+
+
 @pytest.mark.parametrize("make", [InlineEngine, lambda make_node: ThreadEngine(make_node, RaftConfig(node_id=1))])
 def test_an_engine_that_was_not_started_has_no_node(make: Any) -> None:
     with pytest.raises(ClosedError, match="not started"):
