@@ -49,8 +49,10 @@ def begin_new_quorum(
     # The epoch comes first: a log whose epoch is ahead of the vote would make an amnesiac of its replica.
     state = ElectionState(epoch=epoch)
     line = encode_line(state, kraft_version=1 if controllers else 0, voters=static_voters, generation=1)
+    # The mirror goes first: it is of a later generation, beside which the vote in the new file would count as lost.
+    if files.remove(partition / names.QUORUM_STATE_MIRROR):
+        files.sync_directory(partition)
     files.replace_file(partition / names.QUORUM_STATE, line, mode=file_mode)
-    files.remove(partition / names.QUORUM_STATE_MIRROR)
     log = FileReplicatedLog.open(partition, file_mode=file_mode)
     try:
         starts = log.epoch_starts()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kraftlib.errors import ConfigError, InvariantError
-from kraftlib.storage import names
+from kraftlib.storage import files, names
 from kraftlib.storage.directory import claim_directory
 from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.lost_quorum import read_remains
 from kraftlib.storage.new_quorum import begin_new_quorum
-from kraftlib.types import OffsetAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from tests.storage.replicas import controllers, make_replica, partition_of
 
 
@@ -33,6 +34,26 @@ def test_the_new_voters_stand_in_the_log_and_the_vote_is_of_their_epoch(tmp_path
     store.close()
     assert election is not None
     assert (election.epoch, election.amnesiac) == (9, False)
+
+
+def test_a_stop_behind_the_new_vote_makes_no_amnesiac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What mirrors the vote of before is of a later generation than the new one."""
+    partition = partition_of(make_replica(tmp_path))
+    store = FileQuorumStateStore(partition)
+    for epoch in (4, 5, 6):
+        store.write(ElectionState(epoch=epoch), kraft_version=1)
+
+    really = files.replace_file
+
+    def write_and_stop(path: Path, data: bytes, **more: Any) -> None:
+        really(path, data, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "replace_file", write_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        begin_new_quorum(partition, epoch=9, timestamp_ms=77, controllers=controllers(1, 2))
+
+    assert FileQuorumStateStore(partition).read() == ElectionState(epoch=9)
 
 
 def test_equal_logs_stay_equal(tmp_path: Path) -> None:
