@@ -130,7 +130,7 @@ def _read(path: Path) -> ArchiveDirectory:
     marker = path / MARKER
     data = files.read_file(marker, max_bytes=_MARKER_MAX_BYTES) or b""
     try:
-        told = json.loads(data)
+        told = files.parse_json(data)
         version, cluster_id, node_id = told["version"], told["cluster_id"], told["node_id"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{marker} does not say whose archive it is: {data[:80]!r}", path=marker) from error

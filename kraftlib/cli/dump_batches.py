@@ -7,6 +7,7 @@ where the length field cannot be believed any more: what follows cannot be told 
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from kraftlib.records.batch import (
 from kraftlib.records.checksum import crc32c
 from kraftlib.records.compression import Codec
 from kraftlib.records.record import Record
+from kraftlib.storage import files
 
 READ_SIZE: Final = 1024 * 1024
 DECODED_MAX_BYTES: Final = 128 * 1024 * 1024
@@ -116,8 +118,9 @@ def walk(path: Path) -> Iterator[FoundBatch | InvalidTail]:
 
     Raises: StorageError, if the file cannot be read.
     """
+    descriptor = files.open_existing(path, files.READ_NAMED)
     try:
-        with path.open("rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             # What a running replica appends meanwhile is left for the next dump.
             yield from _walk(file, file.seek(0, 2))
     except OSError as error:

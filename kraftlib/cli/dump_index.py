@@ -18,6 +18,10 @@ from typing import Final
 from kraftlib.cli.dump_batches import FoundBatch, walk
 from kraftlib.cli.dump_output import Output
 from kraftlib.errors import StorageError
+from kraftlib.storage import files
+
+MAX_BYTES: Final = 64 << 20
+"""An index that is larger is none: Kafka makes them 10 MiB at most."""
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
@@ -87,10 +91,10 @@ def _entries(path: Path, entry: struct.Struct, *, relative: int) -> Iterator[tup
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}", path=path) from error
+    data = files.read_file(path, max_bytes=MAX_BYTES, flags=files.READ_NAMED)
+    if data is None:
+        raise StorageError(f"cannot read {path}: there is no such file", path=path)
+    return data
 
 
 def _odd_size(path: Path, entry: struct.Struct) -> Iterator[str]:

@@ -15,8 +15,10 @@ from typing import Final
 from kraftlib.cli.dump_output import Output
 from kraftlib.errors import StorageError
 from kraftlib.records.checksum import crc32c
+from kraftlib.storage import files
 
 VERSION: Final = 1
+MAX_BYTES: Final = 64 << 20
 _HEADER: Final = struct.Struct(">hIi")
 _CRC_END: Final = 6
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
@@ -34,10 +36,9 @@ _FIELDS: Final = (
 
 def dump_producer_snapshot(path: Path, output: Output) -> Iterator[str]:
     """Show the producers, if there are any, and yield what is wrong with the file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}", path=path) from error
+    data = files.read_file(path, max_bytes=MAX_BYTES, flags=files.READ_NAMED)
+    if data is None:
+        raise StorageError(f"cannot read {path}: there is no such file", path=path)
     if len(data) < _HEADER.size:
         yield f"{path} has {len(data)} bytes, fewer than the {_HEADER.size} of an empty producer snapshot"
         return

@@ -205,7 +205,7 @@ def key_function(field: str | None) -> Callable[[bytes], bytes]:
     def key_of(value: bytes) -> bytes:
         try:
             return str(json.loads(value)[name]).encode()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(f"the value {value[:60]!r} is no JSON object with a field {name!r}") from error
 
     return key_of
@@ -291,7 +291,7 @@ def _from_lines(sources: Sequence[Path], target: Path) -> int:
                 )
         except ConfigError:
             raise
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{sources[0]} does not begin with the line that `snapshot convert` writes: {error!r}"
             ) from error
@@ -304,7 +304,7 @@ def _from_text(line: str) -> bytes:
     try:
         item = json.loads(line)
         return item["value"].encode() if "value" in item else base64.b64decode(item["base64"], validate=True)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"the line {line[:60]!r} is no record: {error!r}") from error
 
 

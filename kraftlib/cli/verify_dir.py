@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from kraftlib.cli.progress import Bar
-from kraftlib.storage.verify import Finding, total_bytes, verify_directory
+from kraftlib.storage.verify import total_bytes, verify_directory
+from kraftlib.storage.verify_log import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -144,7 +144,8 @@ def _wanted(partition: Path, newest: OffsetAndEpoch | None) -> list[str]:
 
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:
-    with files.storage_errors("copy", source), source.open("rb") as reader, target.open("xb") as writer:
+    opened = os.fdopen(files.open_existing(source), "rb")
+    with files.storage_errors("copy", source), opened as reader, target.open("xb") as writer:
         os.fchmod(writer.fileno(), files.FILE_MODE)
         while data := reader.read(COPY_BYTES):
             writer.write(data)
@@ -217,7 +218,7 @@ def _take_controls(content: _Content, batch: Any) -> None:
 
 
 def _described(path: Path) -> BackupFile:
-    with path.open("rb") as file:
+    with os.fdopen(files.open_existing(path), "rb") as file:
         return BackupFile(
             name=path.name, size=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest()
         )
@@ -270,7 +271,7 @@ def read_manifest(directory: Path) -> Manifest:
     if data is None:
         raise StorageError(f"{directory} is no backup: it has no {MANIFEST}", path=directory)
     try:
-        document = json.loads(data)
+        document = files.parse_json(data)
         version = document["version"]
         if version != VERSION:
             raise ConfigError(f"{path} has version {version}, known is {VERSION}: use the release that wrote it")

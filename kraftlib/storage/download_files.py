@@ -113,7 +113,7 @@ class DownloadFiles:
         data = files.read_file(self._note_path, max_bytes=NOTE_MAX_BYTES)
         if data is None:
             return None
-        document = json.loads(data)
+        document = files.parse_json(data)
         if document["version"] != VERSION:
             raise ValueError(f"its version is {document['version']}, known is {VERSION}")
         numbers = [document[key] for key in ("offset", "epoch", "source", "size")]

@@ -325,8 +325,8 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
 
 def _json_object(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = files.parse_json(data)
+    except ValueError as error:
         raise DamagedError(f"it is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise DamagedError("it is no JSON object")

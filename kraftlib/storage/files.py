@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,9 +25,21 @@ from kraftlib.errors import StorageError
 FILE_MODE: Final = 0o600
 """Mode of new files unless told otherwise: election state and records are nobody else's business."""
 
-READ: Final = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-WRITE: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_CAREFULLY: Final = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""No link is followed, and nobody waits for the other end of a FIFO."""
+READ: Final = os.O_RDONLY | _CAREFULLY
+WRITE: Final = os.O_RDWR | _CAREFULLY
+READ_NAMED: Final = READ & ~getattr(os, "O_NOFOLLOW", 0)
+"""For a file that the user of a command has named: a link to it is followed."""
 
+_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
 _WRITEV_MAX: Final = 1_024
 _FALLOC_FL_KEEP_SIZE: Final = 1
 _SYNC_FILE_RANGE_WRITE: Final = 2
@@ -86,16 +100,46 @@ def create(path: Path, *, mode: int) -> int:
 
 
 def open_existing(path: Path, flags: int = READ) -> int:
-    """Open a file that must exist and return its descriptor."""
+    """Open a regular file that must exist and return its descriptor. Raises: StorageError."""
     with storage_errors("open", path):
-        return os.open(path, flags)
+        return open_regular(path, flags)
 
 
-def read_file(path: Path, *, max_bytes: int) -> bytes | None:
+def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
+    """Open a file, and refuse what is none: of a FIFO or a device nobody knows when, or whether, a read ends.
+
+    Raises: OSError; StorageError, if it is no regular file.
+    """
+    try:
+        descriptor = os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise not_regular(path, stat.S_IFLNK) from error
+        raise
+    try:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind != stat.S_IFREG:
+            raise not_regular(path, kind)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def not_regular(path: Path, kind: int) -> StorageError:
+    """Return the error for something of this kind (`stat.S_IFMT`) in the place of a file."""
+    what = _KINDS.get(kind, "something else")
+    return StorageError(
+        f"{path} is {what}, and a regular file is expected there: move it away, or put back the file that it replaced",
+        path=path,
+    )
+
+
+def read_file(path: Path, *, max_bytes: int, flags: int = READ) -> bytes | None:
     """Return the content of a small file, None if there is no such file. Raises: StorageError if it is larger."""
     with storage_errors("read", path):
         try:
-            descriptor = os.open(path, READ)
+            descriptor = open_regular(path, flags)
         except FileNotFoundError:
             return None
         try:
@@ -105,6 +149,14 @@ def read_file(path: Path, *, max_bytes: int) -> bytes | None:
     if len(data) > max_bytes:
         raise StorageError(f"{path} is larger than {max_bytes} bytes", path=path)
     return data
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the value of a side file. Raises: ValueError, also for what is nested deeper than can be read."""
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def list_names(directory: Path) -> list[str]:

@@ -59,7 +59,7 @@ def write_holds(directory: Path, holds: Sequence[StoredHold], *, mode: int = fil
 
 def _version(data: bytes) -> int:
     try:
-        document = json.loads(data)
+        document = files.parse_json(data)
     except ValueError:
         return 0
     version = document.get("version") if isinstance(document, dict) else None
@@ -69,7 +69,7 @@ def _version(data: bytes) -> int:
 def _parse(data: bytes) -> list[StoredHold]:
     if _version(data) != VERSION:
         raise ValueError(f"its version is {_version(data)}, known is {VERSION}")
-    return [_hold(item) for item in json.loads(data)["holds"]]
+    return [_hold(item) for item in files.parse_json(data)["holds"]]
 
 
 def _hold(item: Any) -> StoredHold:

@@ -54,8 +54,8 @@ def _encode(identity: MetaProperties | None) -> bytes:
 def _is_ours(data: bytes) -> bool:
     """Whether this may be written over: it is of our layout, or cannot be read."""
     try:
-        fields: Any = json.loads(data)
-    except (ValueError, RecursionError):
+        fields: Any = files.parse_json(data)
+    except ValueError:
         return True
     return not isinstance(fields, dict) or fields.get("layout") in (None, SIDE_FILE_LAYOUT)
 
@@ -66,7 +66,10 @@ def recall_identity(directory: Path) -> MetaProperties | None:
     match = _CRC.fullmatch(data)
     if match is None or crc32c(match[1] + b"}") != int(match[2]):
         return None
-    fields: Any = json.loads(data)
+    try:
+        fields: Any = files.parse_json(data)
+    except ValueError:
+        return None
     node_id, cluster_id, directory_id = fields.get("node_id"), fields.get("cluster_id"), fields.get("directory_id")
     if fields.get("layout") != SIDE_FILE_LAYOUT or type(node_id) is not int or not isinstance(cluster_id, str):
         return None

@@ -40,7 +40,7 @@ class DirectoryLock:
         with storage_errors("lock", path):
             for _ in range(_ATTEMPTS):
                 with ExitStack() as undo:
-                    descriptor = os.open(path, WRITE | os.O_CREAT, mode)
+                    descriptor = files.open_regular(path, WRITE | os.O_CREAT, mode)
                     undo.callback(os.close, descriptor)
                     is_locked = _lock(descriptor)
                     if _is_at(path, descriptor):

@@ -24,7 +24,8 @@ from kraftlib.storage.prefix import tells_of_voters
 from kraftlib.storage.recovery import drop_snapshots_before, recover
 from kraftlib.storage.reserve import Reserve
 from kraftlib.storage.scrub import ScrubFinding, scrub_snapshots
-from kraftlib.storage.segments import SEGMENT_BYTES_MAX, SegmentSettings
+from kraftlib.storage.segment import SEGMENT_BYTES_MAX
+from kraftlib.storage.segments import SegmentSettings
 from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.storage.spare import Spare
 from kraftlib.storage.sync_point import NOTHING

@@ -101,7 +101,7 @@ def read_prefix(directory: Path) -> KnownPrefix | None:
     if match is None or crc32c(match[1] + b"}") != int(match[2]):
         return None
     try:
-        return _known(json.loads(match[1] + b"}"))
+        return _known(files.parse_json(match[1] + b"}"))
     except (ValueError, TypeError, KeyError, binascii.Error, CorruptBatchError):
         return None
 

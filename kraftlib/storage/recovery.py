@@ -29,18 +29,17 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import CorruptBatchError, StorageError
-from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
 from kraftlib.storage.damaged_snapshots import fault_at_start, read_snapshot, set_aside
-from kraftlib.storage.election_file import kafka_wrote_last, we_wrote_last
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
+from kraftlib.storage.judgement import Judgement, is_of_other_files, is_void, judge, should_have_sync_point
 from kraftlib.storage.missing import begin_before, begin_without_segments, end_of, had_segments, keep_last_epoch
-from kraftlib.storage.prefix import is_believed, read_prefix
+from kraftlib.storage.prefix import KnownPrefix, is_believed, read_prefix
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.segment import Segment
 from kraftlib.storage.snapshot_files import list_snapshots
-from kraftlib.storage.sync_point import NOTHING, SyncPoint, SyncPointFile, read_sync_point
+from kraftlib.storage.sync_point import NOTHING, SyncPointFile, read_sync_point
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
@@ -59,15 +58,16 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         _set_damaged_snapshots_aside(log, file_mode=file_mode)
     bases = sorted(base for base in map(names.parse_segment_name, files.list_names(directory)) if base is not None)
     note = read_sync_point(directory)
-    log.sync_point = None if note is None or _is_void(directory, note, bases) else note
-    if note is not None and log.sync_point is None:
-        logger.warning("%s: somebody else has written since %s was noted: all is read", directory, note.mark)
+    log.sync_point = None if note is None or is_void(directory, note) else note
+    if note is not None and log.sync_point is None and not note.claims_nothing:
+        logger.warning("%s: Kafka has written since %s was noted: all is read", directory, note.mark)
         void_sync_point(directory, file_mode=file_mode)
     _read(log, bases)
     if not bases and had_segments(log, note):
         begin_without_segments(log, file_mode=file_mode, keep_damage=keep_damage)
     else:
-        _judge(log, doubtful=note is None and _should_have_sync_point(directory), keep_damage=keep_damage)
+        found = judge(log, doubtful=note is None and should_have_sync_point(directory))
+        _act_on(log, found, keep_damage=keep_damage)
         if not log.holes:
             _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
     if not _is_covered(log) and keep_damage:
@@ -88,34 +88,33 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
 
 def _read(log: RecoveredLog, bases: Sequence[Offset]) -> None:
     """Read the part of the log that is not known yet."""
-    note = log.sync_point.mark if log.sync_point is not None else None
-    known = read_prefix(log.directory) if note is not None else None
-    if (
-        known is not None
-        and note is not None
-        and is_believed(known, note, log.directory, bases)
-        and log.take_over(known)
-    ):
+    known = _known_prefix(log, bases)
+    if known is not None and log.take_over(known):
         bases = [base for base in bases if base >= known.mark.segment]
     for base_offset in bases:
         scan_segment(log, base_offset)
 
 
+def _known_prefix(log: RecoveredLog, bases: Sequence[Offset]) -> KnownPrefix | None:
+    """Return what is known of the log without being read; None, if nothing is, or if these are other files."""
+    note = log.sync_point
+    if note is None:
+        return None
+    if is_of_other_files(log.directory, note, bases):
+        logger.warning(
+            "%s: %s is not the file of which %s tells, but a copy, or changed since: all is read, and what was durable,"
+            " up to offset %d, must be there",
+            log.directory,
+            names.segment_name(note.mark.segment),
+            names.SYNC_POINT,
+            note.mark.end_offset,
+        )
+        return None
+    known = read_prefix(log.directory)
+    return known if known is not None and is_believed(known, note.mark, log.directory, bases) else None
+
+
 # What was durable ---------------------------------------------------------------------------------
-
-
-def _is_void(directory: Path, note: SyncPoint, bases: Sequence[Offset]) -> bool:
-    """Whether somebody else has written since: Kafka, or whoever copied the files here."""
-    if note.claims_nothing:
-        return True
-    if kafka_wrote_last(directory):
-        return True
-    if note.mark.segment not in bases:
-        return False  # the file is gone, which is what the note is there to notice
-    path = directory / names.segment_name(note.mark.segment)
-    with files.storage_errors("look at", path):
-        found = os.stat(path, follow_symlinks=False)
-    return found.st_ino != note.mark.inode or note.mtime_ns not in (0, found.st_mtime_ns)
 
 
 def void_sync_point(directory: Path, *, file_mode: int) -> None:
@@ -128,104 +127,26 @@ def void_sync_point(directory: Path, *, file_mode: int) -> None:
             file.close()
 
 
-def _should_have_sync_point(directory: Path) -> bool:
-    """Whether the log is one that we have kept a sync point for, so that it was there once."""
-    return (directory / names.SYNC_POINT).exists() or we_wrote_last(directory)
-
-
 # The verdict --------------------------------------------------------------------------------------
 
 
-def _judge(log: RecoveredLog, *, doubtful: bool, keep_damage: bool) -> None:
+def _act_on(log: RecoveredLog, found: Judgement, *, keep_damage: bool) -> None:
     """Cut a torn tail. Raises: CorruptBatchError, with nothing changed, for damage that is not to be kept."""
-    _note_missing_end(log)
-    if not log.holes:
-        return
-    last = log.holes[-1]
-    damaged, why = list(log.holes), None
-    while damaged and (why := _objection(log, damaged[-1], doubtful=doubtful)) is None:
-        damaged.pop()  # several segments may have been begun, and none of them synced
-    if damaged and not keep_damage:
-        alone = len(damaged) == len(log.holes) == 1
-        raise _damage(log, damaged[0], why if why is not None and alone else "whole batches stand behind it")
-    if len(damaged) < len(log.holes):
-        _cut_torn_tail(log, log.holes[len(damaged)])
-        return
-    if log.sync_point is not None:
-        keep_last_epoch(log.epochs, end_of(log.sync_point.mark), log.end_offset)
-    if last.end_offset == last.start_offset and last.end_position is None:
-        # Nobody knows how much is missing: at least one record.
-        log.is_doubtful = True
-        log.end_offset = last.start_offset + 1
-        log.holes[-1] = attrs.evolve(last, end_offset=log.end_offset)
-
-
-def _objection(log: RecoveredLog, hole: Hole, *, doubtful: bool) -> str | None:
-    """Return why a hole is no torn tail, with nothing whole behind it; None if it is."""
-    if log.is_torn and hole is log.holes[-1]:
-        return None
-    behind = [segment for segment in log.segments if segment.base_offset > hole.segment]
-    if hole.was_durable:
-        return "whole batches stand behind it, or stood there"
-    if any(segment.size > 0 for segment in behind):
-        return f"{behind[0].path.name} behind it has whole batches"
-    if log.snapshots and log.snapshots[-1].offset > hole.start_offset:
-        return f"snapshot {log.snapshots[-1]} reaches beyond it"
-    if log.sync_point is not None and log.sync_point.mark.end_offset > hole.start_offset:
-        return f"the log was durable up to {log.sync_point.mark.end_offset}"
-    last = next(segment for segment in log.segments if segment.base_offset == hole.segment)
-    if doubtful and not _is_no_batch(last):
-        return f"{names.SYNC_POINT}, which would tell a torn tail from damage, is lost"
-    return None
-
-
-def _note_missing_end(log: RecoveredLog) -> None:
-    """Compare the end of the log with the sync point: what it names beyond the end is missing. The end moves there.
-
-    Unless a newer epoch stands there: then the log was cut and written on by somebody who knows no sync points.
-    """
-    note = log.sync_point
-    if note is None or note.mark.end_offset <= log.end_offset:
-        return
-    if log.epochs.latest_epoch > note.mark.end_epoch and not log.holes:
-        log.sync_point = None
-        return
-    end, segment = note.mark.end_offset, log.segments[-1]
-    reason = f"{segment.path}, position {segment.size}: the log ends at {log.end_offset} and was durable up to {end}"
-    position, start_offset = segment.size, log.end_offset
-    if log.holes and log.holes[-1].segment == segment.base_offset:
-        last = log.holes.pop()
-        position, start_offset, reason = last.position, last.start_offset, f"{last.reason}; {reason}"
-    log.holes.append(
-        Hole(
-            segment=segment.base_offset,
-            position=position,
-            start_offset=start_offset,
-            end_offset=end,
-            end_position=None,
-            was_durable=True,
-            reason=reason,
-        )
-    )
-    log.end_offset = end
-    if note.mark.end_epoch > log.epochs.latest_epoch:
-        log.epochs.assign(note.mark.end_epoch, start_offset)
-
-
-def _is_no_batch(segment: Segment) -> bool:
-    """Whether what stands behind the last whole batch is zeros, or too short for a batch."""
-    size = files.size_of(segment.path) - segment.size
-    if size < HEADER_SIZE:
-        return True
-    descriptor = files.open_existing(segment.path)
-    try:
-        with files.storage_errors("read", segment.path):
-            return all(
-                not any(files.read_at(descriptor, 1 << 20, at))
-                for at in range(segment.size, segment.size + size, 1 << 20)
-            )
-    finally:
-        os.close(descriptor)
+    if found.damaged and not keep_damage:
+        alone = len(found.damaged) == len(log.holes) == 1
+        why = found.why if found.why is not None and alone else "whole batches stand behind it"
+        raise _damage(log, found.damaged[0], why)
+    if found.torn is not None:
+        _cut_torn_tail(log, found.torn)
+    elif log.holes:
+        last = log.holes[-1]
+        if log.sync_point is not None:
+            keep_last_epoch(log.epochs, end_of(log.sync_point.mark), log.end_offset)
+        if last.end_offset == last.start_offset and last.end_position is None:
+            # Nobody knows how much is missing: at least one record.
+            log.is_doubtful = True
+            log.end_offset = last.start_offset + 1
+            log.holes[-1] = attrs.evolve(last, end_offset=log.end_offset)
 
 
 def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:

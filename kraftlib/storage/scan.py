@@ -11,11 +11,12 @@ behind it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 
-from kraftlib.errors import CorruptBatchError
+from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files
@@ -24,7 +25,7 @@ from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
 from kraftlib.storage.prefix import KnownPrefix, controls_up_to, tells_of_voters
 from kraftlib.storage.salvage import find_whole_batch
-from kraftlib.storage.segment import Segment, batches_in
+from kraftlib.storage.segment import SEGMENT_BYTES_MAX, Segment, batches_in
 from kraftlib.storage.spare import only_zeros_follow
 from kraftlib.storage.sync_point import UNKNOWN_CRC, Mark, SyncPoint
 from kraftlib.types import Offset, OffsetAndEpoch
@@ -76,6 +77,8 @@ class RecoveredLog:
     """Position and offset in the segment at hand from which on all batches are of one epoch."""
     is_torn: bool = False
     """Whether the last hole is where what was never acknowledged leaves off; segments behind it were not read."""
+    watch: Callable[[Segment, Batch], None] | None = None
+    """Told of every batch that is read. Whoever watches only looks: nothing is synced."""
 
     @property
     def start_offset(self) -> Offset:
@@ -139,6 +142,14 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
     descriptor = files.open_existing(segment.path)
     try:
         size = files.size_of(segment.path)
+        if size > SEGMENT_BYTES_MAX:
+            raise StorageError(
+                f"{segment.path} has {size} bytes, and no segment has more than {SEGMENT_BYTES_MAX}: cut off what"
+                " stands behind its last batch (`kraftlib dump-log` names the place), or give this replica a new, empty"
+                " directory",
+                path=segment.path,
+                position=SEGMENT_BYTES_MAX,
+            )
         log.bytes_read += size - segment.size
         while (trouble := _read_batches(log, segment, descriptor, size)) is not None:
             reason, is_whole = trouble
@@ -152,8 +163,9 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
                 continue
             if not _skip(log, segment, reason, is_whole=is_whole):
                 break
-        with files.storage_errors("sync", segment.path):
-            files.sync_data(descriptor)
+        if log.watch is None:
+            with files.storage_errors("sync", segment.path):
+                files.sync_data(descriptor)
     finally:
         os.close(descriptor)
 
@@ -278,6 +290,8 @@ def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
     if segment.crc != UNKNOWN_CRC:
         segment.crc = crc32c(batch.data, segment.crc)
     log.end_offset = batch.last_offset + 1
+    if log.watch is not None:
+        log.watch(segment, batch)
 
 
 def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: str) -> bool:

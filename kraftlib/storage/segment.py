@@ -25,6 +25,9 @@ from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
 
+SEGMENT_BYTES_MAX: Final = 2**31 - 1
+"""Positions in an index are 32 bits wide. At this size neither index can reach the 10 MiB at which Kafka rolls."""
+
 BATCH_MAX_BYTES: Final = 128 << 20
 """A batch that claims more is damaged: no request is that large."""
 

@@ -49,9 +49,6 @@ from kraftlib.types import EpochStart, Offset
 
 logger: Final = logging.getLogger(__name__)
 
-SEGMENT_BYTES_MAX: Final = 2**31 - 1
-"""Positions in an index are 32 bits wide. At this size neither index can reach the 10 MiB at which Kafka rolls."""
-
 
 @attrs.frozen(kw_only=True)
 class SegmentSettings:

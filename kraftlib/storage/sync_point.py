@@ -32,7 +32,6 @@ unless it is exact.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -187,7 +186,7 @@ def read_sync_point(directory: Path) -> SyncPoint | None:
 def _read_slots(directory: Path) -> list[SyncPoint]:
     path = directory / names.SYNC_POINT
     try:
-        descriptor = os.open(path, files.READ)
+        descriptor = files.open_regular(path, files.READ)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -207,7 +206,10 @@ def _read_slot(descriptor: int, place: int) -> SyncPoint | None:
         return None
     if match is None or crc32c(match[1] + b"}") != int(match[2]):
         return None
-    fields: Any = json.loads(match[1] + b"}")
+    try:
+        fields: Any = files.parse_json(match[1] + b"}")
+    except ValueError:
+        return None
     if not isinstance(fields, dict) or fields.get("layout", LAYOUT) != LAYOUT:
         return None
     if not all(type(fields.get(name)) is int for name in _FIELDS):

@@ -1,25 +1,24 @@
 """Every file of a replica's directory, read to its end and judged: nothing is changed, nothing is repaired.
 
 A file is `ok`, `damaged` with the place where it is, or worth a `note`: a torn tail that the next start cuts off, a
-leftover that it removes, a file that is nobody's. Segments must also follow each other without a gap, and what stands
-before the log must be in a checkpoint. Indexes are caches, so a bad one harms nobody; it is named all the same, since a
-disk that forgot one file may forget another.
+leftover that it removes, a file that is nobody's. The log is judged as a start would judge it
+(`kraftlib.storage.verify_log`), and what stands before it must be in a checkpoint. Indexes are caches, so a bad one
+harms nobody; it is named all the same, since a disk that forgot one file may forget another.
 
 The directory may be in use. Then the end of the log is being written, and what is not whole there is no torn tail yet.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from kraftlib.errors import CorruptBatchError, DirectoryInUseError, KraftError, NotFormattedError, StorageError
-from kraftlib.records.batch import check_kraft
 from kraftlib.records.checksum import crc32c
 from kraftlib.records.increment import IncrementReader
 from kraftlib.records.snapshot import SnapshotReader
@@ -28,45 +27,23 @@ from kraftlib.storage.election_file import DamagedError, parse_line
 from kraftlib.storage.epoch_file import decode_epochs
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.meta_properties import read_meta_properties
-from kraftlib.storage.salvage import find_whole_batch
-from kraftlib.storage.segment import batches_in
-from kraftlib.storage.snapshot_files import FileSnapshotSource, list_snapshots
-from kraftlib.types import METADATA_TOPIC_ID, Epoch, EpochStart, Offset, uuid_text
+from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.verify_log import Finding, LogVerification, Progress, said
+from kraftlib.types import METADATA_TOPIC_ID, uuid_text
 
 SMALL_MAX_BYTES: Final = 1 << 20
 PRODUCER_STATE_SIZE: Final = 10
 
-Progress = Callable[[int], object]
-"""Told how many bytes more have been read."""
-
-
-@attrs.frozen(kw_only=True)
-class Finding:
-    """What there is to say of one file."""
-
-    path: Path
-    verdict: str
-    """`ok`, `note` or `damaged`."""
-    detail: str
-    position: int | None = None
-    """Where the damage begins, in bytes."""
-    size: int = 0
-
-
-@attrs.define
-class _Chain:
-    """What the segments have come to so far."""
-
-    end_offset: Offset | None = None
-    start_offset: Offset | None = None
-    epoch: Epoch = 0
-    epochs: list[EpochStart] = attrs.Factory(list)
-    is_whole: bool = True
+_INDEX_MAX_BYTES: Final = 64 << 20
+_SMALL: Final = (
+    names.META_PROPERTIES, names.LOCK, names.QUORUM_STATE, names.QUORUM_STATE_MIRROR, names.PARTITION_METADATA,
+    names.EPOCH_CHECKPOINT, names.PARTITION_DIRECTORY,
+)  # fmt: skip
 
 
 def total_bytes(directory: Path) -> int:
     """Return how many bytes `verify_directory` will read."""
-    return sum(files.size_of(path) for path in _paths(directory))
+    return sum(files.size_of(path) for path in _paths(directory) if path.is_file() and not path.is_symlink())
 
 
 def verify_directory(directory: Path, *, progress: Progress = lambda size: None) -> Iterator[Finding]:
@@ -74,34 +51,60 @@ def verify_directory(directory: Path, *, progress: Progress = lambda size: None)
 
     Raises: NotFormattedError, if it is none; StorageError, if it cannot be read at all.
     """
-    if not (directory / names.META_PROPERTIES).is_file():
+    if not os.path.lexists(directory / names.META_PROPERTIES):
         raise NotFormattedError(
             f"{directory} has no {names.META_PROPERTIES}: it is no replica's directory", path=directory
         )
-    in_use = _is_in_use(directory)
-    chain = _Chain()
-    segments = [path for path in _paths(directory) if path.suffix == ".log"]
+    partition = directory / names.PARTITION_DIRECTORY
+    log = LogVerification(partition, in_use=_is_in_use(directory), progress=progress)
     for path in _paths(directory):
-        size = files.size_of(path)
-        try:
-            if path.suffix == ".log" and names.parse_segment_name(path.name) is not None:
-                verdict, detail = _segment(path, size, chain, progress, in_use=in_use and path == segments[-1])
-            else:
-                verdict, detail = _judge(path, size)
-                progress(size)
-            yield Finding(path=path, verdict=verdict, detail=detail, size=size)
-        except (KraftError, ValueError, OSError) as error:
-            position = getattr(error, "position", None)
-            chain.is_whole &= path.suffix != ".log"
-            yield Finding(path=path, verdict="damaged", detail=_said(error), position=position, size=size)
-    yield from _missing(directory / names.PARTITION_DIRECTORY, chain)
+        if path.parent == partition and names.parse_segment_name(path.name) is not None:
+            yield log.finding(path)
+        else:
+            found = _finding(path, progress)
+            if path == partition / names.SYNC_POINT and found.verdict == "ok":
+                verdict, detail = log.said_of_sync_point()
+                found = attrs.evolve(found, verdict=verdict, detail=detail)
+            yield found
+    if partition.is_dir():
+        yield from log.missing()
+    else:
+        yield Finding(path=partition, verdict="note", detail="there is no log: the replica has never run")
+
+
+def _finding(path: Path, progress: Progress) -> Finding:
+    size = 0
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise files.not_regular(path, stat.S_IFMT(found.st_mode))
+        size = found.st_size
+        verdict, detail = _judge(path, size)
+        progress(size)
+    except (KraftError, ValueError, OSError) as error:
+        verdict = "damaged" if _is_of_a_replica(path.name) else "note"
+        return Finding(
+            path=path, verdict=verdict, detail=said(error), position=getattr(error, "position", None), size=size
+        )
+    return Finding(path=path, verdict=verdict, detail=detail, size=size)
+
+
+def _is_of_a_replica(name: str) -> bool:
+    """Whether a replica reads, or writes, what bears this name."""
+    return (
+        name in _SMALL
+        or name.startswith("kraftlib")
+        or Path(name).suffix in (".log", ".index", ".timeindex", ".snapshot", ".checkpoint", ".increment")
+    )
 
 
 def _paths(directory: Path) -> list[Path]:
+    """Return all that is there, but for the directories that belong there."""
     partition = directory / names.PARTITION_DIRECTORY
     here = [directory / name for name in files.list_names(directory)]
     there = [partition / name for name in files.list_names(partition)] if partition.is_dir() else []
-    return [path for path in [*here, *there] if path.is_file() and not path.is_symlink()]
+    places = (partition, partition / names.REPAIR_DIRECTORY, partition / names.DAMAGED_DIRECTORY)
+    return [path for path in [*here, *there] if path not in places or path.is_symlink() or not path.is_dir()]
 
 
 def _is_in_use(directory: Path) -> bool:
@@ -112,10 +115,6 @@ def _is_in_use(directory: Path) -> bool:
     except DirectoryInUseError:
         return True
     return False
-
-
-def _said(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 # One kind of file after the other -----------------------------------------------------------------
@@ -164,7 +163,7 @@ def _small(path: Path) -> tuple[str, str]:
         case names.EPOCH_CHECKPOINT:
             return "ok", f"{len(decode_epochs(data))} epochs"
         case name if name.startswith("kraftlib") and name.endswith(".json") and name != names.SYNC_POINT:
-            json.loads(data)
+            files.parse_json(data)
             return "ok", "a side file of ours"
         case name if name.startswith("kraftlib") or name == names.QUORUM_STATE_MIRROR:
             return "ok", "a side file of ours, which keeps no data"
@@ -201,7 +200,7 @@ def _index(path: Path, size: int) -> str:
     width = 8 if path.suffix == ".index" else 12
     if size % width:
         raise CorruptBatchError(f"{size} bytes are no entries of {width}", position=size - size % width)
-    data = path.read_bytes().rstrip(b"\x00")
+    data = (files.read_file(path, max_bytes=_INDEX_MAX_BYTES) or b"").rstrip(b"\x00")
     data += bytes(-len(data) % width)
     if width == 12:
         times = [int.from_bytes(data[at : at + 8], "big", signed=True) for at in range(0, len(data), width)]
@@ -239,66 +238,3 @@ def _check_entries(segment: Path, entries: list[tuple[int, int]]) -> None:
                 )
     finally:
         os.close(descriptor)
-
-
-# The log ------------------------------------------------------------------------------------------
-
-
-def _segment(path: Path, size: int, chain: _Chain, progress: Progress, *, in_use: bool) -> tuple[str, str]:
-    """Check one segment, and that it follows the one before. Raises: CorruptBatchError with the place."""
-    base = names.parse_segment_name(path.name) or 0
-    if chain.end_offset is not None and chain.end_offset != base:
-        raise CorruptBatchError(
-            f"the segment before ends at offset {chain.end_offset}, this one begins at {base}", position=0
-        )
-    if chain.start_offset is None:
-        chain.start_offset = base
-    chain.end_offset = base
-    position = records = 0
-    descriptor = files.open_existing(path)
-    try:
-        for batch in batches_in(descriptor, path, 0, size):
-            if batch.base_offset != chain.end_offset or batch.epoch < chain.epoch:
-                raise CorruptBatchError(
-                    f"position {position}: {batch!r} does not continue a log that ends at {chain.end_offset} in epoch "
-                    f"{chain.epoch}",
-                    position=position,
-                )
-            check_kraft(batch)
-            if batch.epoch != chain.epoch:
-                chain.epoch = batch.epoch
-                chain.epochs.append(EpochStart(epoch=batch.epoch, start_offset=batch.base_offset))
-            chain.end_offset = batch.end_offset
-            position += batch.size
-            records += batch.record_count
-            progress(batch.size)
-    except CorruptBatchError as error:
-        if error.position is None:
-            error.position = position
-        if error.position == position and _is_torn(path, position, chain.end_offset):
-            what = "being written" if in_use else "a torn tail, which the next start cuts off"
-            return "note", f"{records} records up to offset {chain.end_offset}, then {size - position} bytes: {what}"
-        raise
-    finally:
-        os.close(descriptor)
-    return "ok", f"{records} records, offsets {base} to {chain.end_offset}"
-
-
-def _is_torn(path: Path, position: int, expected_offset: Offset) -> bool:
-    later = [other for other in path.parent.glob("*.log") if other.name > path.name]
-    return not later and find_whole_batch(path, position, expected_offset=expected_offset) is None
-
-
-def _missing(partition: Path, chain: _Chain) -> Iterator[Finding]:
-    """Say what is not there and should be."""
-    if not partition.is_dir():
-        yield Finding(path=partition, verdict="note", detail="there is no log: the replica has never run")
-        return
-    snapshots = list_snapshots(partition)
-    start, end = chain.start_offset, chain.end_offset
-    if start and not any(snapshot.offset >= start for snapshot in snapshots):
-        detail = f"the log begins at offset {start}, and no checkpoint has what stood before"
-        yield Finding(path=partition, verdict="damaged", detail=detail)
-    if snapshots and end is not None and snapshots[-1].offset > end and chain.is_whole:
-        detail = f"the newest checkpoint is {snapshots[-1]}, beyond the log's end {end}: the next start begins there"
-        yield Finding(path=partition, verdict="note", detail=detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -103,5 +104,8 @@ def _any_batch() -> FoundBatch:
 
 
 def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot read"):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(StorageError, match="fifo is a FIFO, and a regular file is expected"):
+        list(walk(tmp_path / "fifo"))
+    with pytest.raises(StorageError, match="is a directory, and a regular file is expected"):
         list(walk(tmp_path))

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,9 +62,9 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="symbolic link"):
         files.refuse_link(tmp_path / "link")
-    with pytest.raises(StorageError, match=r"cannot read .*link"):
+    with pytest.raises(StorageError, match="link is a symbolic link"):
         files.read_file(tmp_path / "link", max_bytes=100)
-    with pytest.raises(StorageError, match=r"cannot open .*link"):
+    with pytest.raises(StorageError, match="link is a symbolic link"):
         files.open_existing(tmp_path / "link", files.WRITE)
     with pytest.raises(StorageError, match=r"cannot create .*link"):
         files.create(tmp_path / "link", mode=0o600)
@@ -156,3 +159,61 @@ def test_writing_out_early_changes_nothing_and_tells_no_errors(tmp_path: Path) -
     files.begin_writing_out(descriptor, 0, 4)
 
     assert (tmp_path / "f").read_bytes() == b"data"
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (os.mkfifo, "is a FIFO, and a regular file is expected there: move it away"),
+        (Path.mkdir, "is a directory, and a regular file is expected there: move it away"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a symbolic link"),
+        (a_socket, "cannot"),
+    ],
+)
+def test_what_is_no_file_is_refused_and_hangs_nobody(
+    make: Callable[[Path], None], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    path = Path("odd")
+    make(path)
+    for look in (files.open_existing, lambda path: files.read_file(path, max_bytes=10)):
+        with pytest.raises(StorageError, match=what) as raised:
+            look(path)
+        assert raised.value.path == path
+    if what.startswith("is a FIFO"):
+        with pytest.raises(StorageError, match=what):
+            files.open_existing(path, files.WRITE)
+
+
+def test_a_device_has_no_end(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="/dev/zero is a device"):
+        files.read_file(Path("/dev/zero"), max_bytes=10)
+
+
+def test_a_file_that_somebody_named_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"here")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    assert files.read_file(tmp_path / "link", max_bytes=10, flags=files.READ_NAMED) == b"here"
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"{", b"\xff"])
+def test_what_is_no_json_or_nested_too_deep_is_one_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        files.parse_json(text)
+
+
+def test_a_write_that_finds_no_space_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_at", full)
+    with pytest.raises(StorageError, match="No space left"):
+        files.replace_file(tmp_path / "state", b"new")
+
+    assert os.listdir(tmp_path) == []

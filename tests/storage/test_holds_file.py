@@ -35,6 +35,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         b'{"version": 1, "holds": [{"name": "x", "offset": "1", "max_bytes": 1}]}',
         b'{"version": 1, "holds": [7]}',
         b"x" * (2 << 20),
+        b"[" * 100_000,
     ],
 )
 def test_a_damaged_file_is_as_good_as_none_and_is_replaced(

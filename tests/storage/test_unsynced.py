@@ -130,10 +130,9 @@ def test_a_note_is_read_as_it_was_meant_and_for_the_worst_otherwise(
 def test_a_sync_that_failed_and_damage_below_it_stop_the_start(tmp_path: Path) -> None:
     """What is behind the damage may be in memory only, and a damaged log does not grow: nobody could write it again."""
     log = FileReplicatedLog.open(tmp_path)
-    fill(log, 1, 1, 1)
-    log.close()
+    fill(log, 1, 1)
+    log.append([a_batch(2)])
     _spoil(tmp_path / (SEGMENT % 0), a_batch(0).size + 70)
-    (tmp_path / names.PREFIX).unlink()
     note_unsynced(tmp_path, Unsynced(flushed_offset=2, was_cut=False), file_mode=0o600)
 
     with pytest.raises(StorageError, match="a sync failed in an earlier life, and what was durable then is damaged"):

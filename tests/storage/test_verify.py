@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from kraftlib.errors import NotFormattedError
 from kraftlib.records.increment import IncrementWriter
 from kraftlib.storage import names
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.storage.verify import Finding, total_bytes, verify_directory
+from kraftlib.storage.verify import total_bytes, verify_directory
+from kraftlib.storage.verify_log import Finding
 from kraftlib.types import OffsetAndEpoch
+from tests.storage.builders import a_batch
 from tests.storage.replicas import make_replica, partition_of
 
 KAFKA = Path(__file__).parent.parent / "data"
@@ -70,7 +73,7 @@ def test_a_torn_tail_is_no_damage_and_bad_bytes_before_a_whole_batch_are(tmp_pat
     directory = make_replica(tmp_path)
     path = partition_of(directory) / names.segment_name(0)
     whole = path.read_bytes()
-    path.write_bytes(whole[:-7])
+    path.write_bytes(whole + bytes(a_batch(20, 3, size=300).data[:-7]))
     finding = findings(directory)[path.name]
     assert finding.verdict == "note"
     assert "a torn tail" in finding.detail
@@ -81,13 +84,53 @@ def test_a_torn_tail_is_no_damage_and_bad_bytes_before_a_whole_batch_are(tmp_pat
     assert damaged(directory)[path.name].position is not None
 
 
+FIFO_AND_MORE = {
+    "a FIFO": lambda path: os.mkfifo(path),
+    "a directory": lambda path: path.mkdir(),
+    "a symbolic link": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("what", FIFO_AND_MORE)
+def test_what_is_no_file_hangs_nobody_and_is_named(what: str, tmp_path: Path) -> None:
+    directory = make_replica(tmp_path / "whole")
+    for path in sorted(directory.rglob("*")):
+        if path.name in (names.PARTITION_DIRECTORY, names.LOCK):
+            continue
+        copy = tmp_path / "copy"
+        shutil.copytree(directory, copy)
+        hurt = copy / path.relative_to(directory)
+        hurt.unlink()
+        FIFO_AND_MORE[what](hurt)
+        finding = damaged(copy)[hurt.name]
+        assert f"is {what}, and a regular file is expected there: move it away" in finding.detail
+        shutil.rmtree(copy)
+
+
+def test_a_side_file_that_is_nested_too_deep_is_damaged(tmp_path: Path) -> None:
+    path = partition_of(make_replica(tmp_path)) / names.HOLDS
+    path.write_bytes(b"[" * 100_000 + b"]" * 100_000)
+
+    assert "nested too deep" in damaged(tmp_path)[path.name].detail
+
+
+def test_a_copy_is_whole_and_said_to_be_one(tmp_path: Path) -> None:
+    make_replica(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "copy")
+    found = findings(tmp_path / "copy")
+
+    assert {finding.verdict for finding in found.values()} == {"ok"}
+    assert found[names.SYNC_POINT].detail == "durable up to offset 21; of other files, of which these are copies"
+    assert findings(tmp_path / "whole")[names.SYNC_POINT].detail == "durable up to offset 21"
+
+
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     directory = make_replica(tmp_path, segment_bytes=200)
     partition = partition_of(directory)
     segments = sorted(partition.glob("*.log"))
     assert len(segments) > 4
     segments[2].unlink()
-    assert damaged(directory)[segments[3].name].position == 0
+    assert damaged(directory)[segments[1].name].position == segments[1].stat().st_size
     for path in [*segments[:2], *partition.glob("*.checkpoint")]:
         path.unlink(missing_ok=True)
     assert "no checkpoint has what stood before" in damaged(directory)[partition.name].detail

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kraftlib.storage import recovery
+from kraftlib.storage import judgement, recovery
 from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.types import ElectionState
 from tests.storage.images.history import history
@@ -76,7 +76,7 @@ def test_a_storage_that_does_not_miss_what_it_had_made_durable_is_caught(
     newest = max(path for path in past.image.files if path.endswith(".log"))
     emptied = attrs.evolve(past.image.files[newest], data=b"")
     image = attrs.evolve(past.image, files={**past.image.files, newest: emptied})
-    monkeypatch.setattr(recovery, "_note_missing_end", lambda log: None)
+    monkeypatch.setattr(judgement, "_note_missing_end", lambda log: None)
     monkeypatch.setattr(recovery, "is_believed", lambda *arguments: False)
     examiner = QuorumExaminer(place / "examined")
     found = [examiner.examine(image, past, seed) for seed in range(8)]
