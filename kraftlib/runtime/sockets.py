@@ -108,6 +108,14 @@ def certificate_name(certificate: Any) -> str | None:
     return next((str(name) for name in (*uris, *common, *hosts)), None)
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a host has answered that nobody listens there (ECONNREFUSED): for a name, one of its addresses has.
+
+    asyncio tells the errors of several addresses as one, by their texts.
+    """
+    return isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error)
+
+
 def handshake_trouble(error: OSError) -> str:
     """Return why a TLS handshake failed, for people."""
     reason = getattr(error, "reason", None)

@@ -2,11 +2,16 @@
 
     idle --send--> connecting --made--> open --lost--> idle          connection_lost(refused=False)
                        |--refused--> idle, pausing                   connection_lost(refused=True)
+                       |--failed---> idle, pausing                   nothing is told
 
 A connection that has brought an answer was a good one: after its loss the next attempt is made at once, and whether it
 is refused is the news by which followers tell a dead leader from a cut cable. After an attempt that failed, or a
 connection that ended before its first answer, there is a pause, doubling up to a limit; what is sent meanwhile fails
 without a word to the receiver, who has had the news.
+
+Only an attempt that the other host itself has refused is called so (`is_refusal`): nobody listens there. One that ran
+out of time, a name that was not found, no way to the host, no descriptor left in this process, or TLS that does not
+agree say nothing of whether the peer lives: its requests fail, and that is all.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import Final, cast
 
 from kraftlib.runtime.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.notices import Notices
-from kraftlib.runtime.sockets import handshake_trouble, happens_within, tune
+from kraftlib.runtime.sockets import handshake_trouble, happens_within, is_refusal, tune
 from kraftlib.runtime.tcp_limits import TcpLimits
 from kraftlib.runtime.transport import Destination, FrameReceiver, Reply
 from kraftlib.wire.frames import describe_foreign_bytes
@@ -103,7 +108,9 @@ class ClientConnection(asyncio.Protocol):
             # The last two: a host or a port, told by a peer, that no system takes.
             if isinstance(error, ssl.SSLError | ConnectionAbortedError):
                 self._warn("handshake", handshake_trouble(error))
-            self._end(refused=True)
+            # One that is reset amid the handshake was made, and is lost: a dying process may accept one more.
+            is_lost = isinstance(error, ConnectionResetError)
+            self._end(refused=True if is_refusal(error) else False if is_lost else None)
 
     def _break_off(self, kind: str, reason: str) -> None:
         self._warn(kind, reason)
@@ -116,7 +123,8 @@ class ClientConnection(asyncio.Protocol):
             kind, destination, "broke off with %s (%d): %s", destination.endpoint, destination.number, reason
         )
 
-    def _end(self, *, refused: bool) -> None:
+    def _end(self, *, refused: bool | None) -> None:
+        """Tell everybody who waits; and the receiver, unless nothing (None) is known of the peer."""
         if self._ended:
             return
         self._ended = True
@@ -126,7 +134,8 @@ class ClientConnection(asyncio.Protocol):
         replies, self._replies = self._replies, deque()
         for reply in replies:
             reply(None)
-        route.client.receiver.connection_lost(route.destination, refused)
+        if refused is not None:
+            route.client.receiver.connection_lost(route.destination, refused)
 
 
 class Route:

@@ -57,7 +57,10 @@ class FrameReceiver(Protocol):
         ...
 
     def connection_lost(self, destination: Destination, refused: bool) -> None:
-        """Take note that the connection to `destination` is gone, or that a new one could not be made (`refused`).
+        """Take note that the connection to `destination` is gone, or that the host has refused a new one (`refused`).
+
+        A refused connection is taken for a dead process (ECONNREFUSED, and nothing else of TCP). An attempt that says
+        nothing of the process (no answer in time, no such name, no way there, a failed handshake) is not told.
 
         Requests in flight on it have had `reply(None)` before. Not called for what `disconnect`, `close` or a `send`
         to another endpoint of the same number dropped.

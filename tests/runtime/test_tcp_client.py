@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import struct
@@ -140,7 +141,6 @@ async def test_a_peer_that_hangs_up_before_its_first_answer_is_not_asked_in_a_ho
     "endpoint",
     [
         Endpoint("no-such-host.invalid", 9),
-        Endpoint("127.0.0.1", 0),
         Endpoint("127.0.0.1", 70_000),
         Endpoint("127.0.0.1", -1),
         Endpoint("", 9),
@@ -149,15 +149,58 @@ async def test_a_peer_that_hangs_up_before_its_first_answer_is_not_asked_in_a_ho
         Endpoint("ünïcode." * 20, 9),
     ],
 )
-async def test_an_endpoint_that_nobody_can_reach_counts_as_refused(endpoint: Endpoint) -> None:
+async def test_an_endpoint_that_nobody_can_reach_is_no_news_of_a_peer(endpoint: Endpoint) -> None:
     """A peer told it to us, so it may be anything."""
     async with client() as opened:
+        assert await only_fails(opened, endpoint)
+
+
+async def only_fails(opened: Station, endpoint: Endpoint) -> bool:
+    """Whether a request fails, and the next one too, without a word of a lost connection between the two."""
+    for count in (1, 2):
+        opened.ask(Destination(1, endpoint))
+        await opened.until_heard(count)
+    return opened.heard == [None, None]
+
+
+async def test_a_host_that_refuses_at_one_of_its_addresses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`localhost` has two of them, of which this host may not have one."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        family, kind = socket.AF_INET, socket.SOCK_STREAM
+        places = [(family, kind, 6, "", ("127.0.0.1", port)), (family, kind, 6, "", ("127.0.0.2", port))]
+        there = Destination(1, Endpoint("two-addresses.example", port))
+        async with client() as opened:
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+            opened.ask(there)
+            await opened.until_heard(2)
+            assert opened.heard == [None, Lost(there, refused=True)]
+
+
+async def test_a_process_without_descriptors_says_nothing_of_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with client() as opened:
+        monkeypatch.setattr(socket, "socket", exhausted)
+        try:
+            assert await only_fails(opened, Endpoint("127.0.0.1", 9))
+        finally:
+            monkeypatch.undo()
+
+
+async def test_a_connection_that_is_reset_amid_the_handshake_is_lost() -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async with host(reset) as endpoint, client(tls=ssl.create_default_context()) as opened:
         opened.ask(Destination(1, endpoint))
         await opened.until_heard(2)
-        assert opened.heard == [None, Lost(Destination(1, endpoint), refused=True)]
+        assert opened.heard == [None, Lost(Destination(1, endpoint), refused=False)]
 
 
-async def test_a_host_that_does_not_answer_counts_as_refused() -> None:
+async def test_a_host_that_does_not_answer_is_no_news_of_a_peer() -> None:
     with socket.socket() as full:
         # A full backlog: the kernel drops further attempts without a word.
         full.bind(("127.0.0.1", 0))
@@ -168,9 +211,7 @@ async def test_a_host_that_does_not_answer_counts_as_refused() -> None:
             each.setblocking(False)
             each.connect_ex((endpoint.host, endpoint.port))
         async with client(limits=TcpLimits(connect_ms=50)) as opened:
-            opened.ask(Destination(1, endpoint))
-            await opened.until_heard(2)
-            assert opened.heard == [None, Lost(Destination(1, endpoint), refused=True)]
+            assert await only_fails(opened, endpoint)
         for each in waiting:
             each.close()
 
@@ -235,35 +276,31 @@ async def test_closing_gives_up_an_attempt_that_is_under_way() -> None:
 # TLS ----------------------------------------------------------------------------------------------
 
 
-async def test_a_server_of_another_authority_counts_as_refused(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_of_another_authority_is_named_and_not_taken_for_dead(caplog: pytest.LogCaptureFixture) -> None:
     served, trusted = trustme.CA(), trustme.CA()
     theirs, ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
     served.issue_cert("127.0.0.1").configure_cert(theirs)
     trusted.configure_trust(ours)
     async with station(lambda at: TcpTransport(LOOPBACK, server_ssl=theirs)) as server, client(tls=ours) as opened:
         there = Destination(1, server.endpoint)
-        opened.ask(there)
-        await opened.until_heard(2)
-        assert opened.heard == [None, Lost(there, refused=True)]
+        assert await only_fails(opened, there.endpoint)
         assert server.requests == []
         assert "certificate" in caplog.text
 
 
-async def test_a_certificate_for_another_host_counts_as_refused() -> None:
+async def test_a_server_with_the_certificate_of_another_host_is_not_taken_for_dead() -> None:
     authority = trustme.CA()
     theirs, ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
     authority.issue_cert("elsewhere.example").configure_cert(theirs)
     authority.configure_trust(ours)
     async with station(lambda at: TcpTransport(LOOPBACK, server_ssl=theirs)) as server, client(tls=ours) as opened:
-        opened.ask(Destination(1, server.endpoint))
-        await opened.until_heard(2)
-        assert opened.heard == [None, Lost(Destination(1, server.endpoint), refused=True)]
+        assert await only_fails(opened, server.endpoint)
 
 
-async def test_tls_to_a_plaintext_port_counts_as_refused_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tls_to_a_plaintext_port_is_lost_and_named(caplog: pytest.LogCaptureFixture) -> None:
     async with station(lambda at: TcpTransport(LOOPBACK)) as server:
         async with client(tls=ssl.create_default_context()) as opened:
             opened.ask(Destination(1, server.endpoint))
             await opened.until_heard(2)
-            assert opened.heard == [None, Lost(Destination(1, server.endpoint), refused=True)]
+            assert opened.heard == [None, Lost(Destination(1, server.endpoint), refused=False)]
         assert "it sent TLS, but this port is plaintext" in caplog.text
