@@ -10,13 +10,19 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import ReplicaKey
 
 
-def note_sign_of_life(state: ReplicaState, role: Follower) -> None:
-    """The leader has answered a Fetch: it has its whole time again, and nobody else our pre-vote.
+def restart_fetch_timer(state: ReplicaState, role: Follower) -> None:
+    """The leader has answered, or is not what is waited for: it has its whole time again.
 
-    Unless it has said good-bye meanwhile: its answer was on its way then, on another connection.
+    Unless it has said good-bye: what it answered before that may come later, over another connection.
     """
     if not role.said_good_bye:
         role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+
+
+def note_sign_of_life(state: ReplicaState, role: Follower) -> None:
+    """The leader has answered a Fetch: it has its whole time again, and nobody else our pre-vote."""
+    restart_fetch_timer(state, role)
+    if not role.said_good_bye:
         role.has_fetched = True
 
 

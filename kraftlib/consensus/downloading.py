@@ -21,7 +21,7 @@ from kraftlib.consensus.actions import (
 )
 from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, node_endpoints, send
 from kraftlib.consensus.connections import Outstanding
-from kraftlib.consensus.contact import note_sign_of_life
+from kraftlib.consensus.contact import note_sign_of_life, restart_fetch_timer
 from kraftlib.consensus.events import (
     DownloadHashed,
     SnapshotAdopted,
@@ -108,7 +108,7 @@ def handle_fetch_snapshot_response(
     answer, partition = _read_response(state, response)
     gone = partition is not None and partition.error_code == ErrorCode.SNAPSHOT_NOT_FOUND
     if gone and isinstance(role, Follower) and answer.epoch == state.epoch:
-        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        restart_fetch_timer(state, role)
         return drop_download(state, role)
     beyond = partition is not None and partition.error_code == ErrorCode.POSITION_OUT_OF_RANGE
     if beyond and isinstance(role, Follower) and answer.epoch == state.epoch:
@@ -236,7 +236,7 @@ def handle_snapshot_hash_response(
     same = response.error_code == ErrorCode.NONE and response.size == download.size
     if same and download.digest and response.digest == download.digest:
         download.unproven, download.source_id = False, role.leader_id
-        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        restart_fetch_timer(state, role)
     else:
         _begin_anew(state, role)
     return []
@@ -290,7 +290,7 @@ def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list
     if isinstance(role, Follower):
         role.download = None
         role.writing_chunk = False
-        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        restart_fetch_timer(state, role)
     if state.high_watermark is not None and state.high_watermark >= event.snapshot_id.offset:
         return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
     state.committed_offset = max(state.committed_offset, event.snapshot_id.offset)
@@ -311,7 +311,7 @@ def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> 
     if isinstance(role, Follower):
         role.download = None
         role.writing_chunk = False
-        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        restart_fetch_timer(state, role)
     return [AdvanceHighWatermark(event.snapshot_id.offset)]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, error_name, only_partition, send
 from kraftlib.consensus.connections import Outstanding
+from kraftlib.consensus.contact import restart_fetch_timer
 from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.state import ReplicaState, listener_endpoints
 from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
@@ -127,7 +128,7 @@ def _updated(state: ReplicaState) -> list[Action]:
     role = state.role_state
     if isinstance(role, Follower):
         role.updated_voter = state.log.kraft_version.latest == 0
-        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
+        restart_fetch_timer(state, role)
     return []
 
 

@@ -24,6 +24,7 @@ from kraftlib.consensus.state import Amnesia
 from kraftlib.consensus.transitions import updated_voters
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, ZERO_UUID, ElectionState, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.raft_voters import (
@@ -36,6 +37,7 @@ from kraftlib.wire.messages.raft_voters import (
 )
 from tests.consensus.build import (
     LISTENER,
+    end_request,
     fetch_response,
     follower,
     leader,
@@ -44,6 +46,7 @@ from tests.consensus.build import (
     replica,
     reply,
     requests,
+    tell,
     voter_set,
 )
 
@@ -350,6 +353,22 @@ def test_the_answer_is_a_sign_of_life_and_says_once_for_all_in_a_static_quorum()
     core = observer(key(1), key(2), own=key(1))
     told(core)
     assert not core.state.role_state.updated_voter  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION])
+def test_an_answer_that_comes_after_the_good_bye_is_no_sign_of_life(error: ErrorCode) -> None:
+    """It was on its way: the successor must not wait for a fetch timeout because of it."""
+    core = static_follower()
+    role = due(core)
+    assert requests(core.handle(TimeoutReached(), core.state.now_ms), UpdateRaftVoterRequest)
+    tell(core, end_request(epoch=core.epoch, leader_id=2, candidates=(3, 1)))
+    deadline_ms = role.fetch_deadline_ms
+    current = UpdateRaftVoterResponse.CurrentLeader(leader_id=2, leader_epoch=core.epoch)
+    answer = UpdateRaftVoterResponse(error_code=error, current_leader=current)
+    reply(core, 2, answer, now_ms=core.state.now_ms + 1)
+
+    assert core.state.role_state is role
+    assert role.fetch_deadline_ms == deadline_ms
 
 
 def test_a_leader_that_does_not_know_the_question_is_not_asked_it_again() -> None:
