@@ -20,6 +20,8 @@ from typing import Any, Final, Protocol
 import attrs
 
 from kraftlib.testing.campaign import Finding, Summary, run_seed
+from kraftlib.testing.core_fuzz.coverage import shares
+from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.simulation import Report
 from tests.simulation.hunt import hunt
 from tests.simulation.ledger import Row, add_to_page, commit_now, row_of
@@ -32,6 +34,12 @@ SHARES: Final[Mapping[str, float]] = {
 """How many of the seeds each profile gets. The hours come from `hours` and `quiet`, whose runs are long."""
 
 LONG: Final = ("hours", "hours", "quiet")
+
+CORE_SHARE: Final = 0.2
+"""How much of the time the core fuzzer gets; its seeds are as many as all others together, if there is time."""
+CORE_ROUND: Final = 150
+"""After so many seeds it is looked at what they have reached, and the next ones are drawn accordingly."""
+RAREST_SHOWN: Final = 8
 
 MUTANTS_A_RUN: Final = 4
 MUTANTS_SHARE: Final = 0.15
@@ -118,6 +126,32 @@ def in_time(results: Results, until_s: float) -> Iterator[Any]:
             return
 
 
+def core_round(sums: Mapping[str, Summary], first: int, count: int) -> list[Task]:
+    """Return the next seeds of the core fuzzer: the more of a theme the rarer what it reaches. They go on by number."""
+    known = {theme: sums.get(theme, Summary()) for theme in THEMES}
+    drawn = shares(
+        {theme: known[theme].pairs for theme in THEMES}, {theme: known[theme].seeds for theme in THEMES}
+    ) if sums else dict.fromkeys(THEMES, 1 / len(THEMES))  # fmt: skip
+    return [
+        (theme, first + known[theme].seeds + number)
+        for theme in THEMES
+        for number in range(round(drawn[theme] * count) or 1)
+    ]
+
+
+def fuzz_the_core(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[str, Summary]:
+    """Run the core fuzzer. Whole rounds only are looked at, so a second run draws the same seeds."""
+    sums: dict[str, Summary] = {}
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        while sum(part.seeds for part in sums.values()) < wanted.seeds and time.monotonic() < until_s:
+            chosen = core_round(sums, first, min(CORE_ROUND, wanted.seeds))
+            for (theme, _), result in in_time(pool.imap_unordered(run_task, chosen), until_s):
+                sums.setdefault(theme, Summary()).add(result)
+                if isinstance(result, Finding):
+                    print(f"{result}\n  replay with: {result.replay}", flush=True)
+    return sums
+
+
 def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[str, Summary]:
     """Run the seeds, then long ones until the hours are reached; tell of it on stderr."""
     sums: dict[str, Summary] = {}
@@ -150,6 +184,7 @@ def summed(sums: Mapping[str, Summary]) -> Summary:
         for field in ("seeds", "simulated_ms", "events", "elections", "appends", "acknowledged", "committed", "stuck"):
             setattr(total, field, getattr(total, field) + getattr(part, field))
         total.faults.update(part.faults)
+        total.pairs.update(part.pairs)
         total.findings += part.findings
     return total
 
@@ -181,11 +216,16 @@ def main(arguments: Sequence[str]) -> int:
 
     until_s = began + 60 * options.minutes
     reserved_s = 0 if options.no_mutants else 60 * options.minutes * MUTANTS_SHARE
+    core = fuzz_the_core(wanted, first, began + 60 * options.minutes * CORE_SHARE, options.jobs)
+    report_core(core)
+    began_others = time.monotonic()
     sums = simulate_all(wanted, first, until_s - reserved_s, options.jobs)
     total = summed(sums)
-    total.seconds = time.monotonic() - began
+    total.seconds = time.monotonic() - began_others
     report(total)
     missed = wanted.missed(total)
+    found = sum(len(part.findings) for part in core.values())
+    missed += [f"{found} violations of the core alone"] if found else []
     if not options.no_mutants:
         missed += mutants_that_got_away(first, until_s, options.jobs)
     if options.ledger:
@@ -218,6 +258,20 @@ def mutants_that_got_away(first: int, until_s: float, jobs: int) -> list[str]:
             print(f"planted {name}: {what or 'GOT AWAY'}", flush=True)
     late = [f"no time to find {mutant.name}" for mutant in chosen if mutant.name not in found]
     return [f"{name} got away" for name, what in found.items() if what is None] + late
+
+
+def report_core(sums: Mapping[str, Summary]) -> None:
+    """Print what the core fuzzer has run and reached, and which pairs least."""
+    total = summed(sums)
+    drawn = ", ".join(f"{theme} {part.seeds}" for theme, part in sums.items())
+    print(
+        f"the core alone: {total.seeds} seeds ({drawn}), {total.events} events, {total.elections} elections, "
+        f"{len(total.findings)} violations\n"
+        f"{len(total.pairs)} pairs of situation, event and answer; reached least:",
+        flush=True,
+    )
+    for name, count in sorted(total.pairs.items(), key=lambda row: (row[1], row[0]))[:RAREST_SHOWN]:
+        print(f"  {count:>6}  {name}", flush=True)
 
 
 def report(total: Summary) -> None:

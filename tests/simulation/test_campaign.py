@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from kraftlib.testing.campaign import Finding, Summary
+from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.profiles import PROFILES
 from tests.simulation import campaign
-from tests.simulation.campaign import SHARES, Wanted, in_time, main, rotating, run_task, summed, tasks
+from tests.simulation.campaign import SHARES, Wanted, core_round, in_time, main, rotating, run_task, summed, tasks
 from tests.simulation.ledger import PAGE, Row, rows_in, totals, with_rows
 from tests.simulation.mutants import MUTANTS
 
@@ -55,9 +56,12 @@ def test_every_bug_comes_round() -> None:
 def test_a_small_campaign_reaches_its_figures_or_says_which_it_missed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(campaign, "fuzz_the_core", lambda *_: {"core": Summary(seeds=9, pairs=Counter(rare=1))})
     monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": enough()})
     assert main(["--first", "5", "--no-mutants"]) == 0
     shown = capsys.readouterr().out
+    assert "the core alone: 9 seeds (core 9)" in shown
+    assert "1 pairs of situation, event and answer; reached least:\n       1  rare\n" in shown
     assert "the same again: dev.py campaign --first 5" in shown
     assert "3000 seeds, 20.0 simulated cluster-hours, 70000 faults of 14 kinds, 0 violations" in shown
     monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": Summary(seeds=3_000)})
@@ -71,6 +75,28 @@ def test_a_real_one_runs_all_profiles_until_its_hours_are_full(capsys: pytest.Ca
 
     assert "0 violations" in shown
     assert "of 3 seeds" not in shown, shown
+
+
+def test_the_core_fuzzer_looks_where_rare_pairs_are_reached() -> None:
+    first = core_round({}, 7, 50)
+    assert {theme for theme, _ in first} == set(THEMES)
+    sums = {theme: Summary(seeds=10, pairs=Counter(common=1_000)) for theme in THEMES}
+    sums["core-disks"].pairs.update(rare=1, rarer=1)
+    then = Counter(theme for theme, _ in core_round(sums, 7, 50))
+
+    assert then["core-disks"] > 20 > 6 > min(then.values()) > 0
+    assert min(seed for _, seed in core_round(sums, 7, 50)) == 17  # no seed comes twice
+
+
+def test_what_breaks_in_the_core_alone_is_missed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finding = Finding(seed=1, profile="core", invariant="I1", what="w", time_ms=1, replay="r", trace_hash="h")
+    monkeypatch.setattr(campaign, "fuzz_the_core", lambda *_: {"core": Summary(seeds=9, findings=[finding])})
+    monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": enough()})
+
+    assert main(["--first", "5", "--no-mutants"]) == 1
+    assert "MISSED: 1 violations of the core alone" in capsys.readouterr().out
 
 
 def sleeps(seconds: float) -> float:

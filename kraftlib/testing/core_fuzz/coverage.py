@@ -4,7 +4,7 @@
     event        its kind, or that of the message
     answer       what an answer said, or what a request was answered with
 
-Many runs reach the common pairs; which seeds and profiles reach the rare ones says where to look (`rarity`).
+Many runs reach the common pairs; which themes reach the rare ones says where to look next (`shares`).
 """
 
 from __future__ import annotations
@@ -97,6 +97,18 @@ def outcome(response: Any) -> str:
     return ""
 
 
-def rarity(reached: Iterable[Pair], totals: Mapping[Pair, int]) -> float:
-    """Return what a run's pairs are worth: a pair that no other run has reached counts one, a common one nothing."""
-    return sum(1.0 / max(1, totals.get(pair, 0)) for pair in reached)
+def shares(reached: Mapping[str, Mapping[Pair, int]], seeds: Mapping[str, int]) -> dict[str, float]:
+    """Return how much of what is run next each theme should get: more, where a seed of it reaches what is rare.
+
+    `reached` has what the `seeds` of each theme have reached so far. A pair is worth the less the more often it came
+    about in all; a theme is worth what one seed of it reaches. Each gets a tenth of an equal share at least.
+    """
+    totals: Counter[Pair] = Counter()
+    for pairs in reached.values():
+        totals.update(pairs)
+    worth = {
+        theme: sum(count / totals[pair] for pair, count in pairs.items()) / max(1, seeds[theme])
+        for theme, pairs in reached.items()
+    }
+    whole, least = sum(worth.values()) or 1.0, 0.1 / len(worth)
+    return {theme: least + (1.0 - 0.1) * value / whole for theme, value in worth.items()}

@@ -19,7 +19,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role, RoleState
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import ensure
+from kraftlib.errors import InvariantError
 from kraftlib.testing.core_fuzz.coverage import answer_of, kind_of
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
 from kraftlib.testing.core_fuzz.store import CoreStore, PendingFlush
@@ -122,8 +122,9 @@ class CoreHost:
     @property
     def running(self) -> Replica:
         """The core of the life that runs."""
-        ensure(self.core is not None, f"{self} is down")
-        return self.core  # type: ignore[return-value]  # just ensured
+        if self.core is None:  # spelled out: the text of `ensure` is made in any case
+            raise InvariantError(f"{self} is down")
+        return self.core
 
     def new_disk(self) -> None:
         """Be another replica from now on, with an empty disk."""
@@ -203,6 +204,8 @@ class CoreHost:
         self.store.catch_up()
         self.world.promises.election_written(self, action.election)
         self.store.election = action.election
+        if action.election.voted_key not in (None, self.key) and action.election.leader_id is None:
+            self.world.vote_is_cast(self)
 
     def _append(self, action: act.AppendToLog) -> None:
         batches = tuple(action.batches)

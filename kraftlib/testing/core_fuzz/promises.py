@@ -123,10 +123,14 @@ class Promises:
         elif isinstance(request, VoteRequest):
             partition = request.topics[0].partitions[0]
             claimed = OffsetAndEpoch(offset=partition.last_offset, epoch=partition.last_offset_epoch)
-            require(claimed == store.end, "I5", f"{host} says that its log ends at {claimed}, it ends at {store.end}")
-            whole = not store.holes and not store.is_amnesiac
-            require(whole, "I12", f"{host} stands with holes {store.holes}, amnesiac: {store.is_amnesiac}")
-            require(host.running.is_voter, "I16", f"{host} stands and is no voter")
+            if claimed != store.end:
+                raise BrokenPromiseError("I5", f"{host} says that its log ends at {claimed}, it ends at {store.end}")
+            if store.holes or store.is_amnesiac:
+                raise BrokenPromiseError(
+                    "I12", f"{host} stands with holes {store.holes}, amnesiac: {store.is_amnesiac}"
+                )
+            if not host.running.is_voter:
+                raise BrokenPromiseError("I16", f"{host} stands and is no voter")
             if not partition.pre_vote:
                 self._is_durable(host, partition.replica_epoch, request)
                 flushed = store.flushed_offset
@@ -184,9 +188,9 @@ class Promises:
             if batch.epoch > host.running.epoch:
                 raise BrokenPromiseError("I4", f"{host} appends {place[0]}@{place[1]} in epoch {host.running.epoch}")
             before = batch.epoch
-        if isinstance(host.running.state.role_state, Leader):
-            leads = all(self.leaders.get(batch.epoch, host.key) == host.key for batch in batches)
-            require(leads, "I13", f"{host} writes in an epoch that it does not lead")
+        leads = isinstance(host.running.state.role_state, Leader)
+        if leads and any(self.leaders.get(batch.epoch, host.key) != host.key for batch in batches):
+            raise BrokenPromiseError("I13", f"{host} writes in an epoch that it does not lead")
 
     def truncated(self, host: CoreHost, dropped: list[Batch], *, had_holes: bool) -> None:
         """Batches are truncated: none of them is committed, unless the replica knows that it lacks something."""

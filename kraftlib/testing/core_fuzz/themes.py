@@ -30,8 +30,11 @@ STEPS: Final[Mapping[str, float]] = {
     "damage": 0.0,
     "lose-snapshot": 0.0,
     "stale-copy": 0.0,
-    "full": 0.1,
+    "full": 0.05,
     "power": 2.0,
+    "depose": 0.4,
+    "change-and-die": 0.2,
+    "change-source": 0.1,
 }
 """The kinds of steps, and how often each is taken."""
 
@@ -52,7 +55,7 @@ class Theme:
     """How many of the seeds have voters that may change."""
     voters: tuple[int, ...] = (1, 2, 3, 3, 3, 4, 5)
     replicas: tuple[int, ...] = (3, 4, 5)
-    length: int = 1_500
+    length: int = 3_000
     """How many steps a seed has before all is mended."""
 
     def draw(self, random: chance.Random) -> dict[str, float]:
@@ -76,7 +79,15 @@ THEMES: Final[Mapping[str, Theme]] = {
         Theme(
             name="core-votes",
             what="the core alone: elections, lost votes, crashes amid actions",
-            steps={"lose-election": 0.8, "stale-copy": 0.3, "crash": 1.5, "resign": 0.8, "transfer": 0.8, "late": 4.0},
+            steps={
+                "lose-election": 0.8,
+                "stale-copy": 0.3,
+                "crash": 1.5,
+                "resign": 0.8,
+                "transfer": 0.8,
+                "late": 4.0,
+                "depose": 0.8,
+            },
             voters=(2, 3, 3, 3, 4, 5),
         ),
         Theme(
@@ -95,13 +106,29 @@ THEMES: Final[Mapping[str, Theme]] = {
         Theme(
             name="core-voters",
             what="the core alone: voters come and go, disks are replaced, leaders hand over",
-            steps={"change": 5.0, "replace": 0.6, "crash": 1.2, "transfer": 1.0, "lose-election": 0.1, "damage": 0.05},
+            steps={
+                "change": 5.0,
+                "replace": 0.6,
+                "crash": 1.2,
+                "transfer": 1.0,
+                "change-and-die": 0.8,
+                "lose-election": 0.1,
+                "damage": 0.05,
+            },
             dynamic=1.0,
         ),
         Theme(
             name="core-downloads",
             what="the core alone: snapshots on their way, from leaders that change and with other bytes",
-            steps={"snapshot": 6.0, "lose": 4.0, "crash": 1.5, "resign": 0.8, "lose-snapshot": 0.2, "full": 0.2},
+            steps={
+                "snapshot": 6.0,
+                "lose": 4.0,
+                "crash": 1.2,
+                "resign": 0.8,
+                "change-source": 1.5,
+                "lose-snapshot": 0.2,
+                "full": 0.2,
+            },
         ),
     )
 }

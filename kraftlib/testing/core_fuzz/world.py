@@ -20,13 +20,14 @@ from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.testing.core_fuzz.budget import may_be_replaced, may_lose_something
-from kraftlib.testing.core_fuzz.coverage import Coverage
+from kraftlib.testing.core_fuzz.coverage import Coverage, outcome
 from kraftlib.testing.core_fuzz.host import OPERATOR, CoreHost, Letter
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError, Promises
 from kraftlib.testing.core_fuzz.store import CoreStore, StoredSnapshot
 from kraftlib.testing.core_fuzz.themes import Theme
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 
 VERSIONS: Final = {
@@ -76,9 +77,14 @@ class CoreWorld:
         self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
         self._skips = random.choice((0.0, 0.05, 0.3))
         self._calm_share = random.choice((0.0, 0.3, 0.6, 0.8))
+        weights = theme.draw(random)
+        self._cut_share = random.choice((0.0, 0.3, 0.6))
+        self._cut: frozenset[tuple[ReplicaId, ReplicaId]] = frozenset()
+        """Between whom nothing arrives for now, one way or both."""
+        self._forgets = random.choice((0.0, 0.1, 0.3)) if weights["lose-election"] else 0.0
+        self._forgetful: CoreHost | None = None
         self._is_calm = False
         self._phase_steps = 0
-        weights = theme.draw(random)
         self._steps = [getattr(self, "_" + name.replace("-", "_")) for name in weights]
         self._weights = list(weights.values())
         voters = self._voter_set()
@@ -164,7 +170,7 @@ class CoreWorld:
 
     def calm_down(self) -> None:
         """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
-        self._dying = 0.0
+        self._dying, self._cut = 0.0, frozenset()
         self.wire += self.plate
         self.plate = []
         for host in self.hosts.values():
@@ -182,11 +188,41 @@ class CoreWorld:
         if self._phase_steps <= 0:
             self._is_calm = self.random.random() < self._calm_share
             self._phase_steps = self.random.randrange(20, 200)
+            self._cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
         self._phase_steps -= 1
-        if self._is_calm:
+        if self._forgetful is not None:
+            host, self._forgetful = self._forgetful, None
+            self._lose_vote_of(host)
+        if self._cut and self.random.random() < 0.1:
+            self._time()  # or a cut would be over before anybody misses anybody
+        elif self._is_calm:
             self._calm()
         else:
             self.random.choices(self._steps, self._weights)[0]()
+
+    def _draw_cut(self) -> frozenset[tuple[ReplicaId, ReplicaId]]:
+        """Draw who is cut off: most often the leader, from all others or some."""
+        random = self.random
+        leaders = [host.number for host in self.leaders()]
+        one = random.choice(leaders) if leaders and random.random() < 0.7 else random.choice(list(self.hosts))
+        others = [number for number in self.hosts if number != one]
+        if random.random() < 0.4:
+            others = random.sample(others, random.randint(1, len(others)))
+        pairs = {(one, other) for other in others} if random.random() < 0.85 else set()
+        pairs |= {(other, one) for other in others} if random.random() < 0.85 else set()
+        self.count("cut links")
+        return frozenset(pairs)
+
+    def _is_lost(self, letter: Letter) -> bool:
+        """Whether a message meets a cut link. It may be on its way until that is mended; or its connection breaks."""
+        if (letter.source, letter.target) not in self._cut:
+            return False
+        chance = self.random.random()
+        if chance < 0.3:
+            self.plate.append(letter)
+        elif chance < 0.6:
+            self._fail(letter, refused=chance < 0.4)
+        return True
 
     def _calm(self) -> None:
         chance = self.random.random()
@@ -218,10 +254,16 @@ class CoreWorld:
                 self._flush()
             else:
                 self._time()
-        elif letter.is_answer and self.random.random() < self._hold_back:
+        elif letter.is_answer and self.random.random() < self._held_back(letter):
             self.plate.append(letter)
         else:
             self.hand(letter)
+
+    def _held_back(self, letter: Letter) -> float:
+        """How likely an answer comes very late: more so, if it would cut a log back or replace it."""
+        if not self._hold_back or not isinstance(letter.body, FetchResponse):
+            return self._hold_back
+        return 0.4 if outcome(letter.body) in ("diverging", "snapshot") else self._hold_back
 
     def _late(self) -> None:
         if self.plate:
@@ -231,7 +273,7 @@ class CoreWorld:
     def hand(self, letter: Letter) -> None:
         """Let a message arrive."""
         host = self.hosts.get(letter.target)
-        if host is None:
+        if host is None or (self._cut and self._is_lost(letter)):
             return
         if letter.is_answer:
             if host.core is None or host.life != letter.life:
@@ -382,8 +424,8 @@ class CoreWorld:
             if host.core is None and (self.now_ms >= host.down_until_ms or self.random.random() < 0.2):
                 host.start()
 
-    def _impair(self, what: str, do: Callable[[CoreHost], object]) -> None:
-        host = self.random.choice(list(self.hosts.values()))
+    def _impair(self, what: str, do: Callable[[CoreHost], object], host: CoreHost | None = None) -> None:
+        host = host or self.random.choice(list(self.hosts.values()))
         if not host.store.batches or not may_lose_something(self, host):
             return
         if host.core is not None:
@@ -392,11 +434,21 @@ class CoreWorld:
             self.count(what)
 
     def _lose_election(self) -> None:
+        self._lose_vote_of(None)
+
+    def vote_is_cast(self, host: CoreHost) -> None:
+        """A replica has voted for another one: now and then this is what it forgets."""
+        if self._forgets and self.random.random() < self._forgets:
+            self._forgetful = host
+
+    def _lose_vote_of(self, host: CoreHost | None) -> None:
         def lose(host: CoreHost) -> bool:
             host.store.lose_election()
+            if self.random.random() < 0.7:
+                host.down_until_ms = self.now_ms
             return True
 
-        self._impair("lost election", lose)
+        self._impair("lost election" if host is None else "lost vote", lose, host)
 
     def _stale_copy(self) -> None:
         def lose(host: CoreHost) -> bool:
@@ -448,6 +500,65 @@ class CoreWorld:
             self.count("replaced disk")
             self._end(host)
             host.new_disk()
+
+    # --- on purpose ---------------------------------------------------------------------------------------------------
+
+    def _depose(self) -> None:
+        """Cut a leader off that goes on to append; the others elect another one, and its log diverges."""
+        leaders = [host for host in self.leaders() if host.running.voters.majority > 1]
+        if not leaders:
+            return
+        leader = self.random.choice(leaders)
+        self.count("deposed leader")
+        for _ in range(self.random.choice((1, 1, 2, 4))):
+            if (
+                leader.core is not None
+                and leader in self.leaders()
+                and leader.core.wants_records
+                and not leader.is_full
+            ):
+                self.append_to(leader)
+            if leader.store.flushes and self.random.random() < 0.8:
+                leader.finish_flush()
+        others = [number for number in self.hosts if number != leader.number]
+        self._cut = frozenset((leader.number, other) for other in others) | frozenset(
+            (other, leader.number) for other in others
+        )
+        self._is_calm, self._phase_steps = True, self.random.randrange(60, 200)
+
+    def _change_and_die(self) -> None:
+        """Change the voters, and let the leader lose power soon after it has sent the record."""
+        before = {host.number for host in self.leaders()}
+        self._change()
+        for leader in self.leaders():
+            if leader.number not in before or leader.control is None or leader.core is None or leader.is_full:
+                continue
+            if leader.core.wants_records:
+                self.append_to(leader)
+            for _ in range(self.random.randrange(12)):
+                letter = self._take()
+                if letter is not None:
+                    self.hand(letter)
+                for host in self.up():
+                    if host is not leader and host.store.flushes:
+                        host.finish_flush()
+            if leader.core is not None:
+                self._end(leader)
+            return
+
+    def _change_source(self) -> None:
+        """Let the leader from whom somebody fetches a snapshot lead no more."""
+        loading = [host for host in self.up() if host.store.incoming is not None]
+        if not loading:
+            return
+        leader = self.hosts.get(self.random.choice(loading).running.state.leader_id or 0)
+        if leader is None or leader.core is None:
+            return
+        self.count("source of a download changed")
+        if self.random.random() < 0.5:
+            leader.tell(ev.ResignRequested(leader.core.epoch))
+        else:
+            self._end(leader)
 
     # --- operators ---------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
-from kraftlib.testing.core_fuzz.coverage import Coverage, answer_of, kind_of, rarity
+from kraftlib.testing.core_fuzz.coverage import Coverage, answer_of, kind_of, shares
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
@@ -48,7 +50,10 @@ def test_pairs_have_names() -> None:
     assert coverage.named() == {"follower? FetchResponse diverging": 1, "leader! Flushed": 2}
 
 
-def test_a_pair_that_was_reached_rarely_is_worth_more() -> None:
-    totals = {"common": 1_000, "rare": 2}
+def test_themes_that_reach_rare_pairs_get_more() -> None:
+    reached = {"wide": {"common": 900, "rare": 1, "rarer": 1}, "narrow": {"common": 1_000}, "idle": {}}
+    drawn = shares(reached, {"wide": 10, "narrow": 10, "idle": 10})
 
-    assert rarity(["new"], totals) > rarity(["rare"], totals) > rarity(["common"] * 9, totals)
+    assert sum(drawn.values()) == pytest.approx(1.0)
+    assert drawn["wide"] > 4 * drawn["narrow"] > drawn["idle"] > 0.03
+    assert shares(reached, {"wide": 1_000, "narrow": 10, "idle": 10})["wide"] < drawn["wide"]
