@@ -93,6 +93,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
         return _fetch_error(state, event, error)
     fetcher = _fetcher(request, partition)
     if fetcher is not None and fetcher.id == state.key.id:
+        state.refuse("our own id", f"a Fetch of replica {fetcher}, and we are {state.key}")
         return _fetch_error(state, event, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     judgement = judge_fetch(state, partition.fetch_offset, partition.last_fetched_epoch)

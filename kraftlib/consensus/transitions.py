@@ -228,6 +228,12 @@ def become_follower(
     """Fetch from the leader of `epoch`. A vote cast in the same epoch is kept: it may not be cast twice."""
     ensure(leader_id != state.key.id, "nobody follows himself")
     ensure(leader_endpoints, f"leader {leader_id} has no endpoint")
+    own_listener = state.config.listener_name.upper()
+    if own_listener not in leader_endpoints:
+        text = (
+            f"replica {leader_id} leads and is reached on {sorted(leader_endpoints)}, and we ask on {own_listener!r}:"
+        )
+        state.refuse("no common listener", f"{text} give all replicas one listener_name"[:500], peer=leader_id)
     before = state.role_state
     voted_key = state.election.voted_key if epoch == state.epoch else None
     if epoch == state.epoch:

@@ -174,7 +174,10 @@ def check_static_voters(config: RaftConfig, election: ElectionState | None, view
     A majority of the old list and one of the new list need not meet, so both could elect a leader in one epoch. Only
     ids count: an address may change, and so may the order. A replica that was never in an epoch has promised nothing.
     """
-    if not config.voters or view.voters.latest_offset is not None:
+    if not config.voters:
+        return
+    if view.voters.latest_offset is not None:
+        _warn_of_ignored(config, view.voters.latest)
         return
     has_run = election is not None and election.epoch > 0
     before = (election.static_voters if election is not None and has_run else ()) or voters_of_last_epoch(log)
@@ -188,6 +191,18 @@ def check_static_voters(config: RaftConfig, election: ElectionState | None, view
         " become dynamic (`kraftlib quorum upgrade`), then use `kraftlib quorum add-voter` and `remove-voter`; if most"
         " of the voters are gone for good, use `kraftlib recover`"
     )
+
+
+def _warn_of_ignored(config: RaftConfig, voters: VoterSet) -> None:
+    """Warn of a list that whoever edited it believes in: the voters stand in the log."""
+    listed = tuple(sorted(voter.id for voter in config.voters))
+    if listed != voters.ids:
+        logger.warning(
+            "voters=%s is ignored: this quorum is dynamic, its log names %s, and `kraftlib quorum add-voter` and"
+            " `remove-voter` change them; take the list out of the configuration, and name bootstrap_servers",
+            ",".join(map(str, config.voters)),
+            _ids(voters.ids),
+        )
 
 
 def _ids(voter_ids: Sequence[ReplicaId]) -> str:

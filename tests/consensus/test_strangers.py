@@ -287,3 +287,24 @@ def test_ordinary_batches_are_not_looked_at_for_voters() -> None:
 
     assert core.state.log.end_offset == 3
     assert core.state.refused == {}
+
+
+def test_a_leader_that_is_reached_on_other_listeners_alone_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody could fetch from it, and nothing but elections without end would say so."""
+    core = in_role("unattached")
+    where = BeginQuorumEpochRequest.LeaderEndpoint(name="raft", host="localhost", port=9002)
+    for epoch in (6, 7):
+        ask(core, begin_request(epoch=epoch, leader_endpoints=(where,)), version=1)
+
+    assert core.state.refused == {"no common listener": 2}
+    (warning,) = warnings(caplog)
+    assert "replica 2 leads and is reached on ['RAFT'], and we ask on 'CONTROLLER'" in warning
+
+
+def test_a_fetch_under_our_own_id_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    core = leader(1, 1)
+    request = fetch_request(epoch=core.epoch, offset=2, last_epoch=1, replica_id=1)
+    ask(core, request, version=18)
+
+    assert core.state.refused == {"our own id": 1}
+    assert len(warnings(caplog)) == 1

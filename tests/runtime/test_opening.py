@@ -250,7 +250,8 @@ def test_a_log_that_names_nobody_any_more_refuses_nobody() -> None:
     open_replica(RaftConfig(node_id=1, voters=FOUR), log=log, elections=elections).close()
 
 
-def test_voters_that_stand_in_the_log_are_compared_with_no_list() -> None:
+def test_voters_that_stand_in_the_log_are_compared_with_no_list(caplog: pytest.LogCaptureFixture) -> None:
+    """The list is not in force; whoever edited it may believe that it is."""
     log = MemoryReplicatedLog()
     log.append([leader_change((1, 2, 3), epoch=3, offset=0)])
     records = [KRaftVersionRecord(kraft_version=1), DYNAMIC.to_record()]
@@ -258,6 +259,9 @@ def test_voters_that_stand_in_the_log_are_compared_with_no_list() -> None:
     elections = MemoryQuorumStateStore()
     elections.write(ElectionState(epoch=3), kraft_version=0, voters=(1, 2, 3))
     open_replica(RaftConfig(node_id=1, voters=FOUR), log=log, elections=elections).close()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "voters=1@host:9001,2@host:9002,3@host:9003,4@host:9004 is ignored" in warning
+    assert "its log names {7}" in warning
 
 
 # Where to listen ------------------------------------------------------------------------------------------------------
