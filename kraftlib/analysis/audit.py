@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, collapsed, rows_of
+from kraftlib.analysis.audit_snapshots import metadata_rows, snapshot_findings
 from kraftlib.analysis.audit_stretches import COLUMNS
-from kraftlib.analysis.files import Kind, Labels, Log, LogFile, find_replicas
+from kraftlib.analysis.files import Labels, Log, LogFile, find_replicas
 from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
-from kraftlib.analysis.reading import options_of, read, read_splits, schema_for
-from kraftlib.analysis.splits import chosen_files, plan
+from kraftlib.analysis.reading import options_of, read, schema_for
+from kraftlib.analysis.splits import chosen_files
 from kraftlib.errors import ConfigError
 
 LOG: Final = ("cluster", "topic", "partition")
@@ -57,7 +58,9 @@ def audit(path: str | os.PathLike[str], **options: object) -> Audit:
     for log, rows in _by_log(_suspicious(table, scope.ranges)).items():
         findings += LogJudge(log, collapsed(rows_of(rows)), scope.of(log), index_of(asked)).findings()
     batches = table.group_by(list(CONTENT)).aggregate([]).num_rows
-    return concluded(scope, [*findings, *snapshot_findings(path, **options)], batches=batches)
+    return concluded(
+        scope, [*findings, *snapshot_findings(path, scope.ranges, metadata_rows, **options)], batches=batches
+    )
 
 
 FIXED: Final = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "include": "log"}
@@ -206,28 +209,3 @@ def concluded(scope: Scope, findings: Iterable[Finding], *, batches: int) -> Aud
         return *map(str, place), finding.start_offset or 0, finding.kind
 
     return Audit(replicas=scope.ranges, findings=tuple(sorted([*findings, *scope.empty], key=order)), batches=batches)
-
-
-def snapshot_findings(path: str | os.PathLike[str], **options: object) -> list[Finding]:
-    """Return the snapshots below `path` that are no whole snapshots."""
-    asked = options_of(path, **{**options, "view": "files"})
-    # Of the files that are there: to look into the logs, too, would be to read everything twice.
-    splits = [split for group in plan(asked) for split in group if split.file.kind is Kind.SNAPSHOT]
-    tables = read_splits(splits, asked, schema_for(asked))
-    return [
-        Finding(
-            cluster=row["cluster"],
-            topic=row["topic"],
-            partition=row["partition"],
-            replica=row["replica"] or "",
-            kind="snapshot",
-            start_offset=None,
-            end_offset=row["offset"],
-            segment=row["path"],
-            position=None,
-            what=row["problem"],
-        )
-        for table in tables
-        for row in table.to_pylist()
-        if row["problem"] is not None
-    ]

@@ -21,6 +21,7 @@ from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
 from kraftlib.storage import names
 
 _WINDOW: Final = 4096
+_ENTRY_BYTES: Final = 8
 _INDEX_MAX_BYTES: Final = 64 << 20
 _HOP_MAX_BYTES: Final = 16 << 20
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
@@ -145,6 +146,15 @@ class IndexMarks:
                 return there, int(headers.base_offset[0]), int(headers.epoch[0]), None
             number += 1
         return None
+
+
+def has_index_entries(file: LogFile) -> bool:
+    """Whether the index of a segment names any batch. One that was only reserved is zero."""
+    try:
+        with RangedFile(file, f"{file.directory}/{names.index_name(file.offset)}") as index:
+            return any(index.read_at(0, _ENTRY_BYTES))
+    except StorageError:
+        return False
 
 
 def walk_file(file: LogFile, start: int, end: int, *, contiguous: bool, window: int = _WINDOW) -> Headers:

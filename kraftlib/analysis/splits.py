@@ -20,9 +20,9 @@ import attrs
 import numpy as np
 
 from kraftlib.analysis.files import Kind, LogFile, find_files
-from kraftlib.analysis.marks import IndexMarks, Seam, WalkMarks
+from kraftlib.analysis.marks import IndexMarks, Seam, WalkMarks, has_index_entries
 from kraftlib.analysis.options import Bounds, Range, ReadOptions
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, CorruptBatchError
 
 SPLIT_MIN_BYTES: Final = 8 << 20
 """Smaller splits cost more in tasks than they gain by being spread."""
@@ -72,7 +72,11 @@ def plan(options: ReadOptions, pruning: Bounds = Bounds()) -> list[list[Split]]:
 def chosen_files(options: ReadOptions) -> list[LogFile]:
     """Return the files that hold what is to be read. Raises: ConfigError, if there is none of the kind."""
     files = _files(options)
-    if options.view == "files" or len(files) == 1:
+    if options.view == "files":
+        return files
+    if options.mode == "FAILFAST":
+        _check_emptied(files)
+    if len(files) == 1:
         return files
     chosen = [file for file in files if _is_included(file, files, options)]
     if options.include == "latest":
@@ -101,6 +105,21 @@ def _check_start(files: Sequence[LogFile], start: int | None) -> None:
             raise ConfigError(
                 f"startOffset={start} is below the start of the log in {directory}, which is {first}: what came before"
                 " is gone, or in an archive"
+            )
+
+
+def _check_emptied(files: Sequence[LogFile]) -> None:
+    """Refuse a newest segment that is empty although its index names batches. Raises: CorruptBatchError.
+
+    Read as it stands it would be a log that never had a record.
+    """
+    for file in files:
+        if file.is_last and file.size == 0 and has_index_entries(file):
+            raise CorruptBatchError(
+                f"{file.path} is empty, and its index names batches: the segment was emptied; take it from another"
+                " replica, or read with mode=PERMISSIVE",
+                path=file.path,
+                position=0,
             )
 
 

@@ -11,7 +11,7 @@ import pytest
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, pin_text
 from kraftlib.analysis.reading import options_of, read_table
 from kraftlib.analysis.splits import Split, pack, pin, plan, target_bytes
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.types import OffsetAndEpoch
 from tests.analysis.logs import values_batch, write_log, write_snapshot
 
@@ -113,3 +113,13 @@ def test_include_chooses_and_says_when_nothing_is_left(tmp_path: Path) -> None:
         plan(options_of(tmp_path))
     assert len(splits(options_of(tmp_path, include="snapshot"))) == 2
     assert [split.file.offset for split in splits(options_of(tmp_path, include="latest"))] == [7]
+
+
+def test_a_newest_segment_that_was_emptied_is_no_log_without_records(tmp_path: Path) -> None:
+    (path,) = write_log(tmp_path, [values_batch([bytes(3_000)], base_offset=n) for n in range(4)], index=True)
+    path.write_bytes(b"")
+    with pytest.raises(CorruptBatchError, match="is empty, and its index names batches: the segment was emptied"):
+        read_table(tmp_path)
+    assert len(read_table(tmp_path, mode="PERMISSIVE")) == 0
+    path.with_suffix(".index").write_bytes(bytes(80))
+    assert len(read_table(tmp_path)) == 0, "a new log has space for its index, and nothing in it"

@@ -6,17 +6,21 @@ See `kraftlib.analysis.audit_stretches` for what a stretch is, and why.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
-from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded, index_of, scope_of, snapshot_findings
+from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded, index_of, scope_of
 from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, Row, collapsed, rows_of
+from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
+from kraftlib.analysis.metadata_state import FoldError
 from kraftlib.analysis.options import ReadOptions, pin_text
 from kraftlib.analysis.reading import schema_for
 from kraftlib.analysis.splits import pin
+from kraftlib.spark.jobs.compact import metadata
 from kraftlib.spark.tables import load, register
 
 ROW: Final = (
@@ -50,8 +54,11 @@ def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
     try:
         edges, count = _edges(beside)
         scope = scope_of(edges, asked)
+        fold = partial(_metadata_rows, spark)
         findings, more = _judged(beside.where(~_is_alike(scope.ranges)), scope.ranges, asked)
-        return concluded(scope, [*findings, *snapshot_findings(path, **options)], batches=count + more)
+        return concluded(
+            scope, [*findings, *snapshot_findings(path, scope.ranges, fold, **options)], batches=count + more
+        )
     finally:
         beside.unpersist()
 
@@ -71,6 +78,20 @@ def _judged(suspects: Any, ranges: Sequence[ReplicaRange], options: ReadOptions)
     found = by_log.select("more", judge(*LOG, "rows").alias("findings")).collect()
     findings = [Finding(**finding.asDict()) for row in found for finding in row.findings]
     return findings, sum(row.more for row in found)
+
+
+def _metadata_rows(spark: Any, path: str, **options: object) -> Iterator[tuple[bytes, bytes]]:
+    """Return key and value of the state of Kafka's metadata, folded by executors.
+
+    Raises: KraftError, if what is there is no such metadata.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        for row in metadata(spark, path, **options).toLocalIterator():
+            yield bytes(row.key), bytes(row.value)
+    except PySparkException as error:
+        raise FoldError(f"{path} cannot be folded: {error}") from error
 
 
 class _Apart:

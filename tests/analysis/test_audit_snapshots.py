@@ -1,0 +1,72 @@
+"""A checkpoint must be whole, within the log, alike in all replicas, and what the log comes to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kraftlib.analysis.audit import audit
+from kraftlib.analysis.headers import walk
+from kraftlib.records.checksum import crc32c
+from kraftlib.types import OffsetAndEpoch
+from tests.analysis.faults import make_replicas, some_batches
+from tests.analysis.logs import write_snapshot
+from tests.captured import DATA
+
+
+def tamper(path: Path) -> None:
+    """Change one byte of the last data record of a checkpoint, and the CRC with it."""
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    headers = walk(bytes(data)).headers
+    start, end = int(headers.start[-2]), int(headers.end[-2])
+    data[end - 2] ^= 0x01  # in the value of the last record, before its number of headers
+    data[start + 17 : start + 21] = crc32c(bytes(data[start + 21 : end])).to_bytes(4)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("replicas", ["1", "1 4"])
+def test_a_checkpoint_of_kafkas_that_does_not_say_what_the_log_comes_to_is_found(tmp_path: Path, replicas: str) -> None:
+    shutil.copytree(DATA / "kafka-4.3.1", tmp_path / "k")
+    for replica in replicas.split():
+        tamper(next((tmp_path / "k" / f"n{replica}").rglob("*0272-0000000004.checkpoint")))
+    found = audit(tmp_path / "k").findings
+    assert [(f.replica, f.kind, f.end_offset, f.what) for f in found] == [
+        (replica, "snapshot", 272, "it does not say what the log comes to") for replica in replicas.split()
+    ]
+
+
+def test_the_majority_decides_between_checkpoints_of_another_state_machine(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    at = OffsetAndEpoch(offset=80, epoch=5)
+    for number, place in enumerate(places):
+        write_snapshot(place, [b"a", b"b", b"c"] if number != 1 else [b"a", b"x", b"c"], at=at)
+    (finding,) = audit(tmp_path).findings
+    assert (finding.replica, finding.kind, finding.end_offset) == ("2", "snapshot", 80)
+
+
+def test_the_order_of_the_records_of_a_checkpoint_means_nothing(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    for place, values in zip(places, ([b"a", b"b"], [b"b", b"a"], [b"a", b"b"]), strict=True):
+        write_snapshot(place, values, at=OffsetAndEpoch(offset=80, epoch=5))
+    assert audit(tmp_path).findings == ()
+
+
+def test_of_two_checkpoints_that_differ_nothing_tells_which_is_right(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=2)
+    for place, value in zip(places, (b"a", b"b"), strict=True):
+        write_snapshot(place, [value], at=OffsetAndEpoch(offset=80, epoch=5))
+    assert [(f.replica, f.kind) for f in audit(tmp_path).findings] == [("1", "undecided"), ("2", "undecided")]
+
+
+def test_a_checkpoint_beyond_its_log_is_found(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    write_snapshot(places[2], [b"a"], at=OffsetAndEpoch(offset=481, epoch=6))
+    (finding,) = audit(tmp_path).findings
+    assert (finding.replica, finding.kind, finding.what) == (
+        "3",
+        "snapshot",
+        "it ends at 481, and the log of its replica at 480",
+    )
