@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation.mutants import liveness, log, losses, messages, reads, runtime, snapshots, voters, votes
+from tests.simulation.mutants import core, liveness, log, losses, messages, reads, runtime, snapshots, voters, votes
 from tests.simulation.mutation import Mutant
 
 MUTANTS: Final[Sequence[Mutant]] = (
@@ -18,4 +18,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *snapshots.MUTANTS,
     *reads.MUTANTS,
     *losses.MUTANTS,
+    *core.MUTANTS,
 )

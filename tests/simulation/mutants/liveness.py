@@ -175,7 +175,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.contact.note_sign_of_life",
-                "role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
+                "restart_fetch_timer(state, role)",
                 "pass",
             ),
         ),

@@ -1,0 +1,91 @@
+"""Bugs of the core that take a rare schedule: late answers, lost votes and records, changes of the voters amid crashes.
+
+The first ones stood in the code once. The core fuzzer looks for all of them (`kraftlib.testing.core_fuzz`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+EVERYWHERE: Final = ("core", "core-votes", "core-disks", "core-voters", "core-downloads")
+
+MUTANTS: Final = (
+    Mutant(
+        "late-divergence-cuts",
+        "a follower asks one leader twice at once, and an answer counts at the same offset (L3)",
+        (
+            Edit(
+                "consensus.replication.ask_who_leads",
+                "_fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0)",
+                "_fetch_request(state, fetch_position(state), anonymous=is_anonymous(state),"
+                " max_wait_ms=state.config.fetch_max_wait_ms)",
+            ),
+            Edit("consensus.checks.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
+            Edit(
+                "consensus.replication.handle_fetch_response",
+                "outstanding.question != _question(state, role)",
+                "(outstanding.request.topics[0].partitions[0].fetch_offset,"
+                " outstanding.request.replica_state.replica_id < 0)"
+                " != (fetch_position(state).offset, is_anonymous(state))",
+            ),
+        ),
+        profiles=EVERYWHERE,
+        slow=True,
+    ),
+    Mutant(
+        "voters-before-the-log-are-forgotten",
+        "the voters in force where the log begins are forgotten when a record changes them right there (M4)",
+        (Edit("consensus.voters.History.forget_before", "[0] < start_offset", "[0] <= start_offset"),),
+        profiles=EVERYWHERE,
+        slow=True,
+    ),
+    Mutant(
+        "amnesia-ends-at-the-high-watermark",
+        "a forgotten vote comes back before the leader's end is reached, with voters that it has not read of (E3)",
+        (
+            Edit(
+                "consensus.replication._append",
+                "if not partition.records:",
+                "if state.log.end_offset >= partition.high_watermark:",
+            ),
+        ),
+        profiles=("core-votes", "core-voters"),
+        slow=True,
+    ),
+    Mutant(
+        "amnesia-ends-with-any-leader",
+        "a forgotten vote comes back under a leader of another epoch than the one whose end was reached (E3)",
+        (Edit("consensus.amnesia.maybe_recall", "amnesia.leader_epoch != state.epoch", "amnesia.leader_epoch < 0"),),
+        profiles=("core-votes", "core-voters"),
+        slow=True,
+    ),
+    Mutant(
+        "lost-snapshot-forgets-the-epoch",
+        "a log that was one snapshot ends at epoch 0 when that is lost, and votes for less than it had (S1)",
+        (
+            Edit("consensus.log_view.LogView.lose_snapshot", "if not self.epoch_starts and", "if False and"),
+            Edit(
+                "storage.missing.keep_last_epoch", "if epochs.latest_epoch < 0", "if False and epochs.latest_epoch < 0"
+            ),
+            Edit("consensus.start.start", "election.amnesiac or state.log.lacks_last_epoch", "election.amnesiac"),
+        ),
+        profiles=("core-disks", "core-downloads"),
+        slow=True,
+    ),
+    Mutant(
+        "truncated-hole-is-forgotten",
+        "a truncation that drops missing records leaves a vote that does not know of them (S1)",
+        (Edit("consensus.replication._truncate", "if not drops_hole:", "if True:"),),
+        profiles=("core-disks",),
+        slow=True,
+    ),
+    Mutant(
+        "lone-leader-sends-first",
+        "a leader that has removed the only other voter sends the record before its own disk has it (M7)",
+        (Edit("consensus.replication.may_send", "return not is_alone or", "return True or"),),
+        profiles=("core-voters",),
+        slow=True,
+    ),
+)
