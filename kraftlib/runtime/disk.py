@@ -72,8 +72,13 @@ class ThreadDisk:
 
     def close(self) -> None:
         """Wait until the thread has done what was asked for. Its last results may come when nobody listens any more."""
+        self.close_within(None)
+
+    def close_within(self, seconds: float | None) -> bool:
+        """Do the same, for so long at most; return whether all has been done. May be called again."""
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _main(self) -> None:
         get = self._queue.get

@@ -17,7 +17,7 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
-from kraftlib.runtime.disk import Disk, ThreadDisk, call_soon_from_anywhere
+from kraftlib.runtime.disk import ThreadDisk, call_soon_from_anywhere
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.listener import StateMachine
@@ -41,7 +41,7 @@ class Background:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str) -> None:
         self.pacer = Pacer()
-        self.disk: Disk = ThreadDisk(loop, name=name)
+        self.disk = ThreadDisk(loop, name=name)
         self.snapshots: LogSnapshots
 
     def transfer(self, opened: Opened) -> LogSnapshots:
@@ -55,10 +55,10 @@ class Background:
         """Let what is being done end at its next step."""
         self.pacer.cancel()
 
-    def close(self) -> None:
-        """Give up what is being done, and wait until it has ended."""
+    def close(self, within_s: float | None = None) -> bool:
+        """Give up what is being done, and wait until it has ended, for so long at most; return whether it has."""
         self.pacer.cancel()
-        self.disk.close()
+        return self.disk.close_within(within_s)
 
 
 class Housekeeping:

@@ -13,8 +13,10 @@ other like this:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -46,6 +48,9 @@ from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, Waiters, ag
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime")
+
+BACKGROUND_ENDS_WITHIN_S = 10.0
+"""Work in the background ends at its next step; what the application does there may take longer, or never end."""
 
 
 def monotonic_ms() -> int:
@@ -89,6 +94,8 @@ class Node:
         self._first_listeners = list(listeners)
         self._changes: dict[asyncio.Task[None], Promise] = {}
         self._leader_waiters: list[tuple[Epoch, Promise]] = []
+        self._snapshot_waiters: dict[int, Promise] = {}
+        self._snapshot_numbers = itertools.count()
         self._gone = 0
         """How many of those who wait may have gone since they were looked at last."""
         self._ended_by: Callable[[], BaseException] | None = None
@@ -356,9 +363,18 @@ class Node:
         self._ensure_running()
         if values is None and self.waiters.apply_failure is not None:
             raise again(self.waiters.apply_failure)
-        self.housekeeping.create(
-            lambda snapshot_id, error: self._post(settle, [(promise, snapshot_id, error)]), values, offset
-        )
+        number = next(self._snapshot_numbers)
+
+        def done(snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:
+            if self._snapshot_waiters.pop(number, None) is not None:
+                self._post(settle, [(promise, snapshot_id, error)])
+
+        self._snapshot_waiters[number] = promise
+        try:
+            self.housekeeping.create(done, values, offset)
+        except BaseException:
+            del self._snapshot_waiters[number]
+            raise
 
     def begin_snapshot(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
         """Open a snapshot for writing elsewhere (see `RaftClient.begin_snapshot`)."""
@@ -433,9 +449,28 @@ class Node:
             self._on_closed()
 
     def _release(self) -> None:
+        if self.background.close(BACKGROUND_ENDS_WITHIN_S):
+            self.disk.close()
+            self._opened.close()
+            return
+        logger.error(
+            "replica %d: a call of the state machine in the background (restore, or the values of a snapshot) has not"
+            " ended; the replica is closed, and its directory stays locked until that call returns",
+            self._config.node_id,
+        )
+        try:
+            self.disk.close()
+            self._opened.log.flush()
+        finally:
+            threading.Thread(target=self._release_later, name="kraftlib-release", daemon=True).start()
+
+    def _release_later(self) -> None:
+        """Release the stores once nobody writes into their directory any more."""
         self.background.close()
-        self.disk.close()
-        self._opened.close()
+        try:
+            self._opened.close()
+        except StorageError as error:
+            logger.warning("replica %d: closing late: %s", self._config.node_id, error)
 
     def fail(self, error: BaseException) -> None:
         """Stop the replica for good, because of `error`."""
@@ -467,8 +502,10 @@ class Node:
         self.applier.failed(error_of)
         self.executor.barriers.fail(error_of)
         self.errands.close(error_of())
-        outcomes: list[Settled] = [(promise, None, error_of()) for _, promise in self._leader_waiters]
+        waiting = [*(promise for _, promise in self._leader_waiters), *self._snapshot_waiters.values()]
+        outcomes: list[Settled] = [(promise, None, error_of()) for promise in waiting]
         self._leader_waiters.clear()
+        self._snapshot_waiters.clear()
         if outcomes:
             self._post(settle, outcomes)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import attrs
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import ConfigError, DirectoryInUseError, NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import ClosedError, ConfigError, DirectoryInUseError, NotLeaderError, OutcomeUnknownError
+from kraftlib.runtime import node
 from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.listener import BatchReader, Listener
-from kraftlib.storage.directory import format_directory
+from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.storage.directory import claim_directory, format_directory
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.storage.sync_point import read_sync_point
 from kraftlib.types import Endpoint
@@ -127,6 +129,56 @@ async def test_two_clients_on_one_directory_are_one_too_many(tmp_path: Path, eng
     async with running([config]):
         with pytest.raises(DirectoryInUseError, match=str(tmp_path)):
             await RaftClient(config).start()
+
+
+class Stubborn(StateMachine):
+    """The values of its snapshot do not come before they may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def apply(self, record: CommittedRecord) -> None:
+        pass
+
+    def freeze(self) -> Iterator[bytes]:
+        self.asked.set()
+        self.may_go_on.wait(PATIENCE_S)
+        yield b"value"
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_an_end_does_not_wait_for_ever_for_the_application_and_keeps_the_directory_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """What is still under way in the background would write into a directory that is another process's by then."""
+    monkeypatch.setattr(node, "BACKGROUND_ENDS_WITHIN_S", 0.01)
+    config = attrs.evolve(configs(tmp_path, engine=engine)[0])
+    config = attrs.evolve(config, voters=config.voters[:1])
+    machine = Stubborn()
+    client: RaftClient[bytes] = RaftClient(config, state_machine=machine)
+    await client.start()
+    await client.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+    await client.propose(b"record")
+    snapshot = asyncio.ensure_future(client.create_snapshot())
+    await until(machine.asked.is_set)
+    await client.shutdown()
+    with pytest.raises(DirectoryInUseError):
+        await RaftClient(config).start()
+    machine.may_go_on.set()
+    with pytest.raises(ClosedError):
+        await snapshot
+    await until(lambda: not is_locked(tmp_path / "1"))
+    async with running([config]) as ((again,), _):
+        assert again.status().log_end_offset > 1
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a replica has this directory open."""
+    try:
+        claim_directory(directory).lock.release()
+    except DirectoryInUseError:
+        return True
+    return False
 
 
 async def test_a_node_that_listens_beyond_loopback_needs_tls_or_says_insecure(tmp_path: Path) -> None:
