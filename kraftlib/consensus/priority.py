@@ -1,18 +1,22 @@
 """The voter that is to lead becomes the leader: the one with the greatest election priority, or one to which a voter
-among Kafka's controllers yields (beyond Kafka).
+among Kafka's controllers yields, or one with space where the leader's disk is full (beyond Kafka).
 
-Nobody is ever refused a vote for it, so it cannot block an election. It works in two ways:
+Nobody is ever refused a vote for it, so it cannot block an election. It works in three ways:
 
 * a voter with a priority tells each leader (a private request, once an epoch); a leader of lower priority hands over to
   it when it has had everything for `priority_takeover_ms`, and names it first among its successors when it leaves. A
   leader with `yield_to` hands over to the first of these voters that has everything, at once;
+* a leader whose disk is full takes no records. When it has been full for the fetch timeout, so that each voter has told
+  of its own, the leader hands over to a voter that has everything and asks for more than one byte: its disk has space.
+  No voter with a full disk is handed the leadership, or asks for it. Where all are full, the leader waits for space;
 * a voter with a priority stands a little earlier than others.
 
-Both fade, so that a voter which cannot lead costs a healthy quorum ever less. A leader remembers its last hand-over to
-each voter, also when it follows others meanwhile. The next one waits for `priority_takeover_ms`, doubled for each
-hand-over in a row. A row ends when none was needed for twice that pause and the time of an election: the target led for
-so long. Two voters that yield to each other hand over ever more rarely, too. And each time that a voter stood, or was
-handed the leadership, without committing anything as leader, it is wanted half as much in the next election.
+All of it fades, so that a voter which cannot lead costs a healthy quorum ever less. A leader remembers its last
+hand-over to each voter, also when it follows others meanwhile. The next one waits for `priority_takeover_ms`, doubled
+for each hand-over in a row. A row ends when none was needed for twice that pause and the time of an election: the
+target led for so long. Two voters that yield to each other hand over ever more rarely, too. And each time that a voter
+stood, or was handed the leadership, without committing anything as leader, it is wanted half as much in the next
+election.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """Tell a leader that we fetch from what we are wanted for, until it has taken note."""
     config = state.config
     if role.told_priority or not (config.election_priority and config.private_apis and role.has_fetched):
+        return []
+    if state.disk_full:  # it could not take a record; it tells once there is space
         return []
     lane = lane_to(role.leader_id)
     place = endpoint_of(state, role.leader_endpoints)
@@ -116,7 +122,7 @@ def next_leader(state: ReplicaState, role: Leader) -> Transfer | None:
         return None
     for replica_id, due_ms in _wanted(state, role):
         progress = role.progress.get(replica_id)
-        if progress is not None and state.now_ms >= due_ms and is_ready(state, progress):
+        if progress is not None and progress.has_space and state.now_ms >= due_ms and is_ready(state, progress):
             _note_hand_over(state, replica_id)
             return Transfer(target_id=replica_id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
     return None
@@ -129,6 +135,12 @@ def next_leader_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
 
 def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
     """Return the voters that are to lead in our place, the most wanted first, and when each is due."""
+    if state.disk_full:
+        others = sorted(role.progress, key=lambda replica_id: (-priority_of(role, replica_id), replica_id))
+        due_ms = state.disk_full_since_ms + state.config.fetch_timeout_ms
+        # A hand-over to any of them that was in vain delays the next one to any: else they would take turns at it.
+        due_ms = max([due_ms, *(_next_hand_over_ms(state, replica_id) for replica_id in others)])
+        return [(replica_id, due_ms) for replica_id in others]
     if state.yield_to:
         return [(replica_id, _next_hand_over_ms(state, replica_id)) for replica_id in state.yield_to]
     if not role.rivals:

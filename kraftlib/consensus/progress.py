@@ -26,6 +26,9 @@ on their way: one round trip per commit instead of two.
 OBSERVERS_MAX = 1_000
 """So many observers are remembered, those that fetched last: whoever calls itself otherwise each time costs no more."""
 
+FULL_DISK_MAX_BYTES = 1
+"""For how much a replica asks whose disk is full: nothing is taken, but an answer says that the leader lives."""
+
 WENT_BACK = "a voter went back"
 """Under which `ReplicaState.refused` counts voters that fetch from before what they had acknowledged."""
 

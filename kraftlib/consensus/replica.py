@@ -366,7 +366,7 @@ def _timeout_reached(state: ReplicaState, event: TimeoutReached) -> list[Action]
 
 
 def _disk_space_changed(state: ReplicaState, event: DiskSpaceChanged) -> list[Action]:
-    state.disk_full = event.is_full
+    state.disk_full, state.disk_full_since_ms = event.is_full, state.now_ms
     return []
 
 

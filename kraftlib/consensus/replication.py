@@ -38,6 +38,7 @@ from kraftlib.consensus.downloading import begin_download, drop_download
 from kraftlib.consensus.events import ConnectionLost, LogTruncated, RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.progress import (
+    FULL_DISK_MAX_BYTES,
     HIGH_WATERMARK_NEWS_DELAY_MS,
     advance_high_watermark,
     follow_voters,
@@ -101,6 +102,8 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
         response = answers.fetch(state, judgement=judgement, version=event.version)
         return [SendResponse(event.request_id, response)]
     actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
+    if fetcher is not None and fetcher in state.voters:
+        role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
     if partition.fetch_offset < state.log.end_offset and may_send(state):
         return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
     if request.max_wait_ms == 0:
@@ -309,7 +312,7 @@ def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: 
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
         max_wait_ms=max_wait_ms,
-        max_bytes=1 if state.disk_full else state.config.fetch_max_bytes,
+        max_bytes=FULL_DISK_MAX_BYTES if state.disk_full else state.config.fetch_max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
         unknown_tagged_fields=() if is_known else introduction(state),
     )

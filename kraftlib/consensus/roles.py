@@ -104,6 +104,8 @@ class Progress:
     """Our log end offset at its previous Fetch."""
     confirmed_round: int = 0
     """The newest round of reads in which it has said that it knows of no newer leader."""
+    has_space: bool = True
+    """Whether its disk has room for more records; a replica whose disk is full asks for one byte."""
 
     @property
     def heard_ms(self) -> int | None:

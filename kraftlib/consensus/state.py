@@ -109,7 +109,8 @@ class ReplicaState:
     filling: Filling | None = None
     """What is missing in the log is being fetched; None also while nobody has said that he has it."""
     disk_full: bool = False
-    """Nothing more is taken from the leader; what it says of itself is."""
+    """Nothing more is taken from the leader; what it says of itself is. As a leader it hands over."""
+    disk_full_since_ms: int = 0
     machine_failed: bool = False
     """Its state machine has stopped for good: it votes and replicates, but does not lead (see `renouncing`)."""
     flush_waiting_since_ms: int | None = None

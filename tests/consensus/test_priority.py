@@ -6,11 +6,13 @@ import itertools
 import statistics
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import SendRequest, SendResponse
 from kraftlib.consensus.events import (
     ConnectionLost,
+    DiskSpaceChanged,
     Failure,
     PeerIdentified,
     RequestFailed,
@@ -39,10 +41,11 @@ from tests.consensus.build import (
 )
 
 
-def fetched(core: Replica, voter_id: int, *, now_ms: int, request_id: int = 50) -> list[Any]:
-    """A voter fetches at the log end, so it has everything."""
+def fetched(core: Replica, voter_id: int, *, now_ms: int, request_id: int = 50, max_bytes: int = 1 << 20) -> list[Any]:
+    """A voter fetches at the log end, so it has everything; for one byte, if its disk is full."""
     log = core.state.log
     request = fetch_request(epoch=core.epoch, offset=log.end_offset, last_epoch=log.last_epoch, replica_id=voter_id)
+    request = attrs.evolve(request, max_bytes=max_bytes)
     return core.handle(RequestReceived(request_id, request, 18), now_ms)
 
 
@@ -96,6 +99,68 @@ def test_a_leader_that_is_wanted_as_much_stays(own: int) -> None:
         fetched(core, 3, now_ms=began + step * 100, request_id=1_001 + 2 * step)
 
     assert core.role is Role.LEADER
+
+
+def all_fetch(core: Replica, step: int, **max_bytes: int) -> list[Any]:
+    """Both others fetch once more, 100 ms later."""
+    now_ms = core.state.now_ms + 100
+    actions: list[Any] = []
+    for voter_id in (2, 3):
+        more = max_bytes.get(f"of_{voter_id}", 1 << 20)
+        actions += fetched(core, voter_id, now_ms=now_ms, request_id=1_000 + 2 * step + voter_id % 2, max_bytes=more)
+    return actions
+
+
+def test_a_leader_with_a_full_disk_hands_over_to_a_voter_with_space() -> None:
+    """After the fetch timeout: by then each voter has told of its own disk."""
+    core = proven_leader(fetch_timeout_ms=2_000)
+    core.handle(DiskSpaceChanged(True), core.state.now_ms)
+    for step in range(19):
+        all_fetch(core, step, of_2=1)
+    assert core.role is Role.LEADER
+    for step in range(19, 22):
+        if core.role is Role.LEADER:
+            all_fetch(core, step, of_2=1)
+
+    assert core.role is Role.RESIGNED
+    assert [key.id for key in core.state.role_state.preferred] == [3, 2]  # type: ignore[union-attr]
+
+
+def test_a_leader_with_a_full_disk_stays_where_nobody_can_replace_it() -> None:
+    core = proven_leader(fetch_timeout_ms=2_000)
+    core.handle(DiskSpaceChanged(True), core.state.now_ms)
+    for step in range(50):
+        all_fetch(core, step, of_2=1, of_3=1)
+    assert core.role is Role.LEADER
+
+    core.handle(DiskSpaceChanged(False), core.state.now_ms)
+    for step in range(50, 100):
+        all_fetch(core, step)
+    assert core.role is Role.LEADER, "and once there is space again there is no reason to leave"
+
+
+def test_nobody_hands_over_to_a_voter_with_a_full_disk() -> None:
+    core = proven_leader(fetch_timeout_ms=2_000)
+    told(core, 3, 50)
+    for step in range(50):
+        all_fetch(core, step, of_3=1)
+    assert core.role is Role.LEADER
+
+
+def test_a_leader_that_is_elected_again_with_a_full_disk_hands_over_ever_more_rarely() -> None:
+    core = proven_leader(fetch_timeout_ms=600)
+    core.handle(DiskSpaceChanged(True), core.state.now_ms)
+    times = []
+    for _ in range(7):
+        for step in itertools.count():
+            if core.role is not Role.LEADER:
+                break
+            all_fetch(core, step, of_2=1)
+        times.append(core.state.now_ms)
+        lead_again(core)
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+
+    assert pauses[-1] > 4 * pauses[0]
 
 
 def test_who_lags_or_is_silent_is_not_handed_anything() -> None:
@@ -213,6 +278,14 @@ def question(actions: list[Any]) -> list[ElectionPriorityRequest]:
         for action in actions
         if isinstance(action, SendRequest) and isinstance(action.request, ElectionPriorityRequest)
     ]
+
+
+def test_a_voter_whose_disk_is_full_does_not_ask_to_lead() -> None:
+    core = wanted_follower()
+    core.handle(DiskSpaceChanged(True), core.state.now_ms)
+    assert question(core.handle(TimeoutReached(), core.state.now_ms + 10)) == []
+
+    assert len(question(core.handle(DiskSpaceChanged(False), core.state.now_ms))) == 1
 
 
 def test_a_voter_tells_its_leader_once() -> None:

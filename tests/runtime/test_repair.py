@@ -167,7 +167,7 @@ async def test_a_leader_that_cannot_read_what_a_follower_needs_resigns_and_repai
 async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with file_quorum(tmp_path) as together:
+    async with file_quorum(tmp_path, fetch_timeout_ms=20_000) as together:  # by then all have noticed
         leader = await filled(together)
         monkeypatch.setattr("kraftlib.storage.growing_log.free_bytes", lambda directory: 0)
         await until(lambda: all(client.status().disk_full for client in together.clients.values()))
@@ -180,6 +180,22 @@ async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(
         monkeypatch.undo()
         await until(lambda: not any(client.status().disk_full for client in together.clients.values()))
         await (await together.leader()).append_one(b"taken")
+
+
+async def test_a_leader_whose_disk_is_full_hands_over_to_a_voter_with_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with file_quorum(tmp_path) as together:
+        leader = await filled(together)
+        full = together.partition(leader.node_id)
+        monkeypatch.setattr("kraftlib.storage.growing_log.free_bytes", lambda path: 0 if path == full else 1 << 40)
+
+        await until(lambda: together.clients[leader.node_id].leader_and_epoch().leader_id not in (None, leader.node_id))
+        successor = await together.leader()
+        assert successor.node_id != leader.node_id
+        await successor.append_one(b"taken")
+        assert leader.status().disk_full
+        assert leader.status().failure is None
 
 
 async def test_a_scrub_finds_what_nobody_reads_and_has_it_repaired(
