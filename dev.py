@@ -49,6 +49,7 @@ PASSED_ON = {
         "what CI simulates: fresh seeds, figures to reach",
     ),
     "mutants": (FULL, ("python", "-m", "tests.simulation.hunt"), "plant bugs, and see the simulator find every one"),
+    "model": (CORE, ("python", "-m", "tests.model"), "the rules as a model, searched state by state; needs cargo"),
     "exhaustive": (CORE, ("python", "-m", "tests.exhaustive"), "all interleavings of a few real cores (--long: hours)"),
     "storage": (
         FULL,
