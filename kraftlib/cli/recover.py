@@ -1,7 +1,7 @@
 """`kraftlib recover DIR…`: the way on when a majority of the voters is lost for good.
 
 It reads every directory that is left, says how far each reaches and what may be lost, and refuses while a majority is
-there: then start them, and they will elect a leader. Otherwise the most complete replica goes on as the only voter, in
+there that knows its votes: then start them, and they will elect a leader. Otherwise the most complete replica goes on as the only voter, in
 an epoch beyond all that were seen. The others are formatted anew and added.
 """
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(_as_text(remains, verdict, done)))
     if verdict.has_majority:
         print(
-            f"kraftlib: {len(verdict.present)} of {len(verdict.voters)} voters are here, a majority: start them, and "
+            f"kraftlib: {verdict.electors} of {len(verdict.voters)} voters are here, a majority: start them, and "
             "they elect a leader who has everything",
             file=sys.stderr,
         )
@@ -100,7 +100,7 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
     best = verdict.best
     lines = [
         f"{one.path}: node {one.key.id}, "
-        + (f"damaged: {one.damage}" if one.damage else f"log {one.start_offset} to {one.end}, vote of {one.vote_epoch}")
+        + (f"damaged: {one.damage}" if one.damage else f"log {one.start_offset} to {one.end}, {_vote_of(one)}")
         for one in remains
     ]
     gone = [str(voter.id) for voter in verdict.voters if voter not in verdict.present]
@@ -110,10 +110,15 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
     if verdict.has_majority:
         return lines
     lines.append(f"the most complete: node {best.key.id}, which has everything below offset {best.end.offset}")
-    lines.append(
-        f"may be lost: whatever the lost voters have acknowledged from offset {best.end.offset} on; and what is kept "
-        "may hold records that were never acknowledged"
-    )
+    if gone:
+        lines.append(
+            f"may be lost: whatever the lost voters have acknowledged from offset {best.end.offset} on; and what is "
+            "kept may hold records that were never acknowledged"
+        )
+    else:
+        lines.append(
+            "all voters are here: nothing acknowledged is lost, and what is kept may hold records that never were"
+        )
     if done is not None:
         lines.append(
             f"node {best.key.id} is the only voter now, its log ends at {done}: start it; format the others anew and"
@@ -123,6 +128,10 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
     else:
         lines.append(f"without --dry-run it would go on alone in epoch {verdict.epoch}")
     return lines
+
+
+def _vote_of(one: Remains) -> str:
+    return "its vote is lost" if one.has_lost_vote else f"vote of {one.vote_epoch}"
 
 
 def _as_json(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch | None) -> dict[str, Any]:
@@ -135,6 +144,7 @@ def _as_json(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
                 "end_offset": one.end.offset,
                 "end_epoch": one.end.epoch,
                 "vote_epoch": one.vote_epoch,
+                "has_lost_vote": one.has_lost_vote,
                 "damage": one.damage,
             }
             for one in remains

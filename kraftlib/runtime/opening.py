@@ -164,7 +164,8 @@ def check_alone(key: ReplicaKey, election: ElectionState | None, view: LogView) 
         raise ElectionStateLostError(
             f"replica {key.id} is the only voter and has lost its election state, quorum-state, or cannot tell how long"
             " its log was: what it voted for, led or acknowledged is forgotten, and nobody else can tell. Restore the"
-            " directory from a backup, or let `kraftlib recover` make a new quorum of it"
+            " directory from a backup, or let `kraftlib recover` make a new quorum of it: `kraftlib recover DIR"
+            " --advertised HOST:PORT`, or of a static quorum `kraftlib recover DIR --voters ID@HOST:PORT`"
         )
 
 

@@ -2,7 +2,8 @@
 
 While a majority is there, nothing here is of any use: Raft elects a leader by itself, and whoever picks one by hand may
 pick one that lacks what was acknowledged. So all the directories that are left are read, the voters in force are found,
-and if most of them are here, this is refused. Else the most complete log is the best that there is. What it may lack
+and if most of them are here and know their votes, this is refused: one that has lost its vote waits for a leader, and
+cannot make one. Else the most complete log is the best that there is. What it may lack
 cannot be known: a majority without it may have acknowledged more. (Precedents: etcd's force-new-cluster, `peers.json`.)
 """
 
@@ -20,7 +21,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
 from kraftlib.storage.directory import claim_directory
-from kraftlib.storage.election_file import DamagedError, parse_line
+from kraftlib.storage.election_file import DamagedError, FileQuorumStateStore, parse_line
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.storage.snapshot_files import FileSnapshotSource
@@ -42,6 +43,8 @@ class Remains:
     """As its log says; empty for a static quorum."""
     vote_epoch: Epoch
     """Epoch of its vote."""
+    has_lost_vote: bool = False
+    """It votes for nobody before there is a leader, for it may have voted already."""
     damage: str | None = None
     """Why its log cannot be used."""
 
@@ -60,12 +63,19 @@ class Verdict:
     """The epoch that fences all that were seen."""
     voters: tuple[ReplicaKey, ...]
     present: tuple[ReplicaKey, ...]
+    forgetful: tuple[ReplicaKey, ...]
+    """Those of the present ones that have lost their votes."""
     kraft_version: int
 
     @property
+    def electors(self) -> int:
+        """How many voters are here that may vote."""
+        return len(self.present) - len(self.forgetful)
+
+    @property
     def has_majority(self) -> bool:
-        """Whether most of the voters are here, so that they can elect a leader themselves."""
-        return len(self.present) > len(self.voters) // 2
+        """Whether most of the voters are here and may vote, so that they can elect a leader themselves."""
+        return self.electors > len(self.voters) // 2
 
 
 def read_remains(directory: Path) -> Remains:
@@ -92,10 +102,12 @@ def read_remains(directory: Path) -> Remains:
             starts = log.epoch_starts()
             newest = log.snapshots()[-1] if log.snapshots() else None
             epoch = starts[-1].epoch if starts else newest.epoch if newest else 0
+            election = FileQuorumStateStore(partition, log_epoch=epoch).read()
+            has_lost_vote = log.is_doubtful or (election is not None and election.amnesiac)
             return Remains(
                 path=directory, cluster_id=claim.cluster_id, key=key,
                 end=OffsetAndEpoch(offset=log.end_offset, epoch=epoch), start_offset=log.start_offset, snapshot=newest,
-                kraft_version=version, voters=voters, vote_epoch=vote_epoch,
+                kraft_version=version, voters=voters, vote_epoch=vote_epoch, has_lost_vote=has_lost_vote,
             )  # fmt: skip
         finally:
             log.close()
@@ -165,10 +177,12 @@ def judge(remains: Sequence[Remains], *, static_voters: Sequence[ReplicaId] = ()
     if not voters:
         raise ConfigError("the voters of a static quorum stand in the configuration only: name them with --voters")
     present = tuple(voter for voter in voters if any(voter.matches(one.key) for one in usable))
+    forgetful = [one.key for one in usable if one.has_lost_vote]
     return Verdict(
         best=best,
         epoch=max(one.epoch for one in remains) + 1,
         voters=voters,
         present=present,
+        forgetful=tuple(voter for voter in present if any(voter.matches(key) for key in forgetful)),
         kraft_version=best.kraft_version,
     )

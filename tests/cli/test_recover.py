@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from kraftlib import blocking
 from kraftlib.config import RaftConfig
+from kraftlib.errors import ElectionStateLostError
 from kraftlib.types import Endpoint
 from tests.cli.conftest import Command
 from tests.cli.test_backup import free_port
@@ -60,3 +63,36 @@ def test_a_static_quorum_goes_on_with_its_configuration(kraftlib: Command, tmp_p
     result = kraftlib("recover", directory, "--voters", voters)
     assert result.status == 0, result.err
     assert "set `voters` to it alone in its configuration" in result.out
+
+
+def forget_vote(directory: Path) -> None:
+    (directory / "__cluster_metadata-0" / "quorum-state").unlink()
+
+
+def test_a_sole_voter_that_has_lost_its_vote_goes_on(kraftlib: Command, tmp_path: Path) -> None:
+    """It does not start, and nobody else can tell what it voted for: the error names this command."""
+    port = free_port()
+    directory = make_replica(tmp_path / "1", 1, records=20, voters=controllers(1))
+    config = RaftConfig(node_id=1, directory=directory, listen=Endpoint("127.0.0.1", port))
+    forget_vote(directory)
+    with pytest.raises(ElectionStateLostError, match="`kraftlib recover DIR --advertised HOST:PORT`"):
+        blocking.RaftClient(config).start()
+    told = kraftlib("recover", directory, "--dry-run")
+    assert "its vote is lost" in told.out
+    assert "nothing acknowledged is lost" in told.out
+
+    result = kraftlib("recover", directory, "--advertised", f"127.0.0.1:{port}")
+    assert result.status == 0, result.err
+    with blocking.RaftClient(config) as client:
+        assert client.wait_for_leader(timeout_ms=20_000).leader_id == 1
+        client.append_one(b"life goes on")
+
+
+def test_voters_that_have_lost_their_votes_are_no_majority(kraftlib: Command, tmp_path: Path) -> None:
+    """They wait for a leader; the others are too few to elect one."""
+    directories = [make_replica(tmp_path / str(n), n, voters=VOTERS) for n in (1, 2, 3)]
+    forget_vote(directories[0])
+    told = json.loads(kraftlib("recover", *directories, "--dry-run", "--output", "json").out)
+
+    assert (told["majority"], told["present"]) == (False, [1, 2, 3])
+    assert [replica["has_lost_vote"] for replica in told["replicas"]] == [True, False, False]
