@@ -316,8 +316,9 @@ def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> 
 
 
 def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list[Action]:
-    """What came did not verify: nothing was replaced. Fetch again, and begin at 0."""
-    state.refuse("damaged snapshot", f"{event.snapshot_id}: {event.reason}")
+    """What came did not verify, or found no space: nothing was replaced. Fetch again in a while, and begin at 0."""
+    what = "no space for a snapshot" if event.lacks_space else "damaged snapshot"
+    state.refuse(what, f"{event.snapshot_id}: {event.reason}")
     state.kept = None
     role = state.role_state
     if isinstance(role, Follower):

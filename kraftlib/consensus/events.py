@@ -213,10 +213,12 @@ class SnapshotInstalled:
 
 @attrs.frozen
 class SnapshotRefused:
-    """A downloaded snapshot did not verify; nothing was replaced and the download is gone."""
+    """A downloaded snapshot did not verify, or found no space; nothing was replaced and the download is gone."""
 
     snapshot_id: OffsetAndEpoch
     reason: str
+    lacks_space: bool = False
+    """Whether the disk is full, and nothing is wrong with what the leader sent."""
 
 
 @attrs.frozen

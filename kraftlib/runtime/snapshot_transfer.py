@@ -161,7 +161,7 @@ class LogSnapshots:
         if not is_full(error):
             raise error
         self.drop()
-        return ev.SnapshotRefused(snapshot_id, str(error))
+        return ev.SnapshotRefused(snapshot_id, str(error), lacks_space=True)
 
     def _begin(self, action: act.WriteSnapshotChunk) -> _Incoming:
         snapshot_id = action.snapshot_id

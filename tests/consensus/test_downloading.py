@@ -118,6 +118,13 @@ def test_a_damaged_snapshot_replaces_nothing() -> None:
     assert core.state.refused == {"damaged snapshot": 1}
 
 
+def test_a_snapshot_that_finds_no_space_is_not_called_damaged() -> None:
+    core = downloading()
+    core.handle(SnapshotRefused(SNAPSHOT, "no space left", lacks_space=True), core.state.now_ms)
+
+    assert core.state.refused == {"no space for a snapshot": 1}
+
+
 def test_a_snapshot_behind_what_is_committed_is_refused() -> None:
     """It would take back what was acknowledged."""
     core = follower(1, 1, 1, epoch=5, leader_id=2)

@@ -160,6 +160,7 @@ def test_a_download_that_finds_no_space_for_its_note_or_its_file_stops_nobody(
         patch.setattr(files, call, full)
         refused = put(snapshots, 0, snapshot_bytes(b"x"))
     assert isinstance(refused, ev.SnapshotRefused)
+    assert refused.lacks_space
     assert list(tmp_path.iterdir()) == []
     download(snapshots, snapshot_bytes(b"x"))
 
