@@ -35,6 +35,12 @@ MUTANTS: Final = (
         slow=True,
     ),
     Mutant(
+        "everybody-stands-at-once",
+        "of two that ask each other nobody lets the other stand first (decision 0010)",
+        (Edit("consensus.election._let_go_first", "role.gave_way_ms = state.now_ms", "pass"),),
+        slow=True,
+    ),
+    Mutant(
         "candidate-never-tries-again",
         "a candidate whose election was split waits for ever",
         (
