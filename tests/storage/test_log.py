@@ -291,6 +291,19 @@ def test_an_installed_snapshot_leaves_one_empty_segment(tmp_path: Path) -> None:
     assert (tmp_path / (SEGMENT % 500)).stat().st_size == 0
 
 
+def test_what_was_still_to_be_removed_goes_when_a_snapshot_is_installed(tmp_path: Path) -> None:
+    """No flush comes in between, and the next start would count the file among the snapshots."""
+    log = FileReplicatedLog.open(tmp_path)
+    fill(log, 1, 1, 1, 1, 1)
+    log.flush()
+    for offset in (2, 4, 20):
+        store_snapshot(log, offset, 1)
+    log.delete_before(OffsetAndEpoch(offset=4, epoch=1))
+    log.install_snapshot(OffsetAndEpoch(offset=20, epoch=1))
+
+    assert names_in(tmp_path, "*.checkpoint") == [f"{20:020d}-{1:010d}.checkpoint"]
+
+
 @pytest.mark.parametrize("kind", ["file", "memory"])
 @pytest.mark.parametrize("late", [OffsetAndEpoch(offset=2, epoch=1), OffsetAndEpoch(offset=6, epoch=1)])
 @pytest.mark.parametrize("installed", [False, True])
