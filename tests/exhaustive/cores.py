@@ -169,7 +169,7 @@ def frozen(value: Any, names: Names) -> Any:
     cls = type(value)
     if cls is int:
         return names.get(value, value)
-    if value is None or cls is bool or cls is str:
+    if value is None or cls in (bool, str, bytes):
         return value
     if cls is tuple or cls is list:
         return tuple([frozen(inner, names) for inner in value])
@@ -179,8 +179,6 @@ def frozen(value: Any, names: Names) -> Any:
         return frozenset([frozen(inner, names) for inner in value])
     if cls is uuid.UUID:
         return ("uuid", names.get(value.int, value.int))
-    if cls in (bytes, memoryview):
-        return frozen_records(bytes(value), names)
     if cls is Batch:
         return frozen_batch(bytes(value.data), names)
     if cls is VoterSet:
@@ -201,7 +199,15 @@ def frozen(value: Any, names: Names) -> Any:
     if fields is None:
         fields = tuple(field.name for field in attrs.fields(cls) if field.name not in NOT_SEEN)
         _FIELDS[cls] = fields
-    return (cls.__name__, *[frozen(getattr(value, name), names) for name in fields])
+    return (
+        cls.__name__,
+        *[
+            frozen_records(bytes(value.records or b""), names)
+            if name == "records"
+            else frozen(getattr(value, name), names)
+            for name in fields
+        ],
+    )
 
 
 _FROZEN_BATCHES: dict[tuple[bytes, tuple[int, ...]], Any] = {}

@@ -41,7 +41,7 @@ UNHEARD: Final = 0
 
 Event = tuple[Any, ...]
 """("timer", name, number) · ("request", request id, message) · ("answer", destination, message) ·
-("failure", destination) · ("flush",) · ("append",) · ("power",)."""
+("failure", destination) · ("flush",) · ("append",) · ("power",) · ("forget",)."""
 
 
 @attrs.frozen(eq=False)
@@ -197,8 +197,9 @@ class Nodes:
             core = copied(node.core)
             self.handled += 1
             moments: list[tuple[Any, ...]] = []
-            if event[0] == "power":
-                moments.append((node.batches, node.flushed, node.election, (), (), ()))
+            if event[0] in ("power", "forget"):
+                election = node.election if event[0] == "power" else forgotten(node)
+                moments.append((node.batches, node.flushed, election, (), (), ()))
             else:
                 outcome = self._perform(node, core, self._tell(node, core, event), event, moments)
                 if not loses_power:
@@ -312,6 +313,12 @@ class Nodes:
                 )
             )
         return results
+
+
+def forgotten(node: Node) -> ElectionState:
+    """What is left of a lost election state: the epoch of the last record."""
+    durable = [batch for batch in node.batches if batch.end_offset <= node.flushed]
+    return ElectionState(epoch=durable[-1].epoch if durable else 0, amnesiac=True)
 
 
 def _with_records(action: act.SendRecords, batches: Sequence[Batch]) -> Any:

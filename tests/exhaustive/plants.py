@@ -9,7 +9,7 @@ from unittest import mock
 
 import attrs
 
-from kraftlib.consensus import checks, election, obligations, progress, repairing, replication, transitions
+from kraftlib.consensus import amnesia, checks, election, obligations, progress, repairing, replication, transitions
 from kraftlib.consensus import replica as replicas
 from kraftlib.consensus.quorum import majority_offset
 from kraftlib.consensus.roles import Follower, Leader, Prospective, Unattached
@@ -89,12 +89,20 @@ def _doubts_at_once(state: ReplicaState, role: Follower) -> list[Any]:
     return replication.find_leader(state)
 
 
+def _remembers_at_once(state: ReplicaState) -> list[Any]:
+    if state.amnesia is None:
+        return []
+    state.amnesia = None
+    return transitions.persist(state)
+
+
 PLANTS: Final = {
     "shorter-log": Plant(
         "behind",
         {(election, "grants_vote"): _votes_for_a_shorter_log, (election, "grants_pre_vote"): _grants_any_pre_vote},
     ),
     "two-votes": Plant("rivals", {(election, "grants_vote"): _votes_twice}),
+    "short-amnesia": Plant("forgetful", {(amnesia, "maybe_recall"): _remembers_at_once}),
     "older-epochs": Plant("figure-8", {(progress, "update_high_watermark"): _counts_older_epochs}),
     "unflushed-leader": Plant("two", {(progress, "update_high_watermark"): _counts_before_the_flush}),
     "unflushed-follower": Plant("two", {(replication, "may_fetch"): _fetches_before_the_flush}),
@@ -109,7 +117,7 @@ PLANTS: Final = {
     ),
 }
 
-MODULES: Final = (checks, election, obligations, progress, replicas, replication, transitions)
+MODULES: Final = (amnesia, checks, election, obligations, progress, replicas, replication, transitions)
 
 
 @contextmanager

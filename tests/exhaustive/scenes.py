@@ -124,11 +124,24 @@ SHORT: Final = (
         _scene(
             "rivals",
             "three voters, two of them stand in one epoch",
-            Budget(timers=1),
+            Budget(),
             (), (), (),
             epoch_max=1,
         ),
-        path=STANDS,
+        path=(
+            *STANDS,
+            "7002 timer election",
+            "7002 -> 7003 VoteRequest pre_vote=True",
+            "7003 -> 7002 VoteResponse",
+        ),
+    ),
+    _scene(
+        "forgetful",
+        "two voters, two elections, a vote that is given may be lost",
+        Budget(lost_votes=1, timers=2),
+        (1,), (1,),
+        epoch_max=3,
+        committed=1,
     ),
     _scene(
         "figure-8",

@@ -46,6 +46,8 @@ class Budget:
     power_losses: int = 0
     faults: int = 0
     """Messages that are lost or late."""
+    lost_votes: int = 0
+    """Election states that are lost, with the power."""
     timers: int = 0
     """Timers of roles that run out: elections, fetch timeouts, check quorum, BeginQuorumEpoch."""
 
@@ -224,6 +226,8 @@ class Search:
             if world.budget.power_losses:
                 event = ("power",)
                 yield self._label(position, event), lambda p=position, e=event: self._happens(world, p, e, world)
+            if world.budget.lost_votes and not node.core.state.election.amnesiac:
+                yield self._label(position, ("forget",)), lambda p=position: self._forgets(world, p)
         connections = set()
         for place, message in enumerate(world.messages):
             if message[2] != LATE:
@@ -264,6 +268,14 @@ class Search:
         else:
             late = ((source, target, destination, FAILURE, 0, True),)
         yield attrs.evolve(world, budget=budget, messages=in_order([*world.messages, *late]))
+
+    def _forgets(self, world: World, position: int) -> Iterator[World]:
+        """A replica loses its election state, and is started again."""
+        less = attrs.evolve(world.budget, lost_votes=world.budget.lost_votes - 1)
+        for outcome in self.nodes.losses(world.nodes[position], ("forget",)):
+            after = self._after(attrs.evolve(world, budget=less), position, outcome)
+            if after is not None:
+                yield after
 
     def _happens(self, world: World, position: int, event: Event, before: World) -> Iterator[World]:
         number = before.nodes[position]
@@ -329,6 +341,8 @@ class Search:
 
     def _without_old(self, nodes: tuple[int, ...], messages: list[Message]) -> list[Message] | None:
         """Drop what nobody hears and everybody refuses: a request of an epoch that is over where it goes.
+
+        A replica that loses its election state later goes back to an older epoch, and what was dropped is not tried.
 
         None: too much waits on one connection.
         """
@@ -463,6 +477,7 @@ class Search:
             world.budget.appends,
             world.budget.power_losses,
             world.budget.faults,
+            world.budget.lost_votes,
             world.budget.timers,
             tuple((epoch, turn[leader]) for epoch, leader in promises.leaders),
             tuple(sorted((epoch, turn[by], turn[whom]) for epoch, by, whom in promises.votes)),
@@ -473,7 +488,7 @@ class Search:
     # --- words -------------------------------------------------------------------------------------------------------
 
     def _label(self, position: int, event: Event) -> str:
-        words = {"flush": "flushes", "append": "appends a record", "power": "loses power"}
+        words = {"flush": "flushes", "append": "appends a record", "power": "loses power", "forget": "loses its vote"}
         what = words.get(event[0]) or f"timer {event[1]}" + (f" {event[2]}" if event[2] else "")
         return f"{IDS[position]} {what}"
 
