@@ -313,7 +313,7 @@ def test_whatever_call_of_a_start_finds_the_disk_full_it_begins_once_more_withou
             assert trace.open_paths == [], full.hit
             look_again(replica, killed)
         hit += full.hit is not None
-    assert hit > 10
+    assert hit > 5
 
 
 def test_a_start_without_any_space_says_so_and_works_once_there_is_some(place: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_start_without_any_space_says_so_and_works_once_there_is_some(place: P
             replica.close()
             assert trace.open_paths == [], full.hit
             look_again(replica, past)
-    assert len(errors) > 10
+    assert len(errors) > 5
     assert all(is_full(error) for error in errors)
     assert all("is full, and the reserve does not suffice: free some space" in str(error) for error in errors)
 
@@ -357,5 +357,5 @@ def test_an_empty_reserve_stops_a_run_whose_vote_cannot_be_written_and_nothing_i
             assert opened.log.end_offset >= replica.acknowledged
             assert opened.elections.read() in (replica.election or past.election, replica.voting)
             opened.close()
-    assert len(errors) > 10
+    assert len(errors) > 5
     assert all(is_full(error) for error in errors)
