@@ -20,6 +20,7 @@ from kraftlib.consensus.events import (
     SnapshotCreated,
     TimeoutReached,
 )
+from kraftlib.consensus.joining import DESCRIBE_QUORUM
 from kraftlib.consensus.log_view import Valid
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -79,6 +80,20 @@ def test_whoever_downloads_is_heard_of_and_gets_on_though_its_log_does_not() -> 
         assert role.progress[2].moved_ms == (0 if error else later)
         assert role.sent == ({} if error else {SNAPSHOT: later})
         assert (role.progress[2].end_offset, role.progress[2].last_fetch_ms) == (-1, None)
+
+
+def test_a_voter_that_downloads_is_told_of_as_one_that_fetches() -> None:
+    """A replica with its id must not take it for dead (see `joining`)."""
+    log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3))
+    core = leader(log=log)
+    said = []
+    for step in (1, 2):
+        later = core.state.now_ms + 100 * step
+        tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=0), now_ms=later)
+        answer = ask(core, DESCRIBE_QUORUM, version=2)
+        said.append([row.last_fetch_timestamp for row in answer.topics[0].partitions[0].current_voters])
+        assert said[-1] == [later, later, -1]
+    assert said[0] != said[1]
 
 
 def test_a_voter_does_not_get_on_because_somebody_downloads_on_another_disk() -> None:
