@@ -379,9 +379,14 @@ class SegmentChain:
 
     def _go_on_in(self, segment: Segment) -> None:
         """Open the file that grows from now on, and close all others."""
-        descriptor = files.open_existing(segment.path, files.WRITE)
-        self._close_files()
-        self._descriptor, self._reserved = descriptor, 0
+        # The new one is in its place before any other is closed: an error of that leaves none open.
+        before, self._descriptor = self._descriptor, files.open_existing(segment.path, files.WRITE)
+        self._reserved = 0
+        try:
+            self._close_sealed()
+        finally:
+            if before >= 0:
+                os.close(before)
 
     def close(self, end_offset: Offset | None) -> None:
         """Release the files; with the end of a log that was synced also write the caches of the last segment."""
@@ -397,9 +402,12 @@ class SegmentChain:
         with files.storage_errors("look at", self._active.path):
             return os.stat(self._active.path, follow_symlinks=False).st_mtime_ns
 
-    def _close_files(self) -> None:
+    def _close_sealed(self) -> None:
         while self._sealed:
             os.close(self._sealed.popleft().descriptor)
+
+    def _close_files(self) -> None:
+        self._close_sealed()
         if self._descriptor >= 0:
             # Forgotten first: after an error it is closed all the same, and may be another file's by the next try.
             descriptor, self._descriptor = self._descriptor, -1
