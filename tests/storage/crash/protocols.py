@@ -246,7 +246,12 @@ def install_snapshot(teller: Teller) -> None:
     teller.flush()
     teller.append(3, size=2_000)
     teller.flush()
-    teller.install(teller.snapshot(30, 4))
+    late = OffsetAndEpoch(offset=21, epoch=2)
+    sink = teller.log.create_snapshot(late)
+    sink.write(snapshot_bytes(late))
+    teller.delete_before(teller.snapshot(22, 3))
+    teller.install(teller.snapshot(30, 4))  # no flush has removed what is below 22
+    sink.freeze()
     teller.append(4)
     teller.flush()
 
