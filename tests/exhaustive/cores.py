@@ -24,8 +24,8 @@ from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, R
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import History, Voter, VoterSet
 from kraftlib.records.batch import Batch, read_batch
-from kraftlib.records.control import decode_control
-from kraftlib.records.control_messages import LeaderChangeMessage
+from kraftlib.records.control import decode_control, encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from kraftlib.types import ElectionState, Endpoint, EpochStart, ReplicaKey
 
 IDS: Final = (7001, 7002, 7003)
@@ -82,8 +82,19 @@ def static_voters(ids: Sequence[int]) -> VoterSet:
     return VoterSet.of(Voter(key=ReplicaKey(i), endpoints={LISTENER: place(i)}) for i in ids)
 
 
+def dynamic_voters(ids: Sequence[int]) -> VoterSet:
+    """The voters of a quorum that can change them (KIP-853)."""
+    return VoterSet.of(Voter(key=key(i), endpoints={LISTENER: place(i)}, max_kraft_version=1) for i in ids)
+
+
+def first_batch(ids: Sequence[int]) -> Batch:
+    """The records with which the log of such a quorum begins."""
+    records = [KRaftVersionRecord(kraft_version=1), dynamic_voters(ids).to_record()]
+    return encode_control_batch(records, timestamp_ms=0, base_offset=0, epoch=1)
+
+
 def new_core(
-    replica_id: int, batches: Sequence[Batch], election: ElectionState | None, voters: VoterSet, *, seeks: bool
+    replica_id: int, batches: Sequence[Batch], election: ElectionState | None, voters: VoterSet | None, *, seeks: bool
 ) -> Replica:
     """Return a core as it is when a replica starts. One that does not seek its leader waits until the leader comes."""
     servers = () if seeks else (place(replica_id),)
@@ -193,6 +204,8 @@ def frozen(value: Any, names: Names) -> Any:
     if cls is LeaderChangeMessage:
         ids = [[voter.voter_id for voter in voters] for voters in (value.voters, value.granting_voters)]
         return (cls.__name__, frozen(value.leader_id, names), *[frozenset(frozen(row, names)) for row in ids])
+    if cls is VotersRecord:
+        return (cls.__name__, frozenset([frozen(voter, names) for voter in value.voters]))
     if cls is History:
         return (frozen(value._default, names), frozen(value._entries, names))
     fields = _FIELDS.get(cls)

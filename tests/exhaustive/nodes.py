@@ -17,14 +17,18 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch, encode_batch
-from kraftlib.types import ElectionState
+from kraftlib.records.control import encode_control_batch
+from kraftlib.types import ZERO_UUID, ElectionState
+from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from tests.exhaustive.cores import (
     CHOICES,
+    CLUSTER,
     NOW,
     Names,
     copied,
     frozen,
     frozen_batch,
+    key,
     new_core,
     run_out,
     settle,
@@ -33,15 +37,19 @@ from tests.exhaustive.cores import (
 
 VERSIONS: Final = {
     "VoteRequest": 2, "BeginQuorumEpochRequest": 1, "EndQuorumEpochRequest": 1, "FetchRequest": 18,
-    "UpdateRaftVoterRequest": 0,
+    "UpdateRaftVoterRequest": 0, "RemoveRaftVoterRequest": 0,
 }  # fmt: skip
+
+OPERATOR: Final = 900
+"""The request id of whoever changes the voters, and does not wait for the answer."""
 
 UNHEARD: Final = 0
 """In place of the destination, for a request to whose answer nobody listens any more."""
 
 Event = tuple[Any, ...]
 """("timer", name, number) · ("request", request id, message) · ("answer", destination, message) ·
-("failure", destination) · ("flush",) · ("append",) · ("power",) · ("forget",)."""
+("failure", destination) · ("flush",) · ("append",) · ("power",) · ("forget",) · ("remove",
+voter)."""
 
 
 @attrs.frozen(eq=False)
@@ -142,7 +150,7 @@ class _Disk:
 class Nodes:
     """All the replicas that a search has met."""
 
-    def __init__(self, voters: VoterSet, *, seeks: bool) -> None:
+    def __init__(self, voters: VoterSet | None, *, seeks: bool) -> None:
         self.nodes = Numbers(freeze_node)
         self.messages = Numbers(frozen)
         self.logs = Numbers(freeze_log)
@@ -227,6 +235,12 @@ class Nodes:
             case ("append",):
                 batch = encode_batch([b"record"], timestamp_ms=0, base_offset=node.end, epoch=core.epoch)
                 return core.handle(ev.RecordsSubmitted((batch,), core.epoch), NOW)
+            case ("remove", voter_id):
+                directory_id = key(voter_id).directory_id
+                request = RemoveRaftVoterRequest(
+                    cluster_id=CLUSTER, voter_id=voter_id, voter_directory_id=directory_id or ZERO_UUID
+                )
+                return core.handle(ev.RequestReceived(OPERATOR, request, 0), NOW)
             case _:
                 raise ValueError(event)
 
@@ -265,6 +279,11 @@ class Nodes:
                     answered.append((action.request_id, known))
                 case act.SendRecords():
                     answered.append((action.request_id, self.messages.number(_with_records(action, disk.batches))))
+                case act.SubmitControl():
+                    batch = encode_control_batch(
+                        list(action.records), timestamp_ms=0, base_offset=disk.end, epoch=core.epoch
+                    )
+                    waiting += core.handle(ev.RecordsSubmitted((batch,), core.epoch), NOW)
                 case act.AdvanceHighWatermark():
                     log = tuple(batch for batch in disk.batches if batch.end_offset <= action.high_watermark)
                     leads = isinstance(core.state.role_state, Leader)

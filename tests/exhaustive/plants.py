@@ -89,6 +89,10 @@ def _doubts_at_once(state: ReplicaState, role: Follower) -> list[Any]:
     return replication.find_leader(state)
 
 
+def _sends_before_the_flush(state: ReplicaState) -> bool:
+    return True
+
+
 def _remembers_at_once(state: ReplicaState) -> list[Any]:
     if state.amnesia is None:
         return []
@@ -106,6 +110,7 @@ PLANTS: Final = {
     "older-epochs": Plant("figure-8", {(progress, "update_high_watermark"): _counts_older_epochs}),
     "unflushed-leader": Plant("two", {(progress, "update_high_watermark"): _counts_before_the_flush}),
     "unflushed-follower": Plant("two", {(replication, "may_fetch"): _fetches_before_the_flush}),
+    "unflushed-removal": Plant("removal", {(replication, "may_send"): _sends_before_the_flush}),
     "late-diverging": Plant(
         "late-answer",
         {

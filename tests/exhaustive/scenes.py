@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from kraftlib.types import ElectionState
-from tests.exhaustive.cores import IDS
+from tests.exhaustive.cores import IDS, first_batch
 from tests.exhaustive.search import Budget, Scene, batches_of
 
 NEW: Final = ElectionState()
@@ -25,6 +25,22 @@ ELECTED_BY_THE_LAST: Final = (
 )
 """The second replica leads, by the vote of the third one; the first one has not heard of it."""
 
+
+COMMITTED_BY_TWO: Final = (
+    "7001 timer election",
+    "7001 -> 7002 VoteRequest pre_vote=True",
+    "7002 -> 7001 VoteResponse",
+    "7001 -> 7002 VoteRequest pre_vote=False",
+    "7002 -> 7001 VoteResponse",
+    "7001 -> 7002 BeginQuorumEpochRequest",
+    "7002 -> 7001 BeginQuorumEpochResponse",
+    "7002 -> 7001 FetchRequest",
+    "7001 -> 7002 FetchResponse",
+    "7001 flushes",
+    "7002 flushes",
+    "7002 -> 7001 FetchRequest",
+)
+"""The first of two leads, its epoch is proved, and the other one waits for records."""
 
 STANDS: Final = (
     "7001 timer election",
@@ -87,6 +103,20 @@ SHORT: Final = (
         epoch_max=1,
     ),
     _scene(
+        "three-power",
+        "three voters, one election, one loss of power at any action",
+        Budget(power_losses=1, timers=1),
+        (), (), (),
+        epoch_max=1,
+    ),
+    _scene(
+        "three-late",
+        "three voters, one election, one lost or late message",
+        Budget(faults=1, timers=1),
+        (), (), (),
+        epoch_max=1,
+    ),
+    _scene(
         "behind",
         "three voters, one of which lacks what is committed",
         Budget(timers=1),
@@ -143,6 +173,17 @@ SHORT: Final = (
         epoch_max=3,
         committed=1,
     ),
+    Scene(
+        name="removal",
+        about="two voters, one of which is removed, one loss of power at any action, one more election",
+        logs=((first_batch(IDS[:2]),),) * 2,
+        elections=(ElectionState(epoch=1),) * 2,
+        budget=Budget(removals=1, power_losses=1, timers=1),
+        epoch_max=3,
+        committed=1,
+        is_dynamic=True,
+        path=COMMITTED_BY_TWO,
+    ),
     _scene(
         "figure-8",
         "two records of old epochs, neither of them committed",
@@ -173,20 +214,6 @@ LONG: Final = (
         seeks=True,
     ),
     _scene(
-        "three-power",
-        "three voters, one election, one loss of power at any action",
-        Budget(power_losses=1, timers=1),
-        (), (), (),
-        epoch_max=1,
-    ),
-    _scene(
-        "three-late",
-        "three voters, one election, one lost or late message",
-        Budget(faults=1, timers=1),
-        (), (), (),
-        epoch_max=1,
-    ),
-    _scene(
         "three-twice",
         "three voters, two elections, one record",
         Budget(appends=1, timers=2),
@@ -202,6 +229,16 @@ LONG: Final = (
             epoch_max=3,
             committed=1,
         )
+    ),
+    Scene(
+        name="removal-of-three",
+        about="three voters, one of which is removed, one loss of power at any action, two elections",
+        logs=((first_batch(IDS),),) * 3,
+        elections=(ElectionState(epoch=1),) * 3,
+        budget=Budget(removals=1, power_losses=1, timers=2),
+        epoch_max=3,
+        committed=1,
+        is_dynamic=True,
     ),
     _scene(
         "figure-8-twice",

@@ -19,7 +19,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch
 from kraftlib.types import ElectionState
 from tests.exhaustive.cores import IDS, frozen, static_voters
-from tests.exhaustive.nodes import UNHEARD, Event, Nodes, Outcome
+from tests.exhaustive.nodes import UNHEARD, Event, Node, Nodes, Outcome
 
 REQUEST, ANSWER, FAILURE = 0, 1, 2
 
@@ -48,6 +48,8 @@ class Budget:
     """Messages that are lost or late."""
     lost_votes: int = 0
     """Election states that are lost, with the power."""
+    removals: int = 0
+    """Voters that a leader is asked to remove."""
     timers: int = 0
     """Timers of roles that run out: elections, fetch timeouts, check quorum, BeginQuorumEpoch."""
 
@@ -90,6 +92,8 @@ class Scene:
     epoch_max: int
     committed: int = 0
     """How many batches of the first log are committed at the start."""
+    is_dynamic: bool = False
+    """Whether the log says who the voters are. Then it is judged whether somebody can be elected."""
     path: tuple[str, ...] = ()
     """What has happened before: how each event begins in words. Everything is tried from there on."""
     seeks: bool = False
@@ -123,7 +127,8 @@ class Search:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.count = len(scene.logs)
-        self.nodes = Nodes(static_voters(IDS[: self.count]), seeks=scene.seeks)
+        voters = None if scene.is_dynamic else static_voters(IDS[: self.count])
+        self.nodes = Nodes(voters, seeks=scene.seeks)
         turns = itertools.permutations(range(self.count))
         self.turns = [(turn, {IDS[i]: IDS[to] for i, to in enumerate(turn)}) for turn in turns]
         self._fine: set[tuple[Any, ...]] = set()
@@ -144,12 +149,15 @@ class Search:
             while queue:
                 world, path, depth = queue.popleft()
                 result.depth = depth
-                for step, event_steps in self._events(world):
-                    for after in event_steps():
+                for label, happens in self._events(world):
+                    step = label
+                    for after in happens():
                         result.steps += 1
                         place = hash(self._form(after))
                         if place in parents:
                             continue
+                        is_cut = after.budget.power_losses < world.budget.power_losses and "power" not in label
+                        step = f"{label}, and the power goes amid it" if is_cut else label
                         parents[place] = (path, step)
                         self._judge(after)
                         queue.append((after, place, depth + 1))
@@ -178,7 +186,7 @@ class Search:
         committed = self.nodes.logs.number(scene.logs[0][: scene.committed])
         end = self._end_of(committed)
         promises = Promises(committed=committed, committed_in=((0, end),))
-        world = World((), (), (), Budget(appends=9, faults=9, timers=9), promises)
+        world = World((), (), (), Budget(appends=9, faults=9, removals=9, timers=9), promises)
         nodes = []
         outcomes = []
         for position, log in enumerate(scene.logs):
@@ -221,6 +229,8 @@ class Search:
                 events.append(("flush",))
             if world.budget.appends and isinstance(node.core.state.role_state, Leader) and node.core.wants_records:
                 events.append(("append",))
+            if world.budget.removals and isinstance(node.core.state.role_state, Leader):
+                events += [("remove", voter_id) for voter_id in IDS[: self.count]]
             for event in events:
                 yield self._label(position, event), lambda p=position, e=event: self._happens(world, p, e, world)
             if world.budget.power_losses:
@@ -281,6 +291,8 @@ class Search:
         number = before.nodes[position]
         if event[0] == "append":
             world = attrs.evolve(world, budget=attrs.evolve(world.budget, appends=world.budget.appends - 1))
+        if event[0] == "remove":
+            world = attrs.evolve(world, budget=attrs.evolve(world.budget, removals=world.budget.removals - 1))
         if event[0] == "timer" and event[1] not in FREE_TIMERS:
             world = attrs.evolve(world, budget=attrs.evolve(world.budget, timers=world.budget.timers - 1))
         for outcome in self.nodes.outcomes(number, event):
@@ -409,10 +421,12 @@ class Search:
 
     def _judge(self, world: World) -> None:
         """Judge the logs: equal records stand behind equal logs, and a majority has what is committed on its disk."""
+        nodes = [self.nodes.nodes.values[number] for number in world.nodes]
+        if self.scene.is_dynamic:
+            self._judge_electable(world, nodes)
         place = (world.nodes, world.promises.committed)
         if place in self._fine:
             return
-        nodes = [self.nodes.nodes.values[number] for number in world.nodes]
         for one, other in itertools.combinations(nodes, 2):
             ours, theirs = one.batches, other.batches
             matches = [here.data == there.data for here, there in zip(ours, theirs, strict=False)]
@@ -424,9 +438,28 @@ class Search:
         for node in nodes:
             durable = [batch.data for batch in node.batches if batch.end_offset <= node.flushed]
             holding += [batch.data for batch in committed] == durable[: len(committed)]
-        if 2 * holding <= self.count:
+        if 2 * holding <= self.count and not self.scene.is_dynamic:
             raise Broken(f"only {holding} of {self.count} replicas have on their disks what is committed")
         self._fine.add(place)
+
+    def _judge_electable(self, world: World, nodes: list[Node]) -> None:
+        """Where nobody leads, and nobody hears from an old leader any more, somebody can be elected."""
+        if any(message[3] == ANSWER for message in world.messages):
+            return
+        if any(isinstance(node.core.state.role_state, Leader) for node in nodes):
+            return
+        for node in nodes:
+            state = node.core.state
+            granting = [
+                other
+                for other in nodes
+                if other.core.key in state.voters
+                and other.core.state.amnesia is None
+                and (other is node or state.log.end >= other.core.state.log.end)
+            ]
+            if state.may_stand and len(granting) >= state.voters.majority:
+                return
+        raise Broken("nobody leads, and nobody can ever be elected")
 
     def _end_of(self, log: int) -> int:
         batches = self.nodes.logs.values[log]
@@ -478,6 +511,7 @@ class Search:
             world.budget.power_losses,
             world.budget.faults,
             world.budget.lost_votes,
+            world.budget.removals,
             world.budget.timers,
             tuple((epoch, turn[leader]) for epoch, leader in promises.leaders),
             tuple(sorted((epoch, turn[by], turn[whom]) for epoch, by, whom in promises.votes)),
@@ -488,6 +522,8 @@ class Search:
     # --- words -------------------------------------------------------------------------------------------------------
 
     def _label(self, position: int, event: Event) -> str:
+        if event[0] == "remove":
+            return f"{IDS[position]} is asked to remove {event[1]}"
         words = {"flush": "flushes", "append": "appends a record", "power": "loses power", "forget": "loses its vote"}
         what = words.get(event[0]) or f"timer {event[1]}" + (f" {event[2]}" if event[2] else "")
         return f"{IDS[position]} {what}"
