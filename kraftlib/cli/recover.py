@@ -1,8 +1,8 @@
 """`kraftlib recover DIR…`: the way on when a majority of the voters is lost for good.
 
 It reads every directory that is left, says how far each reaches and what may be lost, and refuses while a majority is
-there that knows its votes: then start them, and they will elect a leader. Otherwise the most complete replica goes on as the only voter, in
-an epoch beyond all that were seen. The others are formatted anew and added.
+there that knows its votes: then start them, and they will elect a leader. Otherwise the most complete replica goes on
+as the only voter, in an epoch beyond all that were seen. The others are formatted anew and added.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from kraftlib.records.batch import Batch
-from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 
 Message = Any
@@ -112,13 +112,12 @@ class SendSnapshotChunk:
 class WriteSnapshotChunk:
     """Add bytes to the download of `snapshot_id` at `position` (0 begins it anew).
 
-    SnapshotChunkWritten comes back, or SnapshotRefused. `source_id` and `size` of the whole are noted beside it.
+    SnapshotChunkWritten comes back, or SnapshotRefused. The `size` of the whole is noted beside it.
     """
 
     snapshot_id: OffsetAndEpoch
     position: int
     data: bytes | memoryview
-    source_id: ReplicaId
     size: int
 
 

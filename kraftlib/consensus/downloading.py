@@ -3,9 +3,9 @@
 A follower whose position lies before the leader's log is told a snapshot id by Fetch. It fetches the file in chunks of
 raw bytes, verifies the whole of it, and only then lets it replace its log.
 
-What has come is kept when the leader or the follower's own process ends. The same leader goes on where it was; another
-one only after its bytes so far have proved to be the same (SnapshotHash, between replicas of ours). Everybody else
-sends it from the beginning.
+What has come is kept when the leader or the follower's own process ends. In another epoch, and after a restart, it goes
+on only after the leader's bytes so far have proved to be the same (SnapshotHash, between replicas of ours): the same
+replica may have another disk by then. Every other leader sends it from the beginning.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
     kept = state.kept
     if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
         log.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
-        role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id, fills=fills)
+        role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills)
         return []
     kept.fills = fills
     log.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
     role.download = kept
-    kept.unproven, kept.digest = kept.source_id != role.leader_id, None
+    kept.unproven, kept.digest = kept.source_epoch != state.epoch and kept.position < kept.size, None
     return [HashDownload(snapshot_id, kept.position)] if kept.unproven else []
 
 
@@ -136,7 +136,7 @@ def handle_fetch_snapshot_response(
     download.not_before_ms = _next_allowed_ms(state, len(data))
     role.writing_chunk = True
     note_sign_of_life(state, role)
-    return [*actions, WriteSnapshotChunk(snapshot_id, download.position, data, download.source_id, partition.size)]
+    return [*actions, WriteSnapshotChunk(snapshot_id, download.position, data, partition.size)]
 
 
 def _read_response(
@@ -233,9 +233,16 @@ def handle_snapshot_hash_response(
     download = role.download if isinstance(role, Follower) else None
     if not isinstance(role, Follower) or download is None or not download.unproven:
         return []
+    asked: SnapshotHashRequest = outstanding.request
+    if (asked.end_offset, asked.epoch, asked.position) != (
+        download.snapshot_id.offset,
+        download.snapshot_id.epoch,
+        download.position,
+    ):
+        return []  # of another download
     same = response.error_code == ErrorCode.NONE and response.size == download.size
     if same and download.digest and response.digest == download.digest:
-        download.unproven, download.source_id = False, role.leader_id
+        download.unproven, download.source_epoch = False, state.epoch
         restart_fetch_timer(state, role)
     else:
         _begin_anew(state, role)
@@ -256,7 +263,7 @@ def _begin_anew(state: ReplicaState, role: Follower) -> None:
     snapshot_id = role.download.snapshot_id  # type: ignore[union-attr]  # just ensured
     log.info("%s: snapshot %s begins anew: other bytes at replica %d", state.id_text, snapshot_id, role.leader_id)
     fills = role.download.fills  # type: ignore[union-attr]  # as above
-    role.download = state.kept = Download(snapshot_id=snapshot_id, source_id=role.leader_id, fills=fills)
+    role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills)
 
 
 # --- what the disk says ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import attrs
 
 from kraftlib.consensus.quorum import Tally
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.types import Endpoint, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 
 class Role(enum.Enum):
@@ -223,17 +223,19 @@ class Leader:
 class Download:
     """A snapshot on its way from the leader. What has come outlives the leader, and this replica's process.
 
-    It may go on at another replica only once that has proved to have the same bytes so far: snapshots of one id differ
-    between Kafka's replicas, and two halves of different files are no snapshot.
+    All bytes are of one file: snapshots of one id differ between Kafka's replicas, and two halves of different files
+    are no snapshot. An epoch has one leader, and ends with its process. So in the epoch in which they came the bytes go
+    on as they are; in any other one, and after a restart of ours, only once the leader has proved to have the same
+    bytes so far, and as many in all. It may have the same id and another disk.
     """
 
     snapshot_id: OffsetAndEpoch
-    source_id: ReplicaId
-    """Whose bytes they are."""
+    source_epoch: Epoch | None
+    """In which epoch the leader has sent, or proved, these bytes; None after a restart."""
     position: int = 0
     size: int | None = None
     unproven: bool = False
-    """The leader is not the source, and its first `position` bytes are still to be compared with ours."""
+    """The first `position` bytes of the leader are still to be compared with ours."""
     digest: bytes | None = None
     """SHA-256 of our first `position` bytes, while they are being compared."""
     refusals: int = 0

@@ -135,7 +135,7 @@ class LogSnapshots:
             return None
         sink.cut(scan.position)
         self._incoming = _Incoming(snapshot_id=note.snapshot_id, sink=sink, scan=scan)
-        return Download(snapshot_id=note.snapshot_id, source_id=note.source_id, position=scan.position, size=note.size)
+        return Download(snapshot_id=note.snapshot_id, source_epoch=None, position=scan.position, size=note.size)
 
     def write(self, action: act.WriteSnapshotChunk) -> ev.SnapshotChunkWritten | ev.SnapshotRefused:
         """Add bytes to the download, beginning it anew at position 0; refuse those that no snapshot has there."""
@@ -168,7 +168,7 @@ class LogSnapshots:
         if self._downloads is None:
             sink = self._log.create_snapshot(snapshot_id)
         else:
-            note = DownloadNote(snapshot_id=snapshot_id, source_id=action.source_id, size=action.size)
+            note = DownloadNote(snapshot_id=snapshot_id, size=action.size)
             sink = self._downloads.create(note)
         return _Incoming(snapshot_id=snapshot_id, sink=sink, scan=SnapshotScan(epoch=snapshot_id.epoch))
 

@@ -2,7 +2,7 @@
 
     00000000000000000042-0000000003.checkpoint.part     what has come; Kafka removes such a file when it starts
     kraftlib-download.json                              what it is a part of: {"version": 1, "offset": 42, "epoch": 3,
-                                                        "source": 2, "size": 4711}
+                                                        "size": 4711}
 
 Neither is needed to keep data. A part without its note, or with one that cannot be read, is removed at the next start;
 so is one whose snapshot exists already. Whether its bytes make sense is for the caller to say.
@@ -22,7 +22,7 @@ import attrs
 from kraftlib.errors import StorageError
 from kraftlib.storage import files, names
 from kraftlib.storage.snapshot_files import FileSnapshotSink
-from kraftlib.types import OffsetAndEpoch, ReplicaId
+from kraftlib.types import OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ class DownloadNote:
     """What a partial download is a part of."""
 
     snapshot_id: OffsetAndEpoch
-    source_id: ReplicaId
-    """The replica whose bytes they are."""
     size: int
     """Of the whole."""
 
@@ -70,7 +68,6 @@ class DownloadFiles:
             "version": VERSION,
             "offset": note.snapshot_id.offset,
             "epoch": note.snapshot_id.epoch,
-            "source": note.source_id,
             "size": note.size,
         }
         files.replace_file(self._note_path, json.dumps(document).encode("ascii"), mode=self._mode)
@@ -116,8 +113,8 @@ class DownloadFiles:
         document = files.parse_json(data)
         if document["version"] != VERSION:
             raise ValueError(f"its version is {document['version']}, known is {VERSION}")
-        numbers = [document[key] for key in ("offset", "epoch", "source", "size")]
+        numbers = [document[key] for key in ("offset", "epoch", "size")]
         if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers):
-            raise ValueError(f"{numbers} are not offset, epoch, source and size")
-        offset, epoch, source, size = numbers
-        return DownloadNote(snapshot_id=OffsetAndEpoch(offset=offset, epoch=epoch), source_id=source, size=size)
+            raise ValueError(f"{numbers} are not offset, epoch and size")
+        offset, epoch, size = numbers
+        return DownloadNote(snapshot_id=OffsetAndEpoch(offset=offset, epoch=epoch), size=size)

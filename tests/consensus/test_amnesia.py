@@ -284,7 +284,7 @@ def test_it_does_not_vote_again_while_its_log_is_damaged_or_about_to_be_replaced
     core.state.log.holes = []
     core.state.filling = None
     core.state.role_state.download = Download(  # type: ignore[union-attr]
-        snapshot_id=OffsetAndEpoch(offset=1, epoch=1), source_id=2
+        snapshot_id=OffsetAndEpoch(offset=1, epoch=1), source_epoch=5
     )
     core.handle(TimeoutReached(), _now(core) + 1)
     assert core.state.election.amnesiac

@@ -74,7 +74,7 @@ def following(*epochs: int, **more: Any) -> tuple[Replica, Follower]:
 def downloading(download: Download | None = None, **more: Any) -> tuple[Replica, Follower, Download]:
     """One that is fetching a snapshot, 4 of 8 bytes of which are here, and has asked for more."""
     core, role = following(**more)
-    download = download or Download(snapshot_id=SNAPSHOT, source_id=2, position=4, size=8)
+    download = download or Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4, size=8)
     role.download = core.state.kept = download
     core.handle(SnapshotChunkWritten(OTHER, 0), NOW_MS)  # which is nothing to it, but lets it ask
     return core, role, download
@@ -98,7 +98,7 @@ def test_no_leader_can_name_such_a_snapshot(end_offset: int, epoch: int) -> None
 def test_the_least_that_a_snapshot_can_be_is_fetched() -> None:
     core, role = following()
     assert begin_download(core.state, role, 1, 0) == []
-    assert role.download == Download(snapshot_id=OffsetAndEpoch(offset=1, epoch=0), source_id=2)
+    assert role.download == Download(snapshot_id=OffsetAndEpoch(offset=1, epoch=0), source_epoch=5)
     assert core.state.kept is role.download
 
 
@@ -139,10 +139,10 @@ def test_one_that_stands_in_for_what_is_missing_may_end_below_the_commits_if_it_
 @pytest.mark.parametrize(
     ("kept", "goes_on"),
     [
-        (Download(snapshot_id=SNAPSHOT, source_id=2, position=4, size=8), True),
-        (Download(snapshot_id=OTHER, source_id=2, position=4, size=8), False),
-        (Download(snapshot_id=SNAPSHOT, source_id=2, position=4), False),
-        (Download(snapshot_id=SNAPSHOT, source_id=2, position=0, size=8), False),
+        (Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4, size=8), True),
+        (Download(snapshot_id=OTHER, source_epoch=5, position=4, size=8), False),
+        (Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4), False),
+        (Download(snapshot_id=SNAPSHOT, source_epoch=5, position=0, size=8), False),
     ],
     ids=["half of it", "of another one", "of unknown size", "nothing"],
 )
@@ -155,7 +155,7 @@ def test_what_is_kept_is_gone_on_with_where_there_is_something_to_go_on_with(kep
 
 def test_what_is_kept_serves_what_is_wanted_now() -> None:
     """It was to stand in for what was missing, and the log has been repaired since."""
-    kept = Download(snapshot_id=SNAPSHOT, source_id=2, position=4, size=8, fills=True)
+    kept = Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4, size=8, fills=True)
     core, role = following(kept=kept)
     begin_download(core.state, role, SNAPSHOT.offset, SNAPSHOT.epoch)
     assert not kept.fills
@@ -163,7 +163,7 @@ def test_what_is_kept_serves_what_is_wanted_now() -> None:
 
 def test_what_came_from_another_is_compared_anew() -> None:
     """Whatever was known of it before: that was of another leader."""
-    kept = Download(snapshot_id=SNAPSHOT, source_id=3, position=4, size=8, digest=b"old")
+    kept = Download(snapshot_id=SNAPSHOT, source_epoch=4, position=4, size=8, digest=b"old")
     core, role = following(kept=kept)
     assert begin_download(core.state, role, SNAPSHOT.offset, SNAPSHOT.epoch) == [HashDownload(SNAPSHOT, 4)]
     assert (kept.unproven, kept.digest) == (True, None)
@@ -274,20 +274,20 @@ def test_a_chunk_is_written_where_it_belongs_and_says_that_the_leader_lives() ->
     role.fetch_deadline_ms, role.has_fetched = NOW_MS + 7, False
     core.state.now_ms = NOW_MS + 5
     actions = reply(core, 2, chunk(b"56", size=8))
-    assert actions == [WriteSnapshotChunk(SNAPSHOT, 4, b"56", 2, 8)]
+    assert actions == [WriteSnapshotChunk(SNAPSHOT, 4, b"56", 8)]
     assert role.fetch_deadline_ms == NOW_MS + 5 + core.state.config.fetch_timeout_ms
     assert (role.has_fetched, role.writing_chunk, download.refusals, download.position) == (True, True, 0, 4)
 
 
 def test_the_first_chunk_says_how_much_there_is() -> None:
-    core, _, download = downloading(Download(snapshot_id=SNAPSHOT, source_id=2))
+    core, _, download = downloading(Download(snapshot_id=SNAPSHOT, source_epoch=5))
     assert kinds(reply(core, 2, chunk(b"12", position=0, size=9))) == [WriteSnapshotChunk]
     assert download.size == 9
 
 
 @pytest.mark.parametrize("size", [0, -1, 7])
 def test_a_size_that_does_not_hold_what_came_is_wrong(size: int) -> None:
-    core, role, _ = downloading(Download(snapshot_id=SNAPSHOT, source_id=2, position=4))
+    core, role, _ = downloading(Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4))
     assert DropSnapshotDownload in kinds(reply(core, 2, chunk(size=size)))
     assert core.state.refused == {"foreign snapshot chunk": 1}
     assert (role.download, core.state.kept) == (None, None)
@@ -295,7 +295,7 @@ def test_a_size_that_does_not_hold_what_came_is_wrong(size: int) -> None:
 
 
 def test_an_empty_file_of_no_bytes_is_none() -> None:
-    core, _, _ = downloading(Download(snapshot_id=SNAPSHOT, source_id=2))
+    core, _, _ = downloading(Download(snapshot_id=SNAPSHOT, source_epoch=5))
     assert DropSnapshotDownload in kinds(reply(core, 2, chunk(b"", position=0, size=0)))
 
 
@@ -406,13 +406,15 @@ def test_whoever_keeps_nothing_drops_nothing() -> None:
 
 def unproven(**more: Any) -> tuple[Replica, Follower, Download]:
     """One whose 4 bytes came from 3, and which asks 2 what its first 4 bytes come to."""
-    download = Download(snapshot_id=SNAPSHOT, source_id=3, position=4, size=8, unproven=True, digest=b"hash", **more)
+    download = Download(snapshot_id=SNAPSHOT, source_epoch=4, position=4, size=8, unproven=True, digest=b"hash", **more)
     return downloading(download)
 
 
 def test_a_hash_of_something_else_than_is_there_now_is_none() -> None:
     for event in (DownloadHashed(OTHER, 4, b"x"), DownloadHashed(SNAPSHOT, 3, b"x")):
-        core, _, download = downloading(Download(snapshot_id=SNAPSHOT, source_id=3, position=4, size=8, unproven=True))
+        core, _, download = downloading(
+            Download(snapshot_id=SNAPSHOT, source_epoch=4, position=4, size=8, unproven=True)
+        )
         core.handle(event, NOW_MS)
         assert download.digest is None
         core.state.kept = None
@@ -425,16 +427,27 @@ def test_the_same_bytes_say_that_the_leader_lives_and_are_its_own_from_now_on() 
     core.state.connections.failed(2, 0, 1)
     outstanding = outstanding_to(core, 2)
     assert handle_snapshot_hash_response(core.state, outstanding, SnapshotHashResponse(size=8, digest=b"hash")) == []
-    assert (download.unproven, download.source_id) == (False, 2)
+    assert (download.unproven, download.source_epoch) == (False, 5)
     assert role.fetch_deadline_ms == NOW_MS + core.state.config.fetch_timeout_ms
     assert core.state.connections.failures(2) == 0
+
+
+def test_a_hash_that_was_asked_for_another_position_is_no_answer() -> None:
+    core, role, download = unproven()
+    outstanding = outstanding_to(core, 2)
+    download.position = 5
+    for digest in (b"hash", b"other"):
+        answer = SnapshotHashResponse(size=8, digest=digest)
+        assert handle_snapshot_hash_response(core.state, outstanding, answer) == []
+        assert role.download is download
+        assert download.unproven
 
 
 def test_an_error_proves_nothing_whatever_comes_with_it() -> None:
     core, role, download = unproven()
     refused = SnapshotHashResponse(error_code=ErrorCode.SNAPSHOT_NOT_FOUND, size=8, digest=b"hash")
     handle_snapshot_hash_response(core.state, outstanding_to(core, 2), refused)
-    assert role.download == core.state.kept == Download(snapshot_id=SNAPSHOT, source_id=2)
+    assert role.download == core.state.kept == Download(snapshot_id=SNAPSHOT, source_epoch=5)
     assert role.download is not download
 
 
@@ -476,7 +489,7 @@ def test_what_is_written_counts_for_the_snapshot_that_it_is_of() -> None:
 
 
 def test_what_is_written_is_remembered_by_one_that_follows_nobody() -> None:
-    kept = Download(snapshot_id=SNAPSHOT, source_id=2, position=4, size=8)
+    kept = Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4, size=8)
     core = follower(1, epoch=5, leader_id=1, kept=kept)
     assert core.handle(SnapshotChunkWritten(SNAPSHOT, 8), core.state.now_ms) == []
     assert kept.position == 8
@@ -513,7 +526,7 @@ def test_what_has_come_is_used_for_what_it_was_fetched_for_or_not_at_all(
     core, role = damaged()
     if not is_filling:
         core.state.filling = None
-    download = Download(snapshot_id=snapshot_id, source_id=2, position=8, size=8, fills=fills)
+    download = Download(snapshot_id=snapshot_id, source_epoch=5, position=8, size=8, fills=fills)
     role.download = core.state.kept = download
     core.state.connections.forget()
     assert fetch_chunk(core.state, role, download) == used
@@ -539,7 +552,7 @@ def test_what_stands_in_is_committed_and_takes_nothing_back(
     core, role = damaged()
     state = core.state
     state.high_watermark, state.committed_offset = high_watermark, committed
-    role.download = state.kept = Download(snapshot_id=SNAPSHOT, source_id=2, fills=True)
+    role.download = state.kept = Download(snapshot_id=SNAPSHOT, source_epoch=5, fills=True)
     role.writing_chunk, role.fetch_deadline_ms = True, NOW_MS + 7
     actions = core.handle(adopted(), NOW_MS)
     assert [action for action in actions if isinstance(action, AdvanceHighWatermark)] == [
@@ -556,7 +569,7 @@ def test_what_is_beyond_the_log_is_not_announced_before_the_log_is_there() -> No
     core, role = damaged()
     state = core.state
     state.high_watermark, state.committed_offset = None, 7
-    role.download = state.kept = Download(snapshot_id=SNAPSHOT, source_id=2, fills=True)
+    role.download = state.kept = Download(snapshot_id=SNAPSHOT, source_epoch=5, fills=True)
     actions = core.handle(adopted(), NOW_MS)
 
     assert [action for action in actions if isinstance(action, AdvanceHighWatermark)] == []
@@ -599,7 +612,7 @@ def test_a_refused_snapshot_is_forgotten_and_its_leader_left_alone_for_a_while()
     assert core.handle(SnapshotRefused(SNAPSHOT, "no footer"), NOW_MS) == []
     assert (core.state.kept, role.download, role.writing_chunk) == (None, None, False)
     assert core.state.connections.failures(2) == 1
-    alone = follower(1, epoch=5, leader_id=1, kept=Download(snapshot_id=SNAPSHOT, source_id=2))
+    alone = follower(1, epoch=5, leader_id=1, kept=Download(snapshot_id=SNAPSHOT, source_epoch=5))
     alone.handle(SnapshotRefused(SNAPSHOT, "no footer"), alone.state.now_ms)
     assert alone.state.kept is None
 

@@ -318,7 +318,7 @@ class Stage:
                 case SendSnapshotChunk(request_id, response, snapshot_id, position, max_bytes):
                     data = snapshot_bytes(self.life, snapshot_id)
                     self.answer(request_id, with_chunk(response, data, position, max_bytes))
-                case WriteSnapshotChunk(snapshot_id, position, data, _, _):
+                case WriteSnapshotChunk(snapshot_id, position, data, _):
                     self.download[position:] = data
                     follow_up.append(SnapshotChunkWritten(snapshot_id, len(self.download)))
                 case DropSnapshotDownload():

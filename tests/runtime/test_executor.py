@@ -325,7 +325,7 @@ def test_records_are_answered_straight_from_the_log(rig: Rig) -> None:
 
 def test_snapshots_are_written_and_installed_on_the_disk(rig: Rig) -> None:
     snapshot = OffsetAndEpoch(epoch=2, offset=10)
-    rig.core.on(ev.ResponseReceived, act.WriteSnapshotChunk(snapshot, 0, b"12345", 2, 5))
+    rig.core.on(ev.ResponseReceived, act.WriteSnapshotChunk(snapshot, 0, b"12345", 5))
     rig.core.on(ev.SnapshotChunkWritten, act.InstallSnapshot(snapshot))
     rig.core.on(ev.SnapshotInstalled, act.DropSnapshotDownload(), act.SendSnapshotChunk(1, "response", snapshot, 0, 9))
     rig.executor.submit(ev.ResponseReceived(1, "chunk"))

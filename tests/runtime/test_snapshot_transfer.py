@@ -71,7 +71,7 @@ def test_a_position_outside_the_file_and_a_snapshot_that_is_gone_are_errors(log:
 
 
 def put(snapshots: LogSnapshots, position: int, data: bytes, *, size: int = 1_000) -> Any:
-    return snapshots.write(act.WriteSnapshotChunk(SNAPSHOT, position, data, source_id=2, size=size))
+    return snapshots.write(act.WriteSnapshotChunk(SNAPSHOT, position, data, size=size))
 
 
 def download(snapshots: LogSnapshots, data: bytes, *, step: int = 50, start: int = 0) -> Any:
@@ -253,7 +253,7 @@ def test_a_later_life_goes_on_behind_the_last_whole_batch(tmp_path: Path, cut: i
         assert second.kept is not None
         position = second.kept.position
         assert 0 <= cut - position < 2_200
-        assert (second.kept.source_id, second.kept.snapshot_id) == (2, SNAPSHOT)
+        assert (second.kept.source_epoch, second.kept.snapshot_id) == (None, SNAPSHOT)
     download(second.snapshots, DATA, step=700, start=position)
     assert isinstance(second.snapshots.install(SNAPSHOT), ev.SnapshotInstalled)
     assert (second.log.start_offset, list(second.log.snapshots())) == (10, [SNAPSHOT])
@@ -311,7 +311,7 @@ def test_another_download_takes_the_place_of_the_first(tmp_path: Path) -> None:
     life = Life(tmp_path)
     download(life.snapshots, DATA[:5_000])
     other = OffsetAndEpoch(offset=12, epoch=2)
-    life.snapshots.write(act.WriteSnapshotChunk(other, 0, DATA[:100], source_id=3, size=len(DATA)))
+    life.snapshots.write(act.WriteSnapshotChunk(other, 0, DATA[:100], size=len(DATA)))
     assert life.files == {names.DOWNLOAD, names.download_name(other)}
     life.snapshots.drop()
     assert life.files == set()

@@ -8,7 +8,7 @@ from kraftlib.storage import names
 from kraftlib.storage.download_files import DownloadFiles, DownloadNote
 from kraftlib.types import OffsetAndEpoch
 
-NOTE = DownloadNote(snapshot_id=OffsetAndEpoch(offset=42, epoch=3), source_id=2, size=10)
+NOTE = DownloadNote(snapshot_id=OffsetAndEpoch(offset=42, epoch=3), size=10)
 
 
 def test_note_and_bytes_are_found_again_and_freeze_under_their_name(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ class CoreHost:
         if action.position not in (0, written):
             raise BrokenPromiseError("I22", f"{self} writes at {action.position} of {snapshot_id} behind {written}")
         data = bytes(action.data)
-        store.write_chunk(snapshot_id, action.position, data, source_id=action.source_id, size=action.size)
+        store.write_chunk(snapshot_id, action.position, data, size=action.size)
         self.events.insert(0, ev.SnapshotChunkWritten(snapshot_id, action.position + len(data)))
 
     def _hash_download(self, action: act.HashDownload) -> None:

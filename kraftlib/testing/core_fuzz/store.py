@@ -28,7 +28,6 @@ from kraftlib.types import (
     Offset,
     OffsetAndEpoch,
     OffsetRange,
-    ReplicaId,
 )
 
 
@@ -45,7 +44,6 @@ class Incoming:
     """A download, under way or interrupted."""
 
     snapshot_id: OffsetAndEpoch
-    source_id: ReplicaId
     size: int
     data: bytes = b""
 
@@ -175,9 +173,7 @@ class CoreStore:
         if incoming is None or not incoming.data:
             return None
         position = len(incoming.data)
-        return Download(
-            snapshot_id=incoming.snapshot_id, source_id=incoming.source_id, position=position, size=incoming.size
-        )
+        return Download(snapshot_id=incoming.snapshot_id, source_epoch=None, position=position, size=incoming.size)
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
@@ -226,12 +222,10 @@ class CoreStore:
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def write_chunk(
-        self, snapshot_id: OffsetAndEpoch, position: int, data: bytes, *, source_id: ReplicaId, size: int
-    ) -> None:
+    def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes, *, size: int) -> None:
         """Add bytes to the download; position 0 begins it anew."""
         if position == 0:
-            self.incoming = Incoming(snapshot_id, source_id, size)
+            self.incoming = Incoming(snapshot_id, size)
         incoming = self._incoming_of(snapshot_id)
         ensure(len(incoming.data) == position, f"a chunk at {position} does not continue {len(incoming.data)} bytes")
         incoming.data += data

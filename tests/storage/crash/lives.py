@@ -170,7 +170,7 @@ def download(directory: Path) -> None:
     files = DownloadFiles(directory, frozen=frozen.append)
     snapshot_id = OffsetAndEpoch(offset=12, epoch=3)
     data = snapshot_bytes(snapshot_id)
-    sink = files.create(DownloadNote(snapshot_id=snapshot_id, source_id=2, size=len(data)))
+    sink = files.create(DownloadNote(snapshot_id=snapshot_id, size=len(data)))
     sink.write(data[:100])
     found = files.reopen()
     assert found is not None
@@ -181,7 +181,7 @@ def download(directory: Path) -> None:
     assert frozen == [snapshot_id]
     (directory / "kraftlib-download.json").write_bytes(b"{")
     assert files.reopen() is None
-    sink = files.create(DownloadNote(snapshot_id=OffsetAndEpoch(offset=20, epoch=3), source_id=2, size=9))
+    sink = files.create(DownloadNote(snapshot_id=OffsetAndEpoch(offset=20, epoch=3), size=9))
     files.drop()
     sink.abort()
 

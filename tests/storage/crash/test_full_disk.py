@@ -178,9 +178,7 @@ def _download(replica: Replica, snapshots: LogSnapshots) -> bool:
     """Fetch a snapshot in two chunks; where there is no space it is begun anew."""
     data = snapshot_bytes(DOWNLOADED)
     for begin, end in ((0, 100), (100, len(data))):
-        answer = snapshots.write(
-            act.WriteSnapshotChunk(DOWNLOADED, begin, data[begin:end], source_id=3, size=len(data))
-        )
+        answer = snapshots.write(act.WriteSnapshotChunk(DOWNLOADED, begin, data[begin:end], size=len(data)))
         if isinstance(answer, ev.SnapshotRefused):
             replica.put_off(answer.reason)
             return False
