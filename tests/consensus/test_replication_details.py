@@ -43,6 +43,7 @@ from tests.consensus.build import (
     reply,
     requests,
     tell,
+    vote_request,
     voter_set,
 )
 from tests.consensus.test_replication import batch, data
@@ -217,3 +218,20 @@ def test_an_answer_counts_for_the_exact_question_that_was_asked(change: Callable
 
     assert [action for action in actions if isinstance(action, AppendToLog | TruncateLog | AdvanceHighWatermark)] == []
     assert core.state.connections.is_backing_off(2, core.state.now_ms)
+
+
+def test_a_search_for_the_leader_that_the_fetch_to_it_has_overtaken_is_no_alarm() -> None:
+    """It says what its sender had when it did not know the leader yet: as nobody, so that no voter seems to go back."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, vote_request(epoch=6, replica_id=3))
+    (search,) = [one for one in core.state.connections._outstanding.values() if isinstance(one.request, FetchRequest)]
+    elected = leader(1)
+    flush(elected)
+    tell(elected, fetch_request(epoch=elected.epoch, offset=2, last_epoch=elected.epoch, replica_id=2), version=18)
+    (topic,) = search.request.topics
+    partition = attrs.evolve(topic.partitions[0], current_leader_epoch=elected.epoch)
+    late = attrs.evolve(search.request, topics=(attrs.evolve(topic, partitions=(partition,)),))
+    tell(elected, late, version=18, request_id=78)
+
+    assert elected.state.refused == {}
+    assert as_leader(elected).progress[2].end_offset == 2
