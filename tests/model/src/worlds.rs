@@ -146,7 +146,7 @@ fn forgetful(rules: Rules, name: &'static str, about: &'static str) -> World {
 
 fn lost_vote(rules: Rules, more: u8) -> World {
     let about = "a leader adds a voter; one voter votes and loses its election state";
-    let fetching = if more > 0 { 0b1111 } else { 0b0001 };
+    let fetching = if more > 0 { 0b1111 } else { 0b0111 };
     World { epoch_max: 3 + more, fetching, ..forgetful(rules, "lost-vote", about) }
 }
 
