@@ -14,6 +14,8 @@ pub struct Rules {
     pub waits_for_the_end: bool,
     /// The epoch of a log's end outlives the snapshot that it was read from.
     pub end_epoch_is_kept: bool,
+    /// A truncation that drops what is missing costs the vote.
+    pub cut_hole_is_amnesia: bool,
     /// A leader that is the only voter sends only what is flushed.
     pub sole_voter_sends_flushed: bool,
     /// A vote is given only to a log that is as long as our own.
@@ -37,7 +39,7 @@ const fn plant(name: &'static str, world: &'static str, about: &'static str) -> 
     Plant { name, about, world }
 }
 
-pub const PLANTS: [Plant; 8] = [
+pub const PLANTS: [Plant; 9] = [
     plant(
         "1",
         "divergence",
@@ -52,6 +54,11 @@ pub const PLANTS: [Plant; 8] = [
         "4",
         "lost-snapshot",
         "a log that was one snapshot forgets the epoch of its end with it",
+    ),
+    plant(
+        "5",
+        "cut-hole",
+        "a truncation drops what is missing, and the vote is not in doubt",
     ),
     plant(
         "6",
@@ -87,6 +94,7 @@ impl Rules {
             exact_answers: plant != "1",
             waits_for_the_end: plant != "3",
             end_epoch_is_kept: plant != "4",
+            cut_hole_is_amnesia: plant != "5",
             sole_voter_sends_flushed: plant != "6",
             votes_for_longer_logs: plant != "shorter-log",
             counts_own_epoch: plant != "older-epochs",
@@ -465,33 +473,28 @@ pub fn receive(state: &mut State, asked: &Fetch, rules: &Rules) {
             }
             note_leader_end(replica, known < log.end(), high_watermark, rules);
         }
-        Answer::Diverging(end) => truncate(replica, end),
+        Answer::Diverging(end) => truncate(replica, end, rules),
     }
 }
 
 /// Cut the log back to where it may agree with the leader's, never below what is known to be committed.
-fn truncate(replica: &mut Replica, leader_end: End) {
+fn truncate(replica: &mut Replica, leader_end: End, rules: &Rules) {
     let own = replica.log.end_for(leader_end.epoch);
     let agreed = if own.epoch == leader_end.epoch {
         own.offset.min(leader_end.offset)
     } else {
         own.offset
     };
-    let cuts_hole = replica.damaged && agreed > 0 && agreed <= replica.snapshot;
-    let end = if cuts_hole || (replica.damaged && agreed == 0) {
-        0
-    } else {
-        agreed
-    };
-    if end < replica.committed || end >= replica.log.end() {
+    if agreed < replica.committed || agreed >= replica.log.end() {
         return;
     }
-    let drops_hole = replica.damaged && end < replica.snapshot;
+    let drops_hole = replica.damaged && agreed <= replica.snapshot;
+    let end = if drops_hole { 0 } else { agreed };
     replica.log = replica.log.prefix(end);
     replica.flushed = replica.flushed.min(end);
     if drops_hole {
-        (replica.damaged, replica.snapshot) = (false, 0);
-        replica.amnesiac = true;
+        (replica.damaged, replica.snapshot, replica.committed) = (false, 0, 0);
+        replica.amnesiac |= rules.cut_hole_is_amnesia;
     }
 }
 

@@ -116,7 +116,7 @@ impl World {
         if is_unlucky && state.budget.lost_votes > 0 && !replica.amnesiac {
             actions.push(Action::LoseVote(id));
         }
-        let is_calm = matches!(replica.role, Role::Unattached | Role::Follower { .. });
+        let is_calm = !replica.is_leader() && !matches!(replica.role, Role::Candidate { .. });
         if is_unlucky
             && is_calm
             && state.budget.damages > 0

@@ -14,6 +14,7 @@ pub fn worlds(rules: Rules, long: bool) -> Vec<World> {
         lost_vote,
         lost_vote_later,
         lost_snapshot,
+        cut_hole,
         removal,
         changes,
     ];
@@ -147,7 +148,11 @@ fn forgetful(rules: Rules, name: &'static str, about: &'static str) -> World {
 fn lost_vote(rules: Rules, more: u8) -> World {
     let about = "a leader adds a voter; one voter votes and loses its election state";
     let fetching = if more > 0 { 0b1111 } else { 0b0111 };
-    World { epoch_max: 3 + more, fetching, ..forgetful(rules, "lost-vote", about) }
+    World {
+        epoch_max: 3 + more,
+        fetching,
+        ..forgetful(rules, "lost-vote", about)
+    }
 }
 
 /// The voters do not change; replica 0 may vote for replica 1 in epoch 4 and forget it.
@@ -200,6 +205,35 @@ fn lost_snapshot(rules: Rules, more: u8) -> World {
         epoch_max: 3,
         unlucky: 0b010,
         ..world("lost-snapshot", about, rules, 0b111, start)
+    }
+}
+
+/// The same, and behind the snapshot stands an entry that nobody else has: replica 1 led epoch 2.
+fn cut_hole(rules: Rules, more: u8) -> World {
+    let budget = Budget {
+        crashes: more,
+        damages: 1,
+        ..Budget::default()
+    };
+    let log = [change(1), data(1), data(1)];
+    let deposed = replica(2, &[log[0], log[1], log[2], change(2)]);
+    let replicas = [
+        replica(2, &log),
+        Replica {
+            leader: Some(1),
+            role: Role::Resigned,
+            snapshot: 3,
+            committed: 3,
+            ..deposed
+        },
+        replica(2, &log[..1]),
+    ];
+    let start = begin(&replicas, &[(2, 1)], &log, budget);
+    let about = "a deposed leader loses the snapshot below what nobody else has, two more epochs";
+    World {
+        epoch_max: 4,
+        unlucky: 0b010,
+        ..world("cut-hole", about, rules, 0b111, start)
     }
 }
 
