@@ -175,7 +175,7 @@ class GrowingLog:
             return self._or_fail(work)
         except StorageError:
             unsynced = Unsynced(flushed_offset=self._flushed_offset, was_cut=is_cut)
-            note_unsynced(self._directory, unsynced, file_mode=self._file_mode)
+            note_unsynced(self._directory, unsynced, file_mode=self._file_mode, reserve=self._reserve)
             raise
 
     def _flush(self) -> Offset:

@@ -62,6 +62,7 @@ class Reserve:
         """Whether the space is known to be there."""
         self._file_mode: Final = file_mode
         self._lock: Final = threading.Lock()
+        self._times_released = 0
 
     def restore(self) -> bool:
         """Take the space, if it is not taken and there is twice as much; return whether it is."""
@@ -93,15 +94,20 @@ class Reserve:
         with self._lock:
             self.is_taken = False
             released = files.remove(self._path)
+            self._times_released += released
         if released:
             logger.warning("%s: the disk is full: %d reserved bytes are given back", self._path, self.size)
         return released
 
     def spend(self, work: Callable[[], T]) -> T:
-        """Do `work`; if the disk is full, once more with the reserve given back. It must be fit to be repeated."""
+        """Do `work`; if the disk is full, once more with the reserve given back. It must be fit to be repeated.
+
+        Another thread that has found the disk full, too, may have given the reserve back since `work` began.
+        """
+        times_released = self._times_released
         try:
             return work()
         except (OSError, StorageError) as error:
-            if not is_full(error) or not self.release():
+            if not is_full(error) or not (self.release() or self._times_released > times_released):
                 raise
         return work()

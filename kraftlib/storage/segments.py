@@ -117,10 +117,10 @@ class SegmentChain:
         try:
             self._write(batches, active.size)
         except OSError as error:
-            if not is_full(error) or not self._settings.reserve.release():
+            if not is_full(error):
                 raise files.as_storage_error("append to", active.path, error) from error
             with files.storage_errors("append to", active.path):
-                self._write(batches, active.size)
+                self._settings.reserve.spend(lambda: self._write(batches, active.size))
         if active.size == 0:
             active.first_timestamp = batches[0].max_timestamp
         index, crc = active.index, active.crc

@@ -22,6 +22,7 @@ import attrs
 
 from kraftlib.errors import StorageError
 from kraftlib.storage import files, names
+from kraftlib.storage.reserve import Reserve
 from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
@@ -40,15 +41,20 @@ class Unsynced:
     """Whether the last file may be as long as it was before it was cut."""
 
 
-def note_unsynced(directory: Path, unsynced: Unsynced, *, file_mode: int) -> None:
-    """Note, as well as a disk that has failed allows, what is in doubt; what was before, and was not mended, stays."""
+def note_unsynced(directory: Path, unsynced: Unsynced, *, file_mode: int, reserve: Reserve | None = None) -> None:
+    """Note, as well as a disk that has failed allows, what is in doubt; what was before, and was not mended, stays.
+
+    A sync may have failed because the disk is full: then the reserve is given back for the note.
+    """
     try:
         before = read_unsynced(directory) or unsynced
         note = {
             "cut": unsynced.was_cut or before.was_cut,
             "flushed_offset": min(unsynced.flushed_offset, before.flushed_offset),
         }
-        files.replace_file(directory / names.UNSYNCED, json.dumps(note).encode("ascii"), mode=file_mode, durable=False)
+        data, path = json.dumps(note).encode("ascii"), directory / names.UNSYNCED
+        space = reserve if reserve is not None else Reserve(directory, size=0)
+        space.spend(lambda: files.replace_file(path, data, mode=file_mode, durable=False))
     except StorageError as error:
         logger.error("%s: that a sync failed cannot even be noted: %s", directory, error)
 

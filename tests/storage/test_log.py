@@ -449,6 +449,28 @@ def test_a_stop_without_close_loses_nothing_that_was_written(crash_at: int, tmp_
     assert again.snapshots() == log.snapshots()
 
 
+def test_an_append_goes_on_with_space_that_a_flush_has_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk thread found the disk full at the same moment, and was the first to give the reserve back."""
+    reserve = Reserve(tmp_path, size=1 << 20)
+    log = FileReplicatedLog.open(tmp_path, reserve=reserve)
+    pwrite = os.pwrite
+
+    def full(descriptor: int, data: bytes, position: int) -> int:
+        if reserve.release():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    fill(log, 1, 1)
+    monkeypatch.undo()
+    log.close()
+
+    again = FileReplicatedLog.open(tmp_path)
+    assert again.end_offset == log.end_offset > 0
+
+
 def test_what_was_accepted_is_written_with_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve = Reserve(tmp_path, size=1 << 20)
     log = FileReplicatedLog.open(tmp_path, reserve=reserve)

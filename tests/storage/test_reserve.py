@@ -92,6 +92,22 @@ def test_a_write_that_finds_no_space_is_done_again_without_the_reserve(tmp_path:
     assert calls == [True, False]
 
 
+def test_what_another_thread_gives_back_meanwhile_is_for_both(tmp_path: Path) -> None:
+    """An append and a flush find the disk full at the same moment, and only one of them finds the reserve."""
+    reserve, calls = Reserve(tmp_path, size=SIZE), []
+    reserve.restore()
+
+    def work() -> str:
+        calls.append((tmp_path / "kraftlib-reserve.bin").exists())
+        if calls[-1]:
+            assert reserve.release()  # as the other thread does before we come to it
+            raise full()
+        return "written"
+
+    assert reserve.spend(work) == "written"
+    assert calls == [True, False]
+
+
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), StorageError("something else")])
 def test_any_other_error_costs_no_reserve(error: Exception, tmp_path: Path) -> None:
     reserve = Reserve(tmp_path, size=SIZE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from kraftlib.errors import StorageError
 from kraftlib.storage import files, names, segments
 from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.reserve import Reserve
 from kraftlib.storage.unsynced import Unsynced, note_unsynced, read_unsynced
 from kraftlib.testing.log_contract import fill, read_all
 from kraftlib.types import EpochStart, OffsetRange
@@ -47,6 +50,36 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_by_the_next_process(
     assert read_all(again) == before
     assert again.flushed_offset == 5
     assert names_in(tmp_path, "*unsynced*") == []
+
+
+def test_a_full_disk_on_which_a_sync_fails_has_space_for_the_note_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where blocks are found late, it is the sync that fails for want of space. Without the note the next process
+    takes what only the memory has for durable, and acknowledges it."""
+    log = FileReplicatedLog.open(tmp_path, reserve=Reserve(tmp_path, size=1 << 20))
+    fill(log, 1, 1)
+    log.flush()
+    fill(log, 1)
+    create, before = files.create, read_all(log)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def syncing(_: int) -> None:
+        raise full
+
+    def creating(path: Path, *, mode: int) -> int:
+        if (tmp_path / names.RESERVE).exists():
+            raise StorageError(f"cannot create {path}", path=path) from full
+        return create(path, mode=mode)
+
+    monkeypatch.setattr(files, "sync_data", syncing)
+    monkeypatch.setattr(files, "create", creating)
+    with pytest.raises(StorageError):
+        log.flush()
+    monkeypatch.undo()
+
+    assert read_unsynced(tmp_path) == Unsynced(flushed_offset=log.flushed_offset, was_cut=False)
+    assert read_all(FileReplicatedLog.open(tmp_path)) == before
 
 
 def test_a_file_whose_cut_could_not_be_synced_is_replaced_by_the_next_process(
