@@ -108,6 +108,7 @@ class InlineEngine:
         except asyncio.CancelledError:
             if self._ending:
                 raise ClosedError("the client was closed while it was starting") from None
+            await self.shutdown(0)  # it may have started in this very moment
             raise
 
     async def _start_node(self) -> None:

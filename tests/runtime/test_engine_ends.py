@@ -19,7 +19,7 @@ from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.transport import FrameReceiver
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, LeaderAndEpoch
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -57,7 +57,7 @@ class GatedTransport(MemoryTransport):
 class Rig:
     """A client whose transport starts and closes when it is let."""
 
-    def __init__(self, directory: Path, engine: str, *, start: bool = True, close: bool = True) -> None:
+    def __init__(self, directory: Path, engine: str, *, start: bool = True, close: bool = True, **more: Any) -> None:
         self.start, self.close = Gate(is_open=start), Gate(is_open=close)
         self.directory = directory / "replica"
         format_directory(self.directory, node_id=1, cluster_id="gated", static_voters=[1])
@@ -65,7 +65,7 @@ class Rig:
             node_id=1, directory=self.directory, voters=(StaticVoter(1, PLACE),), engine=engine, **SETTINGS
         )
         transport = GatedTransport(start=self.start, close=self.close)
-        self.client: RaftClient[bytes] = RaftClient(config, transport=transport)
+        self.client: RaftClient[bytes] = RaftClient(config, transport=transport, **more)
 
     @property
     def is_given_back(self) -> bool:
@@ -79,7 +79,7 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Callable[..., Rig]:
-    return lambda engine, **gates: Rig(tmp_path, engine, **gates)
+    return lambda engine, **more: Rig(tmp_path, engine, **more)
 
 
 @ENGINES
@@ -112,6 +112,23 @@ async def test_a_start_that_is_cancelled_at_any_turn_leaves_nothing(
         await asyncio.wait((starting,))
         await held.client.shutdown(timeout_ms=0)
         await until(lambda: held.is_given_back)
+
+
+@ENGINES
+async def test_a_start_that_is_cancelled_when_it_is_done_leaves_nothing(rig: Callable[..., Rig], engine: str) -> None:
+    """Its caller has not heard yet that it has succeeded, and hears that it was cancelled."""
+
+    class Cancelling(Listener):
+        def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+            host.call_soon_threadsafe(starting.cancel) if engine == "thread" else starting.cancel()
+
+    held, host = rig(engine, listener=Cancelling()), asyncio.get_running_loop()
+    async with asyncio.timeout(PATIENCE_S):
+        starting = asyncio.create_task(held.client.start())
+        await asyncio.wait((starting,))
+        assert starting.cancelled()
+        await until(lambda: held.is_given_back)
+        await held.client.wait_closed()
 
 
 @ENGINES
