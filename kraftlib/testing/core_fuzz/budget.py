@@ -65,9 +65,12 @@ def may_be_replaced(world: CoreWorld, host: CoreHost) -> bool:
 def electable(world: CoreWorld) -> bool:
     """Whether the unimpaired replicas are a majority of every set that may be in force, and can elect one of them.
 
-    They cannot where the longest log of all is that of a leader which was about to remove itself: it stands no more.
+    They cannot where the longest log of all is that of a replica which a record in it removes, so that it stands no
+    more. Without anybody impaired, the others are always enough to elect one of them.
     """
     whole = [host for host in world.hosts.values() if not is_impaired(host)]
+    if len(whole) == len(world.hosts):
+        return True
     if not all(_reaches_majority(whole, voters) for voters in sets_in_force(world) if len(voters)):
         return False
     for host in whole:

@@ -50,6 +50,9 @@ class Letter:
     is_answer: bool = False
 
 
+REBUILDS: Final = (ev.LogTruncated, ev.Repaired, ev.SnapshotInstalled, ev.SnapshotAdopted, ev.SnapshotLost)
+"""After these the core must know its log anew."""
+
 OPERATOR: Final = -100
 """The source of a request that no replica sends."""
 
@@ -183,6 +186,8 @@ class CoreHost:
         if world.trace is not None:
             world.trace(f"{world.now_ms:6} {self.number} hears {kind_of(event)} {answer_of(event, actions)}")
         self._perform(actions)
+        if type(event) in REBUILDS and self.core is not None and not self.events:
+            world.promises.rebuilt(self)
 
     def _perform(self, actions: Iterable[act.Action]) -> None:
         world = self.world

@@ -71,6 +71,8 @@ class Promises:
         before = host.store.election
         if before is not None and election.epoch < before.epoch:
             raise BrokenPromiseError("I2", f"{host} goes back from epoch {before.epoch} to {election.epoch}")
+        if before is not None and before.amnesiac and not election.amnesiac:
+            self._memory_is_back(host, election.epoch)
         voted = election.voted_key
         if voted is None:
             same_epoch = before is not None and before.epoch == election.epoch
@@ -82,6 +84,30 @@ class Promises:
             raise BrokenPromiseError("I3", f"{host} votes for {voted.id} in epoch {election.epoch} after {known}")
         if voted.id != host.key.id and (before is None or before.voted_key != voted or before.epoch != election.epoch):
             self._vote_is_wise(host, election.epoch)
+
+    def _memory_is_back(self, host: CoreHost, epoch: Epoch) -> None:
+        """A replica votes again: no vote that it has forgotten can still elect, and it has all that it had told of.
+
+        A vote of a newer epoch can do no harm if it was for a replica that no set of the leader's log names any more.
+        """
+        leader = host.world.hosts.get(self.leaders[epoch].id) if epoch in self.leaders else None
+        sets = [self._voters]
+        if leader is not None:
+            sets += leader.store.view(host.world.static_voters).voters.since(self.committed_end - 1)
+        for (key, voted_epoch), voted_id in self._votes.items():
+            if key == host.key and voted_epoch > epoch and any(voted_id in voters.ids for voters in sets):
+                raise BrokenPromiseError(
+                    "I3", f"{host} votes again in epoch {epoch}, and has voted for {voted_id} in {voted_epoch}"
+                )
+        store = host.store
+        have = {batch.base_offset: batch.epoch for batch in store.batches}
+        for offset, entry in self.committed.items():
+            told = store.start_offset <= offset and entry.end_offset <= store.told_end_offset
+            if told and have.get(offset) != entry.epoch:
+                raise BrokenPromiseError(
+                    "I5", f"{host} votes again in epoch {epoch} without {offset}@{entry.epoch}, which it once had"
+                )
+        store.told_end_offset = 0
 
     def _vote_is_wise(self, host: CoreHost, epoch: Epoch) -> None:
         request = getattr(host.hearing, "request", None)
@@ -191,6 +217,26 @@ class Promises:
         leads = isinstance(host.running.state.role_state, Leader)
         if leads and any(self.leaders.get(batch.epoch, host.key) != host.key for batch in batches):
             raise BrokenPromiseError("I13", f"{host} writes in an epoch that it does not lead")
+
+    def rebuilt(self, host: CoreHost) -> None:
+        """The log was cut, repaired or replaced: it is a log that could have been written, and the core knows it."""
+        store, known = host.store, host.running.state.log
+        before: Batch | None = None
+        for batch in store.batches:
+            place = self._places.get((batch.base_offset, batch.epoch))
+            follows = before is not None and before.end_offset == batch.base_offset
+            if place is None or place[0] != bytes(batch.data):
+                raise BrokenPromiseError("I4", f"{host} has at {batch.base_offset}@{batch.epoch} what no leader wrote")
+            if before is not None and follows and place[1] not in (-1, before.epoch):
+                raise BrokenPromiseError(
+                    "I4", f"{host} has {batch.base_offset}@{batch.epoch} behind epoch {before.epoch}"
+                )
+            before = batch
+        found = store.view(host.world.static_voters)
+        ours = (known.start_offset, known.end, known.voters.latest, known.kraft_version.latest, known.holes)
+        theirs = (found.start_offset, found.end, found.voters.latest, found.kraft_version.latest, found.holes)
+        if ours != theirs:
+            raise BrokenPromiseError("L16", f"{host} takes its log for {ours}, which is {theirs}")
 
     def truncated(self, host: CoreHost, dropped: list[Batch], *, had_holes: bool) -> None:
         """Batches are truncated: none of them is committed, unless the replica knows that it lacks something."""

@@ -35,6 +35,7 @@ STEPS: Final[Mapping[str, float]] = {
     "depose": 0.4,
     "change-and-die": 0.2,
     "change-source": 0.1,
+    "corner": 0.5,
 }
 """The kinds of steps, and how often each is taken."""
 
@@ -80,13 +81,14 @@ THEMES: Final[Mapping[str, Theme]] = {
             name="core-votes",
             what="the core alone: elections, lost votes, crashes amid actions",
             steps={
-                "lose-election": 0.8,
-                "stale-copy": 0.3,
+                "lose-election": 0.2,
+                "stale-copy": 0.1,
                 "crash": 1.5,
                 "resign": 0.8,
                 "transfer": 0.8,
                 "late": 4.0,
                 "depose": 0.8,
+                "corner": 1.2,
             },
             voters=(2, 3, 3, 3, 4, 5),
         ),
@@ -94,6 +96,7 @@ THEMES: Final[Mapping[str, Theme]] = {
             name="core-disks",
             what="the core alone: lost records and snapshots, repair, retention, full disks",
             steps={
+                "corner": 1.5,
                 "damage": 0.6,
                 "lose-snapshot": 0.5,
                 "lose-election": 0.1,
@@ -116,6 +119,7 @@ THEMES: Final[Mapping[str, Theme]] = {
                 "damage": 0.05,
             },
             dynamic=1.0,
+            voters=(1, 2, 2, 3, 3, 4, 5),
         ),
         Theme(
             name="core-downloads",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random as chance
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kraftlib.consensus import events as ev
@@ -77,14 +77,16 @@ class CoreWorld:
         self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
         self._skips = random.choice((0.0, 0.05, 0.3))
         self._calm_share = random.choice((0.0, 0.3, 0.6, 0.8))
-        weights = theme.draw(random)
+        self._kinds = weights = theme.draw(random)
         self._cut_share = random.choice((0.0, 0.3, 0.6))
         self._cut: frozenset[tuple[ReplicaId, ReplicaId]] = frozenset()
         """Between whom nothing arrives for now, one way or both."""
-        self._forgets = random.choice((0.0, 0.1, 0.3)) if weights["lose-election"] else 0.0
+        self._forgets = random.choice((0.0, 0.3, 1.0)) if weights["lose-election"] else 0.0
         self._forgetful: CoreHost | None = None
         self._is_calm = False
         self._phase_steps = 0
+        self._then: Callable[[], None] | None = None
+        """What follows when this phase is over."""
         self._steps = [getattr(self, "_" + name.replace("-", "_")) for name in weights]
         self._weights = list(weights.values())
         voters = self._voter_set()
@@ -185,6 +187,9 @@ class CoreWorld:
 
     def step(self) -> None:
         """Do one thing, whatever chance says: in a calm phase one that brings the quorum on."""
+        if self._phase_steps <= 0 and self._then is not None:
+            then, self._then = self._then, None
+            then()
         if self._phase_steps <= 0:
             self._is_calm = self.random.random() < self._calm_share
             self._phase_steps = self.random.randrange(20, 200)
@@ -192,7 +197,7 @@ class CoreWorld:
         self._phase_steps -= 1
         if self._forgetful is not None:
             host, self._forgetful = self._forgetful, None
-            self._lose_vote_of(host)
+            self._forget_and_go_back(host)
         if self._cut and self.random.random() < 0.1:
             self._time()  # or a cut would be over before anybody misses anybody
         elif self._is_calm:
@@ -376,7 +381,7 @@ class CoreWorld:
         ends = [batch for batch in store.batches if batch.end_offset <= min(host.high_watermark, store.flushed_offset)]
         if not ends or store.is_damaged:
             return
-        batch = random.choice(ends[-3:])
+        batch = ends[-1] if random.random() < 0.5 else random.choice(ends[-3:])
         snapshot_id = OffsetAndEpoch(offset=batch.end_offset, epoch=batch.epoch)
         if any(kept.offset >= snapshot_id.offset for kept in store.snapshots):
             return
@@ -441,6 +446,31 @@ class CoreWorld:
         if self._forgets and self.random.random() < self._forgets:
             self._forgetful = host
 
+    def _forget_and_go_back(self, host: CoreHost) -> None:
+        """Let a replica forget whom it has just voted for, who then is not heard for a while, under the old leader.
+
+        Later the old leader dies, and others stand: for the epoch of the forgotten vote, if nobody knows better.
+        """
+        election = host.store.election
+        voted = None if election is None or election.voted_key is None else election.voted_key.id
+        if voted is None or not may_lose_something(self, host):
+            return
+        self._lose_vote_of(host)
+        if host.core is None:
+            host.start()
+        others = [number for number in self.hosts if number != voted]
+        self._cut = frozenset([(voted, other) for other in others] + [(other, voted) for other in others])
+        self._is_calm, self._phase_steps = True, self.random.randrange(40, 160)
+        self._then = self._old_leaders_die
+
+    def _old_leaders_die(self) -> None:
+        for leader in self.leaders():
+            self._end(leader)
+            leader.down_until_ms = self.now_ms + 3_000
+        if self.random.random() < 0.5:
+            self._cut = frozenset()
+        self._is_calm, self._phase_steps = True, self.random.randrange(40, 160)
+
     def _lose_vote_of(self, host: CoreHost | None) -> None:
         def lose(host: CoreHost) -> bool:
             host.store.lose_election()
@@ -476,7 +506,8 @@ class CoreWorld:
         ]
         if not found:
             return
-        host, snapshot_id = self.random.choice(found)
+        whole_logs = [(host, snapshot_id) for host, snapshot_id in found if snapshot_id.offset == host.store.end_offset]
+        host, snapshot_id = self.random.choice(whole_logs if whole_logs and self.random.random() < 0.7 else found)
         if not may_lose_something(self, host):
             return
         self.count("lost snapshot")
@@ -486,6 +517,8 @@ class CoreWorld:
             host.store.set_aside(snapshot_id)
         else:
             host.tell(ev.SnapshotDamaged(snapshot_id, "fuzzed"))
+        if self.random.random() < 0.5:
+            self._depose()  # somebody asks for its vote soon
 
     def _full(self) -> None:
         if up := self.up():
@@ -525,6 +558,57 @@ class CoreWorld:
             (other, leader.number) for other in others
         )
         self._is_calm, self._phase_steps = True, self.random.randrange(60, 200)
+
+    def _corner(self) -> None:
+        """Let one voter fall behind; then the leader dies, and a third one, which has everything, loses something.
+
+        What is committed is on two disks by then: the one that is gone for a while, and the one that is hurt.
+        """
+        leaders = [host for host in self.leaders() if len(host.running.voters) >= 3]
+        if not leaders or self._then is not None:
+            return
+        leader = self.random.choice(leaders)
+        others = [voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number]
+        behind = self.random.sample(others, len(others) // 2)
+        cut = {(one, other) for one in behind for other in self.hosts if other not in behind}
+        self._cut = frozenset(cut | {(other, one) for one, other in cut})
+        self._is_calm, self._phase_steps = True, self.random.randrange(60, 250)
+        self._then = lambda: self._close_in(behind)
+
+    def _close_in(self, behind: Sequence[ReplicaId]) -> None:
+        self.count("last copies")
+        rest = [host for host in self.up() if host.number not in behind and host.running.is_voter]
+        leaders = [host for host in rest if isinstance(host.running.state.role_state, Leader)]
+        hurt = [host for host in rest if host not in leaders]
+        for leader in leaders:
+            self._end(leader)
+            leader.down_until_ms = self.now_ms + self.random.choice((0, 3_000, 3_000))
+        if hurt:
+            self._hurt(self.random.choice(hurt))
+        self._cut = frozenset()
+        self._is_calm, self._phase_steps = self.random.random() < 0.7, self.random.randrange(60, 200)
+
+    def _hurt(self, host: CoreHost) -> None:
+        """Take something from a replica, if the budget allows it, and let it run again at once."""
+        kinds = [name for name in ("lose-election", "damage", "lose-snapshot", "stale-copy") if self._kinds[name]]
+        kinds = kinds or ["lose-election"]
+        if not may_lose_something(self, host):
+            return
+        kind = self.random.choice(kinds)
+        newest = max(host.store.snapshots, default=BOOTSTRAP_SNAPSHOT)
+        if kind == "lose-snapshot" and newest != BOOTSTRAP_SNAPSHOT:
+            self.count("lost snapshot")
+            host.tell(ev.SnapshotDamaged(newest, "fuzzed"))
+            return
+        self._end(host)
+        if kind == "damage":
+            host.store.damage(self.random, latent=self.random.random() < 0.3)
+        elif kind == "stale-copy":
+            host.store.forget_tail(self.random)
+        else:
+            host.store.lose_election()
+        self.count("hurt " + kind)
+        host.start()
 
     def _change_and_die(self) -> None:
         """Change the voters, and let the leader lose power soon after it has sent the record."""
@@ -577,6 +661,8 @@ class CoreWorld:
         if not leaders or self.static_voters is not None:
             return
         leader, number = self.random.choice(leaders), self.random.choice(list(self.hosts))
+        if len(leader.running.voters) == 2 and self.random.random() < 0.5:
+            number = next(voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number)
         voter = leader.running.voters.get(number)
         request: AddRaftVoterRequest | RemoveRaftVoterRequest
         if voter is not None:

@@ -37,6 +37,30 @@ def test_a_vote_is_not_forgotten(world: CoreWorld) -> None:
         world.promises.election_written(host, ElectionState(epoch=3))
 
 
+def test_a_vote_comes_back_only_when_what_was_forgotten_can_do_no_harm(world: CoreWorld) -> None:
+    host = world.hosts[1]
+    world.promises.election_written(host, ElectionState(epoch=7, voted_key=ReplicaKey(2)))
+    host.store.election = ElectionState(epoch=5, amnesiac=True)
+    with pytest.raises(BrokenPromiseError, match="I3: replica 1 votes again in epoch 6, and has voted for 2 in 7"):
+        world.promises.election_written(host, ElectionState(epoch=6, leader_id=3))
+    world.promises.election_written(host, ElectionState(epoch=7, leader_id=3))
+    world.promises.committed[0] = Committed(1, b"", 1)
+    host.store.told_end_offset = 1
+    with pytest.raises(BrokenPromiseError, match="I5: replica 1 votes again in epoch 8 without 0@1"):
+        world.promises.election_written(host, ElectionState(epoch=8, leader_id=3))
+
+
+def test_a_core_knows_its_log(world: CoreWorld) -> None:
+    host = world.hosts[1]
+    world.promises.rebuilt(host)
+    host.running.state.log.end_offset = 3
+    with pytest.raises(BrokenPromiseError, match="L16: replica 1 takes its log for"):
+        world.promises.rebuilt(host)
+    host.store.append([batch(0, 1)])
+    with pytest.raises(BrokenPromiseError, match="I4: replica 1 has at 0@1 what no leader wrote"):
+        world.promises.rebuilt(host)
+
+
 def test_one_place_is_one_record_with_one_past(world: CoreWorld) -> None:
     for host in world.hosts.values():
         host.running.state.epoch = 9
