@@ -16,7 +16,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,13 +116,12 @@ def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
         if error.errno == errno.ELOOP:
             raise not_regular(path, stat.S_IFLNK) from error
         raise
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, descriptor)
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
         if kind != stat.S_IFREG:
             raise not_regular(path, kind)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        undo.pop_all()
     return descriptor
 
 
