@@ -6,6 +6,7 @@ It is read back before it gets its name, and it gets its name at once or not at 
 
 from __future__ import annotations
 
+import base64
 import difflib
 import hashlib
 import os
@@ -21,10 +22,11 @@ import pyarrow as pa
 from kraftlib.analysis.ahead import ahead
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked, in_order, merged
 from kraftlib.analysis.encoder import encoded
-from kraftlib.errors import ConfigError, StorageError
+from kraftlib.codec.declared import read, write
+from kraftlib.errors import ConfigError, KraftError, StorageError
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, seeding
 from kraftlib.storage.bootstrap import first_voters, parse_initial_controllers
 from kraftlib.storage.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
@@ -34,6 +36,8 @@ BATCH_MAX_BYTES_LIMIT: Final = 8 << 20
 """Kafka's readers take no larger ones."""
 
 _NAMES: Final = ("path", "endOffset", "epoch", "lastContainedLogTimestamp", "kraftVersion", "voters", "batchMaxBytes")
+VOTERS_RECORD: Final = "record:"
+"""Begins the option `voters` where it is a record of a log, in base64: with all listeners of each voter."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +73,7 @@ def parse_checkpoint_options(options: Mapping[str, str]) -> CheckpointOptions:
     if not path:
         raise ConfigError("there is no path: .save(path) says in which directory the checkpoint is written")
     kraft_version = _number(given, "kraftVersion", 0, most=1)
-    voters = parse_initial_controllers(given["voters"]) if given.get("voters") else ()
+    voters = _voters(given.get("voters", ""))
     if kraft_version >= 1 and not voters:
         raise ConfigError(
             "kraftVersion=1 without voters: a node that loads such a checkpoint knows of no quorum and stops; give"
@@ -85,9 +89,23 @@ def parse_checkpoint_options(options: Mapping[str, str]) -> CheckpointOptions:
         ),
         last_contained_log_timestamp=_number(given, "lastContainedLogTimestamp", 0, most=2**63 - 1),
         kraft_version=kraft_version,
-        voters=first_voters(voters, listener_name="CONTROLLER") if voters else None,
+        voters=voters,
         batch_max_bytes=_number(given, "batchMaxBytes", BATCH_MAX_BYTES, least=1_024, most=BATCH_MAX_BYTES_LIMIT),
     )
+
+
+def voters_text(voters: VotersRecord) -> str:
+    """Return the voters of a log as the text of the option `voters`."""
+    return VOTERS_RECORD + base64.b64encode(write(voters, voters.version)).decode("ascii")
+
+
+def _voters(text: str) -> VotersRecord | None:
+    if not text.startswith(VOTERS_RECORD):
+        return first_voters(parse_initial_controllers(text), listener_name="CONTROLLER") if text else None
+    try:
+        return read(VotersRecord, base64.b64decode(text.removeprefix(VOTERS_RECORD), validate=True), 0, expect_end=True)
+    except (ValueError, KraftError) as error:
+        raise ConfigError(f"voters={text!r} is no VotersRecord in base64: {error}") from error
 
 
 def local_path(text: str) -> Path:
@@ -131,7 +149,7 @@ def write_rows(rows: Iterable[pa.Table], options: CheckpointOptions, *, overwrit
     Raises: StorageError, if there is a checkpoint of this id and it is not to be overwritten; RowError,
     RecordTooLargeError.
     """
-    refuse_existing(options, overwrite=overwrite)
+    prepare(options, overwrite=overwrite)
     partial = options.path / names.partial_checkpoint_name(options.snapshot_id, secrets.randbelow(10**18))
     descriptor = files.create(partial, mode=files.FILE_MODE)
     try:
@@ -143,6 +161,7 @@ def write_rows(rows: Iterable[pa.Table], options: CheckpointOptions, *, overwrit
                 os.fsync(stream.fileno())
             _read_back(partial, options, records)
             size = files.size_of(partial)
+            seeding.begin_in(options.path, options.snapshot_id.epoch, kraft_version=options.kraft_version)
             _name(partial, options.target, overwrite=overwrite)
         finally:
             files.remove(partial)
@@ -151,8 +170,14 @@ def write_rows(rows: Iterable[pa.Table], options: CheckpointOptions, *, overwrit
     return Written(path=options.target, records=records, size=size, sha256=digest)
 
 
-def refuse_existing(options: CheckpointOptions, *, overwrite: bool) -> None:
-    """Raise StorageError, if the checkpoint is there and is to stay."""
+def prepare(options: CheckpointOptions, *, overwrite: bool) -> None:
+    """Make the directory, and check that a checkpoint can be written there.
+
+    Raises: StorageError, if it is there and is to stay; ConfigError, if a replica could not start with it.
+    """
+    with files.storage_errors("make the directory", options.path):
+        options.path.mkdir(parents=True, exist_ok=True)
+    seeding.check_voters(options.path, options.voters)
     if not overwrite and options.target.exists():
         raise StorageError(
             f"{options.target} exists, and a checkpoint never changes: choose another end offset or epoch, or the mode"

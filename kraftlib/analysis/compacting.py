@@ -24,11 +24,14 @@ from kraftlib.analysis.checkpoint import CheckpointOptions, Written, write_rows
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked
 from kraftlib.analysis.files import Kind
 from kraftlib.analysis.options import to_millis
-from kraftlib.analysis.reading import options_of, read_table
+from kraftlib.analysis.reading import options_of, read, read_table
 from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.reports import check_reach
 from kraftlib.analysis.splits import chosen_files
+from kraftlib.codec.declared import read as read_message
 from kraftlib.errors import ConfigError, KraftError
+from kraftlib.records.control import ControlType
+from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.records.increment import Change, IncrementReader, IncrementWriter, check_chain, keyed, merge
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
@@ -40,6 +43,13 @@ SNAPSHOT_POSITION: Final = -(2**62)
 
 ROWS: Final = "origin,control,offset,key,value"
 """The columns that make a state."""
+
+QUORUM: Final = "origin,offset,control_type,value"
+"""The columns of control records that say who votes."""
+
+KRAFT_VERSION: Final = ControlType.KRAFT_VERSION.name.lower()
+KRAFT_VOTERS: Final = ControlType.KRAFT_VOTERS.name.lower()
+_OF_QUORUM: Final = pa.array([KRAFT_VERSION, KRAFT_VOTERS])
 
 
 class Reducer(Protocol):
@@ -141,6 +151,35 @@ def id_at(path: str | os.PathLike[str], end_offset: int | None = None, **options
     if end_offset is not None and end != end_offset:
         raise ConfigError(f"offset {end_offset} is amid a batch, where no snapshot can end: the batch ends at {end}")
     return OffsetAndEpoch(offset=end, epoch=last["epoch"]), to_millis(last["max_timestamp"])
+
+
+def quorum_columns(table: pa.Table) -> tuple[int, VotersRecord | None]:
+    """Return the kraft.version and the voters that the control records of one log come to.
+
+    `table` has `origin`, `offset`, `control_type` and `value` of them.
+    Raises: RemoteProtocolError for one that makes no sense.
+    """
+    kraft_version, voters = 0, None
+    placed = table.append_column("late", pc.not_equal(table["origin"], "snapshot"))
+    for row in placed.sort_by([("late", "ascending"), ("offset", "ascending")]).to_pylist():
+        if row["control_type"] == KRAFT_VERSION:
+            kraft_version = read_message(KRaftVersionRecord, row["value"], 0).kraft_version
+        elif row["control_type"] == KRAFT_VOTERS:
+            voters = read_message(VotersRecord, row["value"], 0)
+    return kraft_version, voters if kraft_version else None
+
+
+def quorum_at(path: str | os.PathLike[str], **options: object) -> tuple[int, VotersRecord | None]:
+    """Return the kraft.version and the voters in force at the end of one log, or at `endOffset`."""
+    asked = options_of(path, **{"include": "latest", **options, "columns": f"{QUORUM},control"})
+    check_whole(path, **{"include": "latest", **options})
+    said = [table.filter(table["control"]).drop_columns(["control"]) for table in map(_as_table, read(asked))]
+    wanted = [table.filter(pc.is_in(table["control_type"], value_set=_OF_QUORUM)) for table in said]
+    return quorum_columns(pa.concat_tables(wanted)) if wanted else (0, None)
+
+
+def _as_table(batch: Any) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 # Chains --------------------------------------------------------------------------------------------

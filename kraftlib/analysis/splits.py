@@ -90,7 +90,8 @@ def chosen_files(options: ReadOptions) -> list[LogFile]:
 
 def _files(options: ReadOptions) -> list[LogFile]:
     pinned = None if options.pin is None else dict(options.pin)
-    return find_files(options.path, pinned=pinned, bootstrap=options.view == "files", layout=options.layout)
+    bootstrap = options.view == "files" or options.include == "all"
+    return find_files(options.path, pinned=pinned, bootstrap=bootstrap, layout=options.layout)
 
 
 def _check_start(files: Sequence[LogFile], start: int | None) -> None:

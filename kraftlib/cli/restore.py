@@ -1,4 +1,4 @@
-"""`kraftlib restore BACKUP DIR`: the directory of a new replica that begins with a backup, in a new cluster."""
+"""`kraftlib restore BACKUP DIR`: the directory of a new replica that begins with a backup or checkpoint."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  kraftlib restore backups/monday.tar data --node-id 1 --cluster-id $(kraftlib random-uuid) \\\n"
         "    --voters 1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003\n"
-        "  kraftlib restore backups/monday.tar data --node-id 1 --cluster-id new --standalone 127.0.0.1:9001"
+        "  kraftlib restore backups/monday.tar data --node-id 1 --cluster-id new --standalone 127.0.0.1:9001\n"
+        "  kraftlib restore 00000000000000001000-0000000004.checkpoint data --node-id 1 --cluster-id new \\\n"
+        "    --standalone 127.0.0.1:9001"
     )
-    parser.add_argument("backup", metavar="BACKUP", help="a directory or a tar file that `kraftlib backup` has made")
+    parser.add_argument(
+        "backup", metavar="BACKUP", help="what `kraftlib backup` has made, a directory or a tar file; or a checkpoint"
+    )
     parser.add_argument("directory", metavar="DIR", help="the new directory")
     parser.add_argument("--node-id", type=int, required=True, metavar="N", help="number of the new replica")
     parser.add_argument("-t", "--cluster-id", required=True, metavar="ID", help="of the new cluster; not the old one's")
@@ -51,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     elif not static:
         raise UsageError("--voters names nobody")
     with opened_backup(Path(options.backup)) as opened:
-        total = read_manifest(opened).size
+        total = read_manifest(opened).size if opened.is_dir() else opened.stat().st_size
         with Bar("verifying and copying", 2 * total) as bar:
             manifest, end = restore_backup(
                 opened,

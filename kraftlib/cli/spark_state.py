@@ -26,6 +26,12 @@ def add_verbs(
     compact.add_argument(
         "--end-offset", type=int, metavar="N", help="the state before this offset (the end of the log)"
     )
+    compact.add_argument("--epoch", type=int, metavar="N", help="epoch of the checkpoint (that of its last record)")
+    compact.add_argument(
+        "--voters",
+        metavar="LIST",
+        help="its voters, of a dynamic quorum: id@host:port:directoryId,… (those of the log, if any)",
+    )
     compact.add_argument(
         "-w", "--write", action="append", default=[], metavar="NAME=VALUE", help=f"of {', '.join(WRITTEN_BY)}"
     )
@@ -59,30 +65,51 @@ def add_merge(verbs: Any) -> argparse.ArgumentParser:
 
 def run_compact(options: argparse.Namespace, session: Callable[[argparse.Namespace], Any]) -> int:
     """Write a checkpoint."""
-    from kraftlib.analysis.checkpoint import parse_checkpoint_options, write_table
+    from kraftlib.analysis.checkpoint import parse_checkpoint_options, prepare, write_table
     from kraftlib.analysis.compacting import id_at
     from kraftlib.cli.spark import reader_options, show
 
     given = reader_options(options)
     at, timestamp_ms = id_at(options.path, options.end_offset, **given)
+    epoch = at.epoch if options.epoch is None else options.epoch
+    reading = {**given, "endOffset": at.offset}
+    spark = None if options.local else session(options)
     target = {
-        **_written_by(options),
         "path": options.out,
         "endOffset": str(at.offset),
-        "epoch": str(at.epoch),
+        "epoch": str(epoch),
         "lastContainedLogTimestamp": str(timestamp_ms),
+        **_quorum(options, spark, reading),
+        **_written_by(options),
     }
-    Path(options.out).mkdir(parents=True, exist_ok=True)
     parsed = parse_checkpoint_options(target)
-    reading = {**given, "endOffset": at.offset}
-    if options.local:
+    prepare(parsed, overwrite=False)  # before the state is told, which takes its time
+    if spark is None:
         write_table(_state_here(options, reading), parsed)
     else:
-        _state_on_spark(options, session(options), reading).write.format("kraft").mode("append").options(
-            **target
-        ).save()
-    show([{"path": str(parsed.target), "end_offset": at.offset, "epoch": at.epoch}], options)
+        _state_on_spark(options, spark, reading).write.format("kraft").mode("append").options(**target).save()
+    show([{"path": str(parsed.target), "end_offset": at.offset, "epoch": epoch}], options)
     return 0
+
+
+def _quorum(options: argparse.Namespace, spark: Any, reading: dict[str, Any]) -> dict[str, str]:
+    """Return kraft.version and voters as options of the writer: as told, else those of the log."""
+    from kraftlib.analysis.checkpoint import voters_text
+    from kraftlib.analysis.compacting import quorum_at
+
+    if options.voters:
+        return {"kraftVersion": "1", "voters": options.voters}
+    if any(word.partition("=")[0] in ("kraftVersion", "voters") for word in options.write):
+        return {}
+    if spark is None:
+        kraft_version, voters = quorum_at(options.path, **reading)
+    else:
+        from kraftlib.spark.jobs.compact import quorum
+
+        kraft_version, voters = quorum(spark, options.path, **reading)
+    if voters is None:
+        return {}
+    return {"kraftVersion": str(kraft_version), "voters": voters_text(voters)}
 
 
 def run_increment(options: argparse.Namespace, session: Callable[[argparse.Namespace], Any]) -> int:

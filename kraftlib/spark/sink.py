@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from kraftlib.analysis.checkpoint import (
     CheckpointOptions,
     parse_checkpoint_options,
-    refuse_existing,
+    prepare,
     write_rows,
 )
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, merged, sorted_runs
@@ -50,7 +50,7 @@ def checkpoint_writer(options: Mapping[str, str], schema: Any, *, overwrite: boo
     if missing:
         raise ConfigError(f"a checkpoint is written from key and value, and {sorted(missing)} is missing")
     parsed = parse_checkpoint_options(options)
-    refuse_existing(parsed, overwrite=overwrite)
+    prepare(parsed, overwrite=overwrite)
     writer = CheckpointWriter(parsed, overwrite=overwrite)
     # Here and not by the tasks: one that runs on while its job is given up must not make it again.
     with files.storage_errors("make the directory", writer.staging):

@@ -240,12 +240,17 @@ def _pack(work: Path, target: Path) -> None:
 
 @contextmanager
 def opened_backup(source: Path) -> Iterator[Path]:
-    """Yield the directory of a backup; one that is packed is unpacked beside the system's temporary files."""
-    if source.is_dir():
+    """Yield the directory of a backup; one that is packed is unpacked beside the system's temporary files.
+
+    A checkpoint is yielded as it is: `manifest_of` says what it comes to.
+    """
+    if source.is_dir() or (source.is_file() and names.parse_checkpoint_name(source.name) is not None):
         yield source
         return
     if not tarfile.is_tarfile(source):
-        raise ConfigError(f"{source} is no backup: neither a directory nor a tar file")
+        raise ConfigError(
+            f"{source} is no backup: neither a directory nor a tar file, nor named <end offset>-<epoch>.checkpoint"
+        )
     with tempfile.TemporaryDirectory(prefix="kraftlib-backup-") as temporary:
         with tarfile.open(source) as tar:
             for member in tar:
@@ -292,6 +297,27 @@ def read_manifest(directory: Path) -> Manifest:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{path} is damaged: {error!r}", path=path) from error
+
+
+def manifest_of(checkpoint: Path) -> Manifest:
+    """Return what a backup of this checkpoint alone would say, of no cluster; it is verified.
+
+    Raises: ConfigError, if its name says no id; CorruptBatchError.
+    """
+    snapshot_id = names.parse_checkpoint_name(checkpoint.name)
+    if snapshot_id is None:
+        raise ConfigError(f"{checkpoint} is not named as a checkpoint is, <end offset>-<epoch>.checkpoint")
+    with SnapshotReader(FileSnapshotSource(checkpoint), epoch=snapshot_id.epoch) as reader:
+        reader.verify()
+        kraft_version, timestamp_ms = reader.kraft_version, reader.header.last_contained_log_timestamp
+    return Manifest(
+        cluster_id="",
+        end_offset=snapshot_id.offset,
+        end_epoch=snapshot_id.epoch,
+        kraft_version=kraft_version,
+        created_ms=timestamp_ms,
+        files=[_described(checkpoint)],
+    )
 
 
 def verify_backup(directory: Path, *, progress: Progress = lambda size: None) -> Manifest:

@@ -1,4 +1,4 @@
-"""From a backup to the directory of a new replica, of a new cluster, with new voters."""
+"""From a backup, or a checkpoint, to the directory of a new replica, of a new cluster, with new voters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kraftlib.errors import ConfigError
 from kraftlib.storage import files
-from kraftlib.storage.backup import Manifest, copy_into, opened_backup, verify_backup
+from kraftlib.storage.backup import Manifest, copy_into, manifest_of, opened_backup, verify_backup
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.new_quorum import begin_new_quorum
@@ -30,11 +30,12 @@ def restore_backup(
 
     Every voter of the new cluster is restored from the same backup with the same list of voters: `controllers` of a
     dynamic quorum, this node among them, or `static_voters` as in the configuration. The backup is verified first.
+    It may be a single checkpoint, which knows of no cluster: its manifest names none.
 
     Raises: ConfigError, also for the old cluster's id; StorageError, CorruptBatchError.
     """
     with opened_backup(source) as opened:
-        manifest = verify_backup(opened, progress=progress)
+        manifest = verify_backup(opened, progress=progress) if opened.is_dir() else manifest_of(opened)
         if cluster_id == manifest.cluster_id:
             raise ConfigError(
                 f"cluster_id={cluster_id!r} is that of the backup: the old cluster may still be there, so the new one"
@@ -52,7 +53,13 @@ def restore_backup(
         ends: list[OffsetAndEpoch] = []
 
         def fill(partition: Path) -> None:
-            copy_into(opened, manifest, partition, file_mode=file_mode, progress=progress)
+            copy_into(
+                opened if opened.is_dir() else opened.parent,
+                manifest,
+                partition,
+                file_mode=file_mode,
+                progress=progress,
+            )
             end = begin_new_quorum(
                 partition,
                 epoch=manifest.end_epoch + 1,

@@ -11,17 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftlib.analysis.checkpoint import CheckpointOptions, parse_checkpoint_options, write_table
+from kraftlib.analysis.checkpoint import (
+    VOTERS_RECORD,
+    CheckpointOptions,
+    parse_checkpoint_options,
+    voters_text,
+    write_table,
+)
 from kraftlib.analysis.checkpoint_rows import RowError
 from kraftlib.blocking import RaftClient
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, KraftError, RecordTooLargeError, StorageError
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.runtime.listener import StateMachine
+from kraftlib.storage.bootstrap import first_voters
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch, new_uuid, uuid_text
 from tests.cli.processes import free_port
+from tests.storage.replicas import controllers
 
 
 def options(path: Path, **given_: str) -> CheckpointOptions:
@@ -93,6 +101,19 @@ def test_options_that_make_no_sense_are_named_with_the_remedy(
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_checkpoint_options({"path": str(tmp_path), "endOffset": "1", "epoch": "1"} | given_)
+
+
+def test_the_directory_is_made(tmp_path: Path) -> None:
+    assert write_table(a_table({b"k": b"v"}), options(tmp_path / "not" / "yet")).path.exists()
+
+
+def test_voters_of_a_log_stay_as_they_are(tmp_path: Path) -> None:
+    """A list of id, endpoint and directory would lose all listeners but one."""
+    voters = first_voters(controllers(1, 2), listener_name="PLAINTEXT")
+    parsed = options(tmp_path, kraftVersion="1", voters=voters_text(voters))
+    assert parsed.voters == voters
+    with pytest.raises(ConfigError, match="is no VotersRecord"):
+        options(tmp_path, kraftVersion="1", voters=f"{VOTERS_RECORD}AAAA!")
 
 
 def test_end_offset_and_epoch_have_no_default(tmp_path: Path) -> None:

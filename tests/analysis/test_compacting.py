@@ -17,14 +17,17 @@ from kraftlib.analysis.compacting import (
     folded,
     latest,
     merge_chain,
+    quorum_at,
     state_table,
     with_positions,
     write_increment,
 )
 from kraftlib.errors import ConfigError, KraftError
 from kraftlib.records.increment import IncrementReader
+from kraftlib.storage.bootstrap import first_voters
 from kraftlib.storage.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
+from tests.storage.replicas import controllers, make_replica
 
 Log = list[tuple[bytes, bytes | None]]
 LOGS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.one_of(st.none(), st.binary(max_size=3))))
@@ -187,3 +190,12 @@ def test_an_increment_holds_what_changed_and_what_is_gone(tmp_path: Path) -> Non
     with pytest.raises(ConfigError):
         write_increment(changes, tmp_path, base=target, target=base)
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("include", ["latest", "log"])
+def test_the_version_and_the_voters_of_a_log_are_those_in_force_at_an_offset(tmp_path: Path, include: str) -> None:
+    voters = controllers(1, 2, 3)
+    replica = make_replica(tmp_path / "r", voters=voters)
+    assert quorum_at(replica, include=include) == (1, first_voters(voters, listener_name="CONTROLLER"))
+    assert quorum_at(replica, include="log", endOffset=1) == (0, None)
+    assert quorum_at(make_replica(tmp_path / "static")) == (0, None)

@@ -12,5 +12,6 @@ from tests.captured import DATA
 
 def test_one_is_fine_and_two_are_named() -> None:
     check_one_log(options_of(DATA / "kafka-4.3.1" / "n4"))
+    check_one_log(options_of(DATA / "kafka-4.3.1" / "n1"))  # its bootstrap.checkpoint is no log of its own
     with pytest.raises(ConfigError, match=r"replica=1 __cluster_metadata-0; .*replica=4 __cluster_metadata-0"):
         check_one_log(options_of(DATA / "kafka-4.3.1"))

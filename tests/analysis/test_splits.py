@@ -14,6 +14,7 @@ from kraftlib.analysis.splits import Split, pack, pin, plan, target_bytes
 from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.types import OffsetAndEpoch
 from tests.analysis.logs import values_batch, write_log, write_snapshot
+from tests.captured import DATA
 
 SIZE = 3_000
 
@@ -123,3 +124,12 @@ def test_a_newest_segment_that_was_emptied_is_no_log_without_records(tmp_path: P
     assert len(read_table(tmp_path, mode="PERMISSIVE")) == 0
     path.with_suffix(".index").write_bytes(bytes(80))
     assert len(read_table(tmp_path)) == 0, "a new log has space for its index, and nothing in it"
+
+
+def test_the_bootstrap_checkpoint_of_a_node_is_read_with_all_that_there_is() -> None:
+    node = DATA / "kafka-4.3.1" / "n1"
+    everything, log = (read_table(node, include=include, columns="origin,segment,type") for include in ("all", "log"))
+    rows = [row for row in everything.to_pylist() if row["segment"].endswith("bootstrap.checkpoint")]
+    assert [row["type"] for row in rows] == [None, *(5 * [12]), 12, None]  # header, FeatureLevelRecords, footer
+    assert {row["origin"] for row in rows} == {"snapshot"}
+    assert not any(path.endswith("bootstrap.checkpoint") for path in log["segment"].to_pylist())

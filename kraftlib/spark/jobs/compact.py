@@ -15,9 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.analysis.compacting import SNAPSHOT_POSITION, Reducer, check_whole, write_increment
+from kraftlib.analysis.compacting import (
+    KRAFT_VERSION,
+    KRAFT_VOTERS,
+    QUORUM,
+    SNAPSHOT_POSITION,
+    Reducer,
+    check_whole,
+    quorum_columns,
+    write_increment,
+)
 from kraftlib.analysis.metadata_state import PLANNED_BY, plan_of
 from kraftlib.errors import ConfigError
+from kraftlib.records.control_messages import VotersRecord
 from kraftlib.spark.tables import pin, read
 from kraftlib.types import OffsetAndEpoch
 
@@ -102,6 +112,17 @@ def metadata(spark: Any, path: str | os.PathLike[str], **options: object) -> Any
     first = _rows(spark, path, "type, value", options).where(f"type IN ({kinds})")
     plan = plan_of((row.position, bytes(row.value)) for row in first.select("position", "value").toLocalIterator())
     return fold(spark, path, plan.reducer, void=plan.void, **options)
+
+
+def quorum(spark: Any, path: str | os.PathLike[str], **options: object) -> tuple[int, VotersRecord | None]:
+    """Return the kraft.version and the voters in force at the end of the log, or at `endOffset`: for a checkpoint.
+
+    The twin is `kraftlib.analysis.compacting.quorum_at`.
+    """
+    given = {"include": "latest", "pin": _pinned(path, options), **options}
+    check_whole(path, **given)
+    said = read(spark, path, columns=QUORUM, **given)
+    return quorum_columns(said.where(f"control_type IN ('{KRAFT_VERSION}', '{KRAFT_VOTERS}')").toArrow())
 
 
 def increment(

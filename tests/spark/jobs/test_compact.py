@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kraftlib.analysis.checkpoint import parse_checkpoint_options, write_table
-from kraftlib.analysis.compacting import ROWS, folded, latest, merge_chain, with_positions
+from kraftlib.analysis.compacting import ROWS, folded, latest, merge_chain, quorum_at, with_positions
 from kraftlib.analysis.metadata_state import key_of_value, metadata_state
 from kraftlib.analysis.reading import read_table
 from kraftlib.errors import ConfigError
@@ -20,12 +20,13 @@ from kraftlib.metadata.broker_records import FenceBrokerRecord
 from kraftlib.records.batch import Batch, assemble
 from kraftlib.records.increment import IncrementReader
 from kraftlib.records.record import Record, encode_block
-from kraftlib.spark.jobs.compact import compact, fold, increment, metadata, metadata_increment
+from kraftlib.spark.jobs.compact import compact, fold, increment, metadata, metadata_increment, quorum
 from kraftlib.storage.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
 from tests.analysis.kafka_histories import a_history
 from tests.archive.archives import a_writer, an_archive, store_checkpoint
 from tests.captured import DATA
+from tests.storage.replicas import controllers, make_replica
 
 ID = {"endOffset": "3000", "epoch": "1"}
 
@@ -168,3 +169,9 @@ def test_records_without_keys_and_columns_of_the_job_are_told(spark: Any, log: P
         compact(spark, archive.path).collect()
     with pytest.raises(ConfigError, match="view and columns itself"):
         compact(spark, log, view="batches")
+
+
+def test_who_votes_is_what_the_twin_says(spark: Any, tmp_path: Path) -> None:
+    replica = make_replica(tmp_path / "r", voters=controllers(1, 2, 3))
+    assert quorum(spark, replica) == quorum_at(replica)
+    assert quorum(spark, replica, endOffset=1, include="log") == (0, None)
