@@ -75,7 +75,7 @@ THEMES: Final[Mapping[str, Theme]] = {
         Theme(
             name="core",
             what="the core alone, every kind of trouble, in any order of messages",
-            steps={"lose-election": 0.15, "damage": 0.1, "lose-snapshot": 0.05, "stale-copy": 0.05},
+            steps={"lose-election": 0.15, "damage": 0.4, "lose-snapshot": 0.05, "stale-copy": 0.05},
         ),
         Theme(
             name="core-votes",
@@ -97,7 +97,7 @@ THEMES: Final[Mapping[str, Theme]] = {
             what="the core alone: lost records and snapshots, repair, retention, full disks",
             steps={
                 "corner": 1.5,
-                "damage": 0.6,
+                "damage": 1.0,
                 "lose-snapshot": 0.5,
                 "lose-election": 0.1,
                 "stale-copy": 0.2,

@@ -430,7 +430,10 @@ class CoreWorld:
                 host.start()
 
     def _impair(self, what: str, do: Callable[[CoreHost], object], host: CoreHost | None = None) -> None:
-        host = host or self.random.choice(list(self.hosts.values()))
+        with_log = [one for one in self.hosts.values() if one.store.batches]
+        if host is None and not with_log:
+            return
+        host = host or self.random.choice(with_log)
         if not host.store.batches or not may_lose_something(self, host):
             return
         if host.core is not None:
@@ -488,14 +491,19 @@ class CoreWorld:
         self._impair("lost end of a log", lose)
 
     def _damage(self) -> None:
-        host = self.random.choice(list(self.hosts.values()))
+        """Lose records that were durable, while a replica runs or while it is down: often those of a leader."""
+        whole = [host for host in self.hosts.values() if host.store.batches and not host.store.is_damaged]
+        leaders = [host for host in self.leaders() if host in whole] if self.random.random() < 0.3 else []
+        if not whole:
+            return
+        host = self.random.choice(leaders or whole)
         if host.core is not None and self.random.random() < 0.5:  # while it runs
             if may_lose_something(self, host) and host.store.damage(self.random, latent=True):
                 self.count("damaged log")
                 if self.random.random() < 0.7:
                     host.come_upon_damage()
             return
-        self._impair("damaged log", lambda one: one.store.damage(self.random, latent=self.random.random() < 0.3))
+        self._impair("damaged log", lambda one: one.store.damage(self.random, latent=self.random.random() < 0.3), host)
 
     def _lose_snapshot(self) -> None:
         found = [
