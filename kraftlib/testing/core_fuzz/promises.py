@@ -102,12 +102,12 @@ class Promises:
         store = host.store
         have = {batch.base_offset: batch.epoch for batch in store.batches}
         for offset, entry in self.committed.items():
-            told = store.start_offset <= offset and entry.end_offset <= store.told_end_offset
+            told = store.told.get(offset) == entry.epoch and store.start_offset <= offset
             if told and have.get(offset) != entry.epoch:
                 raise BrokenPromiseError(
                     "I5", f"{host} votes again in epoch {epoch} without {offset}@{entry.epoch}, which it once had"
                 )
-        store.told_end_offset = 0
+        store.told_end_offset, store.told = 0, {}
 
     def _vote_is_wise(self, host: CoreHost, epoch: Epoch) -> None:
         request = getattr(host.hearing, "request", None)

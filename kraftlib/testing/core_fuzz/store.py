@@ -77,6 +77,8 @@ class CoreStore:
         self.flushes: list[PendingFlush] = []
         self.told_end_offset: Offset = 0
         """How far the log went when its end was lost: others may count what it has acknowledged of it."""
+        self.told: dict[Offset, Epoch] = {}
+        """The batches that were lost with the end of the log."""
         self._fetched: list[Batch] = []
         """What a repair has written beside the log."""
 
@@ -308,7 +310,9 @@ class CoreStore:
         if places and not self.is_damaged:
             told = self.told_end_offset if self.is_amnesiac else 0
             self.told_end_offset = max(told, self.end_offset)
-            self.truncate(random.choice(places[-6:]))
+            dropped = self.truncate(random.choice(places[-6:]))
+            kept = self.told if self.is_amnesiac else {}
+            self.told = {**kept, **{batch.base_offset: batch.epoch for batch in dropped}}
         self.lose_election()
 
     def lose_election(self) -> None:

@@ -45,7 +45,7 @@ def test_a_vote_comes_back_only_when_what_was_forgotten_can_do_no_harm(world: Co
         world.promises.election_written(host, ElectionState(epoch=6, leader_id=3))
     world.promises.election_written(host, ElectionState(epoch=7, leader_id=3))
     world.promises.committed[0] = Committed(1, b"", 1)
-    host.store.told_end_offset = 1
+    host.store.told = {0: 1}
     with pytest.raises(BrokenPromiseError, match="I5: replica 1 votes again in epoch 8 without 0@1"):
         world.promises.election_written(host, ElectionState(epoch=8, leader_id=3))
 
