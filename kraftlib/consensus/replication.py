@@ -104,7 +104,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
     actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
     if fetcher is not None and fetcher in state.voters:
         role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
-    if partition.fetch_offset < state.log.end_offset and may_send(state):
+    if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher):
         return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
     if request.max_wait_ms == 0:
         return [*actions, SendResponse(event.request_id, answers.fetch(state, version=event.version))]
@@ -118,7 +118,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived) -> list[Action]:
             version=event.version,
             fetch_offset=partition.fetch_offset,
             deadline_ms=state.now_ms + wait_ms,
-            by_voter=fetcher is not None and fetcher in state.voters,
+            fetcher=fetcher,
         ),
     )
     return actions
@@ -158,22 +158,29 @@ def _park(role: Leader, parked: ParkedFetch) -> None:
         role.parked_deadline_ms = parked.deadline_ms
 
 
-def may_send(state: ReplicaState) -> bool:
-    """Whether records may leave before our own flush: until Flushed says otherwise, our copy does not count towards the
-    majority (Raft thesis, 10.2.1). A leader that is the only voter sends only what it has flushed.
+def may_send(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
+    """Whether `fetcher` may have records now. They leave before our own flush: until Flushed says otherwise, our copy
+    does not count towards the majority (Raft thesis, 10.2.1).
 
-    Nobody else could be elected in its place. If it has removed the other one of two voters, that one must not have
-    the record first: were ours lost, it would be no voter and have the longer log, and we would need its vote.
+    A change of the voters goes to the voters that it names alone, until it is committed. A voter that it removes would
+    have the longer log if it had the record before the others. It would refuse them its vote, which they need as long
+    as they have not seen the change, and it would not stand. If the leader dies then, nobody could be elected.
+
+    A Fetch under nobody's name is always served: it is that of a replica without a vote to refuse (see `amnesia`).
     """
-    is_alone = state.is_voter and len(state.voters) == 1
-    return not is_alone or state.log.flushed_offset == state.log.end_offset
+    offset = state.log.voters.latest_offset
+    is_settled = offset is None or offset < state.committed_offset
+    return is_settled or fetcher is None or fetcher in state.voters
 
 
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
     """Answer the Fetches that wait below the end, if records may leave."""
-    if not role.parked or not may_send(state):
-        return []
-    ready = [parked for parked in role.parked.values() if parked.fetch_offset < state.log.end_offset]
+    end_offset = state.log.end_offset
+    ready = [
+        parked
+        for parked in role.parked.values()
+        if parked.fetch_offset < end_offset and may_send(state, parked.fetcher)
+    ]
     for parked in ready:
         del role.parked[parked.request_id]
     return [
@@ -187,14 +194,19 @@ def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
 
 
 def expire_parked(state: ReplicaState, role: Leader) -> list[Action]:
-    """Answer the Fetches whose time is up: without records, but with the high watermark of now."""
+    """Answer the Fetches whose time is up: without records, but with the high watermark of now.
+
+    With records, if they waited for the commit of a change of the voters, and that is the news.
+    """
     if role.parked_deadline_ms is None or state.now_ms < role.parked_deadline_ms:
         return []
+    actions = answer_parked(state, role)
     late = [parked for parked in role.parked.values() if parked.deadline_ms <= state.now_ms]
     for parked in late:
         del role.parked[parked.request_id]
     role.parked_deadline_ms = min((parked.deadline_ms for parked in role.parked.values()), default=None)
-    return [SendResponse(parked.request_id, answers.fetch(state, version=parked.version)) for parked in late]
+    actions += [SendResponse(parked.request_id, answers.fetch(state, version=parked.version)) for parked in late]
+    return actions
 
 
 def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]:
@@ -511,4 +523,6 @@ def wants_records(state: ReplicaState) -> bool:
     role = state.role_state
     if not isinstance(role, Leader) or role.transfer is not None:
         return False
-    return state.log.flushed_offset == state.log.end_offset or any(parked.by_voter for parked in role.parked.values())
+    if state.log.flushed_offset == state.log.end_offset:
+        return True
+    return any(parked.fetcher is not None and parked.fetcher in state.voters for parked in role.parked.values())

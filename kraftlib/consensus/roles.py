@@ -134,7 +134,8 @@ class ParkedFetch:
     version: int
     fetch_offset: Offset
     deadline_ms: int
-    by_voter: bool = False
+    fetcher: ReplicaKey | None
+    """None where it does not say."""
 
 
 @attrs.define(kw_only=True)

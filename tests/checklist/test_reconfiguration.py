@@ -108,7 +108,8 @@ def test_a_static_quorum_writes_no_voters() -> None:
 def test_the_bootstrap_checkpoint_is_never_the_answer_to_a_fetch() -> None:
     """testBootstrapCheckpointIsNotReturnedOnFetch: Fetch(0) gets records."""
     core = dynamic_leader(committed=False)
-    actions = tell(core, fetch_request(epoch=1, offset=0, last_epoch=0, replica_id=3), version=18)
+    request = fetch_request(epoch=1, offset=0, last_epoch=0, replica_id=3, replica_directory_id=key(3).directory_id)
+    actions = tell(core, request, version=18)
 
     assert [action.start_offset for action in actions if isinstance(action, SendRecords)] == [0]
 

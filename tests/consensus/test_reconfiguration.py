@@ -11,7 +11,6 @@ import pytest
 from kraftlib.consensus.actions import AppendToLog, SendRecords, SendRequest, SendResponse, SubmitControl
 from kraftlib.consensus.events import (
     Failure,
-    Flushed,
     RecordsSubmitted,
     RequestFailed,
     RetentionDue,
@@ -39,6 +38,7 @@ from tests.consensus.build import (
     LISTENER,
     ask,
     begin_request,
+    commits,
     fetch_request,
     flush,
     leader,
@@ -83,7 +83,7 @@ def dynamic_leader(*ids: int, committed: bool = True, **settings: Any) -> Replic
     """A leader of kraft.version 1, which has committed its first batch; observer 4 is caught up."""
     core = leader(log=dynamic_log(*(ids or (1, 2, 3))), directory_id=key(1).directory_id, **settings)
     flush(core)
-    fetch(core, 4, 50)
+    fetch(core, 4, 48)
     if committed:
         fetch(core, 2, 51)
         assert core.high_watermark == core.state.log.end_offset
@@ -313,7 +313,7 @@ def records_sent(actions: list[Any]) -> list[int]:
     return [action.request_id for action in actions if isinstance(action, SendRecords)]
 
 
-def test_one_of_two_that_removes_the_other_tells_it_only_once_its_own_disk_knows() -> None:
+def test_one_of_two_that_removes_the_other_tells_it_only_once_that_is_committed() -> None:
     """Had the removed one the only copy, it would be no voter and have the longer log: nobody could be elected."""
     core = dynamic_leader(1, 2)
     actions = append_submitted(core, tell(core, remove_request(2)))
@@ -324,27 +324,55 @@ def test_one_of_two_that_removes_the_other_tells_it_only_once_its_own_disk_knows
     assert not records_sent(tell(core, late, version=18, request_id=61))
 
     actions = flush(core)
-    assert records_sent(actions) == [50, 51, 61]
+    assert records_sent(actions) == [48, 51, 61]
     assert answers(actions) == [ErrorCode.NONE]
     late = fetch_request(epoch=1, offset=offset, last_epoch=1, replica_id=4)
     assert records_sent(tell(core, late, version=18, request_id=62)) == [62]
 
 
-def test_a_fetch_that_waited_for_the_flush_of_a_sole_voter_is_sent_to_the_snapshot_if_its_records_are_gone() -> None:
-    core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
-    fetch(core, 4, 60)
-    for _ in range(2):
-        batch = encode_batch([b"x"], timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch)
-        core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
-    end_offset = core.state.log.end_offset
-    core.handle(Flushed(end_offset - 1, core.state.log.log_version), core.state.now_ms)
-    snapshot_id = OffsetAndEpoch(offset=end_offset - 1, epoch=core.epoch)
+def test_who_is_removed_hears_of_it_only_once_it_is_committed() -> None:
+    """If the leader died while the removed one alone had the record, its longer log would refuse the others the vote
+    that they need: one dead replica of three, and nobody could be elected."""
+    core = dynamic_leader(1, 2, 3)
+    offset = core.state.log.end_offset
+    fetch(core, 3, 63)
+
+    actions = append_submitted(core, tell(core, remove_request(3)))
+    assert records_sent(actions) == [51]
+    again = fetch_request(epoch=1, offset=offset, last_epoch=1, replica_id=3, replica_directory_id=key(3).directory_id)
+    assert not records_sent(tell(core, again, version=18, request_id=64))
+    assert not records_sent(flush(core))
+
+    assert commits(fetch(core, 2, 66)) == [offset + 1]
+    actions = core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert records_sent(actions) == [48, 63, 64]
+
+
+def test_a_fetch_under_nobodys_name_is_told_of_a_change_at_once() -> None:
+    """An answer without records means to a replica that has lost its votes that the leader's end is reached."""
+    core = dynamic_leader(1, 2, 3)
+    offset = core.state.log.end_offset
+    append_submitted(core, tell(core, remove_request(3)))
+
+    nobody = fetch_request(epoch=1, offset=offset, last_epoch=1, replica_id=-1, max_wait_ms=0)
+    assert records_sent(tell(core, nobody, version=18, request_id=60)) == [60]
+
+
+def test_a_fetch_that_waited_for_a_change_of_the_voters_is_sent_to_the_snapshot_if_its_records_are_gone() -> None:
+    core = dynamic_leader(1, 2, 3)
+    committed = core.state.log.end_offset
+    append_submitted(core, tell(core, remove_request(3)))
+    behind = fetch_request(epoch=1, offset=committed - 1, last_epoch=1, replica_id=4)
+    assert not records_sent(tell(core, behind, version=18, request_id=60))
+    snapshot_id = OffsetAndEpoch(offset=committed, epoch=core.epoch)
     core.handle(SnapshotCreated(snapshot_id), core.state.now_ms)
     core.handle(RetentionDue(snapshot_id), core.state.now_ms)
+    flush(core)
+    fetch(core, 2, 61)
 
-    actions = flush(core)
-    assert not records_sent(actions)
-    assert [action.request_id for action in actions if isinstance(action, SendResponse)] == [60]
+    actions = core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert 60 not in records_sent(actions)
+    assert 60 in [action.request_id for action in actions if isinstance(action, SendResponse)]
 
 
 def test_one_of_two_is_not_removed_while_the_other_lags() -> None:

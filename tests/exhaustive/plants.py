@@ -89,7 +89,7 @@ def _doubts_at_once(state: ReplicaState, role: Follower) -> list[Any]:
     return replication.find_leader(state)
 
 
-def _sends_before_the_flush(state: ReplicaState) -> bool:
+def _sends_to_everybody(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
     return True
 
 
@@ -110,7 +110,7 @@ PLANTS: Final = {
     "older-epochs": Plant("figure-8", {(progress, "update_high_watermark"): _counts_older_epochs}),
     "unflushed-leader": Plant("two", {(progress, "update_high_watermark"): _counts_before_the_flush}),
     "unflushed-follower": Plant("two", {(replication, "may_fetch"): _fetches_before_the_flush}),
-    "unflushed-removal": Plant("removal", {(replication, "may_send"): _sends_before_the_flush}),
+    "uncommitted-removal": Plant("removal", {(replication, "may_send"): _sends_to_everybody}),
     "late-diverging": Plant(
         "late-answer",
         {

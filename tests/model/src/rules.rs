@@ -16,8 +16,8 @@ pub struct Rules {
     pub end_epoch_is_kept: bool,
     /// A truncation that drops what is missing costs the vote.
     pub cut_hole_is_amnesia: bool,
-    /// A leader that is the only voter sends only what is flushed.
-    pub sole_voter_sends_flushed: bool,
+    /// A change of the voters goes to the voters that it names alone, until it is committed.
+    pub changes_go_to_voters_first: bool,
     /// A vote is given only to a log that is as long as our own.
     pub votes_for_longer_logs: bool,
     /// Only an entry of the own epoch is committed by counting.
@@ -63,7 +63,7 @@ pub const PLANTS: [Plant; 9] = [
     plant(
         "6",
         "removal",
-        "a leader that is the only voter sends what it has not flushed",
+        "a voter that is removed is sent the change before it is committed",
     ),
     plant(
         "shorter-log",
@@ -95,7 +95,7 @@ impl Rules {
             waits_for_the_end: plant != "3",
             end_epoch_is_kept: plant != "4",
             cut_hole_is_amnesia: plant != "5",
-            sole_voter_sends_flushed: plant != "6",
+            changes_go_to_voters_first: plant != "6",
             votes_for_longer_logs: plant != "shorter-log",
             counts_own_epoch: plant != "older-epochs",
             counts_flushed: plant != "unflushed",
@@ -359,17 +359,15 @@ pub fn serve(
     limit: u8,
 ) -> Option<Answer> {
     let id = asked.to;
-    if let Some(Answer::Records { .. }) = judge_fetch(state.at(id), id, asked, first, rules, limit)
-    {
+    if let Some(Answer::Records { .. }) = judge_fetch(state.at(id), asked, first, rules, limit) {
         record_progress(state, id, asked, first, rules);
     }
-    judge_fetch(state.at(id), id, asked, first, rules, limit) // the answer names the high watermark that follows
+    judge_fetch(state.at(id), asked, first, rules, limit) // the answer names the high watermark that follows
 }
 
 /// The answer to a Fetch of the leader's epoch; `limit` entries are sent.
 fn judge_fetch(
     leader: &Replica,
-    id: Id,
     asked: &Fetch,
     first: Set,
     rules: &Rules,
@@ -381,15 +379,16 @@ fn judge_fetch(
     if !is_valid {
         return Some(Answer::Diverging(known));
     }
-    let is_alone = leader.voters(first) == bit(id);
-    let sendable = if is_alone && rules.sole_voter_sends_flushed {
-        leader.flushed
-    } else {
+    let is_settled = leader.log.newest_voters().map(|(offset, _)| offset) < Some(leader.committed); // None is less than any offset
+    let may_send = is_settled
+        || asked.anonymous
+        || leader.voters(first) & bit(asked.from) != 0
+        || !rules.changes_go_to_voters_first;
+    let sendable = if may_send {
         leader.log.end()
+    } else {
+        asked.end.offset
     };
-    if sendable < asked.end.offset {
-        return None;
-    }
     let sent = sendable.min(asked.end.offset + limit);
     Some(Answer::Records {
         log: leader.log.prefix(sent),

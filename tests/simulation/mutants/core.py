@@ -82,9 +82,9 @@ MUTANTS: Final = (
         slow=True,
     ),
     Mutant(
-        "lone-leader-sends-first",
-        "a leader that has removed the only other voter sends the record before its own disk has it (M7)",
-        (Edit("consensus.replication.may_send", "return not is_alone or", "return True or"),),
+        "removed-one-hears-first",
+        "a voter that is removed is sent the record before it is committed (M7)",
+        (Edit("consensus.replication.may_send", "return is_settled or", "return True or"),),
         profiles=("core-voters",),
         slow=True,
     ),
