@@ -174,7 +174,10 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Act
         )
     role = state.role_state
     wanted = state.voters.without(key)
-    if isinstance(role, Leader) and len(live := _live(state, role, wanted)) < wanted.majority:
+    if not isinstance(role, Leader):
+        return []
+    live = _live(state, role, wanted)
+    if len(live) < wanted.majority:
         text = (
             f"removing {key} would leave the voters {wanted}, of whom only {live} have fetched within the last"
             f" {_life_ms(state)} ms: they could commit nothing. Bring one of the others back, or remove it first"
@@ -182,16 +185,16 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived) -> list[Act
         return _reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
     deadline_ms = state.now_ms + state.config.request_timeout_ms
     change = VoterChange(request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms)
-    if isinstance(role, Leader):
-        role.change = change
-        if key == state.key and len(wanted) == 1:
-            # Beyond Kafka: were we to die with the record before the other one has it, neither could be elected: the
-            # other has the shorter log, and we are no voter. So the other leads first, and removes us by itself.
-            role.transfer = Transfer(target_id=wanted.ids[0], deadline_ms=deadline_ms)
-            return []
-        change.wanted = wanted
-        return [submit_control(role, wanted.to_record())]
-    return []
+    role.change = change
+    if key == state.key and len(live) < state.voters.majority:
+        # Beyond Kafka: if we wrote the record and died before the others have it, they would need our vote. It would be
+        # refused to their shorter logs, and we would not stand, being no voter. So another voter leads first, and
+        # removes us by itself.
+        target_id = max(live, key=lambda voter_id: role.progress[voter_id].end_offset)
+        role.transfer = Transfer(target_id=target_id, deadline_ms=deadline_ms)
+        return []
+    change.wanted = wanted
+    return [submit_control(role, wanted.to_record())]
 
 
 def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId]:

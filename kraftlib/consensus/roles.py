@@ -148,8 +148,8 @@ class VoterChange:
     voter_id: ReplicaId
     deadline_ms: int
     wanted: VoterSet | None = None
-    """The voter set that was submitted; None while the new voter is asked for its versions, or while the other one of
-    two is to lead before this leader is removed."""
+    """The voter set that was submitted; None while the new voter is asked for its versions, or while another voter is
+    to lead before this leader is removed."""
     offset: Offset | None = None
     """Where its Voters record stands, once it does."""
 

@@ -308,6 +308,39 @@ def test_one_of_two_hands_over_before_it_is_removed() -> None:
     assert answers(actions) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+def leader_of_four() -> Replica:
+    """A leader of voters 1 to 4, all of which have just fetched everything."""
+    core = dynamic_leader()
+    fetch(core, 4, 52)
+    tell(core, add_request(4))
+    append_submitted(core, reply(core, 4, supports(0, 1)))
+    flush(core)
+    for voter_id in (2, 3, 4):
+        fetch(core, voter_id, 50 + voter_id)
+    assert (core.high_watermark, core.voters.ids) == (core.state.log.end_offset, (1, 2, 3, 4))
+    return core
+
+
+def test_a_leader_whose_vote_those_that_stay_would_need_hands_over_before_it_is_removed() -> None:
+    """One of four is dead. The two that stay and live are no majority of four, should only our log have the removal."""
+    core = leader_of_four()
+    for _ in range(3):
+        core.handle(TimeoutReached(), core.state.now_ms + 1_500)
+        fetch(core, 2, 62)
+        fetch(core, 3, 63)
+
+    assert answers(tell(core, remove_request(1))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert core.role is Role.RESIGNED
+    assert core.voters.ids == (1, 2, 3, 4)
+
+
+def test_a_leader_of_four_that_all_live_writes_its_own_removal() -> None:
+    core = leader_of_four()
+
+    append_submitted(core, tell(core, remove_request(1)))
+    assert core.voters.ids == (2, 3, 4)
+
+
 def records_sent(actions: list[Any]) -> list[int]:
     """The requests that are answered with records."""
     return [action.request_id for action in actions if isinstance(action, SendRecords)]
