@@ -138,7 +138,13 @@ class FileReplicatedLog(DamagedLog):
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSink:
         """Open a new snapshot of this id for writing; it exists for others only once frozen."""
         self._ensure_usable()
-        return FileSnapshotSink(self._directory, snapshot_id, file_mode=self._file_mode, frozen=self.adopt_snapshot)
+        return FileSnapshotSink(
+            self._directory,
+            snapshot_id,
+            file_mode=self._file_mode,
+            frozen=self.adopt_snapshot,
+            before_write=self._reserve.keep_for_others,
+        )
 
     def adopt_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """Take note of a snapshot that was frozen in the directory. One that comes too late goes. For any thread."""

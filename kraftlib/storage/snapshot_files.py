@@ -45,8 +45,10 @@ class FileSnapshotSink:
         frozen: Callable[[OffsetAndEpoch], None] | None = None,
         partial_path: Path | None = None,
         exists: bool = False,
+        before_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """`frozen` is told the id once the snapshot is durable under its name.
+        """`frozen` is told the id once the snapshot is durable under its name. `before_write` raises where what is
+        left of the disk is not for snapshots.
 
         `partial_path` is where it is written, by default a file of its own; where that `exists`, it is gone on with.
         """
@@ -57,6 +59,7 @@ class FileSnapshotSink:
         self._snapshot_id: Final = snapshot_id
         self._mode: Final = file_mode
         self._frozen: Final = frozen
+        self._before_write: Final = before_write
         self._size = files.size_of(self._partial_path) if exists else 0
         self._written_out = self._size
         self._is_frozen = False
@@ -74,6 +77,7 @@ class FileSnapshotSink:
     def write(self, data: bytes | memoryview) -> None:
         """Add bytes at the end. Not durable."""
         descriptor = self._open_descriptor()
+        self._before_write()
         with files.storage_errors("write", self._partial_path):
             files.write_at(descriptor, data, self._size)
         self._size += len(data)

@@ -17,7 +17,7 @@ from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.storage.prefix import tells_of_voters
 from kraftlib.storage.recovery import restart_at
-from kraftlib.storage.reserve import Reserve
+from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.storage.segment import Segment
 from kraftlib.testing.log_contract import LOG_CHECKS, fill, it_agrees_with_the_memory_log, read_all, store_snapshot
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
@@ -469,6 +469,26 @@ def test_an_append_goes_on_with_space_that_a_flush_has_given_back(
 
     again = FileReplicatedLog.open(tmp_path)
     assert again.end_offset == log.end_offset > 0
+
+
+def test_a_snapshot_does_not_take_the_space_that_the_reserve_has_given_back(tmp_path: Path) -> None:
+    """An append found the disk full that the snapshot was filling; the next one would find no reserve any more."""
+    reserve = Reserve(tmp_path, size=1 << 20)
+    log = FileReplicatedLog.open(tmp_path, reserve=reserve)
+    fill(log, 1, 1)
+    sink = log.create_snapshot(OffsetAndEpoch(offset=1, epoch=1))
+    sink.write(b"some")
+    reserve.release()
+
+    with pytest.raises(StorageError, match="No space left on device but what the reserve had") as raised:
+        sink.write(b"more")
+    assert is_full(raised.value)
+    sink.abort()
+    assert names_in(tmp_path, "*.part") == []
+
+    log.look_at_space()
+    store_snapshot(log, 1, 1)
+    assert len(log.snapshots()) == 1
 
 
 def test_what_was_accepted_is_written_with_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
