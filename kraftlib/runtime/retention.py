@@ -130,7 +130,8 @@ class Retention:
         self._going: Offset = 0
         """What is below has been asked to go: perhaps it has not gone yet, but nobody can hold it any more."""
         self._holds = {hold.name: self._hold(hold.name, hold.offset, hold.max_bytes) for hold in holds}
-        self._saved: Sequence[StoredHold] = self._to_store()
+        self._saved: Sequence[StoredHold] | None = self._to_store()
+        """What is stored, or about to be; None, if nobody knows."""
 
     # --- holds -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +170,12 @@ class Retention:
         holds = self._to_store()
         if holds != self._saved:
             self._saved = holds
-            self._background.run(lambda: self._save(holds), _log_failure)
+            self._background.run(lambda: self._save(holds), self._holds_saved)
+
+    def _holds_saved(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._saved = None  # the next look tries again: a full disk may have space by then
+            _log_failure(None, error)
 
     # --- what goes ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ConfigError, HoldExpiredError
+from kraftlib.errors import ConfigError, HoldExpiredError, StorageError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.runtime.disk import InlineDisk
@@ -33,7 +33,7 @@ class Rig:
         self.soon: deque[Callable[[], object]] = deque()
         self.saved: list[Sequence[StoredHold]] = []
         self.deleted: list[int] = []
-        self.takes_its_time = False
+        self.takes_its_time = self.disk_is_full = False
         self.retention = Retention(
             RaftConfig(node_id=1, **{"retention_ms": -1, "retention_bytes": -1, **config}),
             self.log,
@@ -42,8 +42,13 @@ class Rig:
             wall_clock=lambda: NOW_MS,
             call_soon=self.soon.append,
             holds=holds,
-            save=self.saved.append,
+            save=self.save,
         )
+
+    def save(self, holds: Sequence[StoredHold]) -> None:
+        if self.disk_is_full:
+            raise StorageError("cannot write kraftlib-holds.json: No space left on device")
+        self.saved.append(holds)
 
     def delete(self, snapshot_id: OffsetAndEpoch) -> None:
         self.deleted.append(snapshot_id.offset)
@@ -226,6 +231,20 @@ def test_the_same_name_is_the_same_hold_and_is_kept_over_a_restart() -> None:
     assert rig.look() == [10]
     assert rig.saved[-1] == []
     assert rig.retention.hold("feed", None, None) is not hold
+
+
+def test_a_hold_that_found_no_space_is_stored_when_there_is_some() -> None:
+    """Or the replica would delete, after its next restart, what the reader still wants."""
+    rig = Rig()
+    rig.disk_is_full = True
+    rig.retention.hold("feed", 3, 10**6)
+    rig.look()
+    assert rig.saved == []
+
+    rig.disk_is_full = False
+    rig.look()
+    rig.look()
+    assert rig.saved == [[StoredHold(name="feed", offset=3, max_bytes=10**6)]]
 
 
 def test_what_is_gone_cannot_be_held() -> None:
