@@ -324,10 +324,15 @@ def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: 
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
         max_wait_ms=max_wait_ms,
-        max_bytes=FULL_DISK_MAX_BYTES if state.disk_full else state.config.fetch_max_bytes,
+        max_bytes=_max_bytes(state),
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
         unknown_tagged_fields=() if is_known else introduction(state),
     )
+
+
+def _max_bytes(state: ReplicaState) -> int:
+    """How much to ask for. The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever is configured."""
+    return FULL_DISK_MAX_BYTES if state.disk_full else max(state.config.fetch_max_bytes, FULL_DISK_MAX_BYTES + 1)
 
 
 def handle_fetch_response(state: ReplicaState, outstanding: Outstanding, response: FetchResponse) -> list[Action]:

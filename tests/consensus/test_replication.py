@@ -33,6 +33,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     answer_vote,
+    as_leader,
     ask,
     commits,
     fetch_request,
@@ -589,3 +590,21 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_stays_a_follower() -> Non
     core.handle(DiskSpaceChanged(False), core.state.now_ms)
     actions = reply(core, 2, fetch_response(epoch=1, leader_id=2, records=bytes(batch.data), high_watermark=3))
     assert [action for action in actions if isinstance(action, AppendToLog)]
+
+
+def test_a_follower_that_asks_for_one_byte_as_configured_is_not_taken_for_a_full_disk() -> None:
+    """Else no voter of such a quorum would be handed the leadership, however much it is wanted."""
+    core = follower(fetch_max_bytes=1)
+    asked = outstanding_to(core, 2).request
+
+    leading = leader()
+    tell(
+        leading,
+        attrs.evolve(
+            asked,
+            topics=fetch_request(epoch=leading.epoch, offset=0, last_epoch=0).topics,
+            replica_state=FetchRequest.ReplicaState(replica_id=2),
+        ),
+        version=18,
+    )
+    assert as_leader(leading).progress[2].has_space
