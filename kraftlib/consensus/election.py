@@ -1,8 +1,8 @@
 """The conversation of elections: Vote, BeginQuorumEpoch and EndQuorumEpoch, both sides of each.
 
-Rules in the order of the KIPs: a vote is given once per epoch and only to a log as long as our own (KIP-595); before
-that a voter asks whether it would win at all (KIP-996); who leads tells the voters until they fetch (KIP-595, and only
-those that do not fetch: KAFKA-16926); who leaves says who should follow it. See rpcs.md sections 4 to 6.
+A voter gives one vote in an epoch, and only to a log that is as long as its own (KIP-595). A voter that may stand asks
+first whether it would win at all (KIP-996). The new leader sends BeginQuorumEpoch to every voter that does not fetch
+from it (KIP-595, KAFKA-16926). A leader that leaves sends EndQuorumEpoch, which names its successors in order.
 """
 
 from __future__ import annotations
