@@ -117,6 +117,15 @@ def _what_is_left(path: Path, snapshot_id: OffsetAndEpoch, reason: str) -> LostS
         return LostSnapshot(snapshot_id=snapshot_id, reason=reason)
 
 
+def kept_aside(directory: Path) -> list[LostSnapshot]:
+    """Return what is still known of the snapshots that were set aside, perhaps in an earlier life."""
+    place = directory / names.DAMAGED_DIRECTORY
+    if not place.is_dir() or place.is_symlink():
+        return []
+    found = ((name, names.parse_checkpoint_name(name)) for name in files.list_names(place))
+    return [_what_is_left(place / name, known, "it was set aside") for name, known in found if known is not None]
+
+
 def remove_damaged(directory: Path) -> bool:
     """Remove what was set aside; return whether there was anything."""
     place = directory / names.DAMAGED_DIRECTORY

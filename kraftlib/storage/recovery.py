@@ -30,7 +30,7 @@ import attrs
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.storage import files, names
-from kraftlib.storage.damaged_snapshots import fault_at_start, read_snapshot, set_aside
+from kraftlib.storage.damaged_snapshots import LostSnapshot, fault_at_start, kept_aside, read_snapshot, set_aside
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
 from kraftlib.storage.judgement import Judgement, is_of_other_files, is_void, judge, note_known, should_have_sync_point
@@ -70,6 +70,8 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         _act_on(log, found, keep_damage=keep_damage)
         if not log.holes:
             _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
+    if keep_damage:
+        log.lost_snapshots += _lost_before(log)
     if not _is_covered(log) and keep_damage:
         if log.known_start > log.segments[0].base_offset and files.remove(directory / names.PREFIX):
             # What the first segment has below is wanted again, and what it holds is not in the notes.
@@ -210,6 +212,24 @@ def _set_damaged_snapshots_aside(log: RecoveredLog, *, file_mode: int) -> None:
 def _set_aside(log: RecoveredLog, snapshot_id: OffsetAndEpoch, reason: str, *, file_mode: int) -> None:
     log.lost_snapshots.append(set_aside(log.directory, snapshot_id, reason, file_mode=file_mode))
     log.snapshots.remove(snapshot_id)
+
+
+def _lost_before(log: RecoveredLog) -> list[LostSnapshot]:
+    """Return the snapshots that were lost in an earlier life, while nothing stands in for what they had.
+
+    Their headers say who votes, and until the repair has ended nothing else may.
+    """
+    missing_end = log.start_offset
+    if missing_end == 0 and log.holes and log.holes[0].start_offset == 0:
+        missing_end = log.holes[0].end_offset
+    if missing_end == 0 or log.snapshots:
+        return []
+    known = [lost.snapshot_id for lost in log.lost_snapshots]
+    return [
+        lost
+        for lost in kept_aside(log.directory)
+        if missing_end <= lost.snapshot_id.offset <= log.end_offset and lost.snapshot_id not in known
+    ]
 
 
 def _begin_after_snapshot(log: RecoveredLog, *, file_mode: int, keep_damage: bool) -> None:

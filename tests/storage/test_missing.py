@@ -8,11 +8,13 @@ import pytest
 
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage import names
+from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey
+from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey, new_uuid
 from tests.storage.builders import some_batches
 from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.replicas import make_replica, partition_of
 
 SEGMENT_BYTES = 600
 
@@ -285,3 +287,28 @@ def test_damage_that_a_snapshot_stands_in_for_is_stepped_over_though_the_file_st
     assert log.find_damage(base) == (), "it is not found again and again"
     assert log.read(log.end_offset - 1, 100)
     log.append(some_batches(2, base_offset=log.end_offset))
+
+
+def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced(tmp_path: Path) -> None:
+    """Else a voter of a dynamic quorum would know of nobody, and not start a second time."""
+    voters = [InitialController(id=1, endpoint=Endpoint("host", 1), directory_id=new_uuid())]
+    partition = partition_of(make_replica(tmp_path, voters=voters, segment_bytes=400))
+    log = FileReplicatedLog.open(partition, segment_bytes=400)
+    snapshot_id = log.snapshots()[-1]
+    log.delete_before(snapshot_id)
+    log.close()
+    path = partition / names.checkpoint_name(snapshot_id)
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-10])
+
+    known = []
+    for _ in range(3):
+        log = FileReplicatedLog.open(partition, segment_bytes=400, keep_damage=True)
+        assert log.snapshots() == ()
+        assert log.holes()
+        known.append(log.lost_controls())
+        log.close()
+
+    assert known[0] is not None
+    assert known[0][0] == snapshot_id
+    assert known[1:] == [known[0]] * 2
