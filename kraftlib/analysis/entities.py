@@ -7,6 +7,7 @@ for by name, and its history is that of every id that ever had the name, with it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
 
@@ -88,6 +89,14 @@ def wanted_entities(asked: Entity, topics: Iterable[tuple[str, str]]) -> frozens
         return frozenset({asked})
     ids = {topic_id for name, topic_id in topics if asked.name in (name, topic_id)}
     return frozenset({Entity("topic", topic_id) for topic_id in ids} | {Entity("config", f"TOPIC:{asked.name}")})
+
+
+def nothing_about(asked: Entity, path: object, topics: Iterable[tuple[str, str]]) -> ConfigError:
+    """Return the error that no record at `path` is about `asked`: an empty answer would look like a quiet life."""
+    names = sorted({name for name, _ in topics})
+    near = get_close_matches(asked.name, names, n=1) if asked.kind == "topic" else []
+    hint = f"; did you mean topic:{near[0]}?" if near else ""
+    return ConfigError(f"no record at {path} is about {asked}{hint}")
 
 
 def is_about(value: bytes, wanted: Collection[Entity]) -> bool:

@@ -1,7 +1,7 @@
 """What lies below a path: segments and checkpoints, with the labels that the layout gives them; and ranged reads.
 
-A path is a file, a directory, a glob, or a URI that pyarrow understands (`file:`, `s3://`, `gs://`, `abfs://`,
-`hdfs://`), with credentials from the environment. Below it, wherever they are:
+A path is a file, a directory, a glob, a JSON list of them, or a URI that pyarrow understands (`file:`, `s3://`, `gs://`,
+`abfs://`, `hdfs://`), with credentials from the environment. Below it, wherever they are:
 
     cluster=<id>/replica=<n>/<topic>-<p>/00000000000000000000.log      an archive, or replicas side by side
     <node>/__cluster_metadata-0/00000000000000000000.log               a node; labels come from its meta.properties
@@ -13,10 +13,11 @@ bears such a name and is no file is an error in every mode: where a segment is p
 from __future__ import annotations
 
 import enum
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -183,26 +184,18 @@ def find_files(
     bootstrap.checkpoint, which holds no place in a log. `layout` says what directories are named after.
     Raises: ConfigError, if there is nothing, or if two directories hold the same log and nothing tells them apart.
     """
-    root, place, pattern = _split_pattern(os.fspath(path))
-    found = _listed(root, place, pattern)
-    named = len(found) == 1 and found[0].path == place
+    wanted = {
+        (root, info.path): (root, info, parsed)
+        for one in paths_in(path)
+        for root, info, parsed in _wanted(one, bootstrap=bootstrap)
+    }
     if pinned is not None:
-        found = [info for info in found if info.path in pinned]
-        gone = set(pinned) - {info.path for info in found}
+        wanted = {place: found for place, found in wanted.items() if place[1] in pinned}
+        gone = _gone(pinned, wanted)
         if gone:
             raise StorageError(f"{min(gone)} was pinned and is gone: the log was compacted meanwhile", path=min(gone))
-    wanted = [(info, parsed) for info in found if (parsed := _parse_name(info.base_name)) is not None]
-    if named and not wanted:
-        raise ConfigError(
-            f"{place} is not named as a segment (00000000000000000000.log) or a checkpoint"
-            " (00000000000000000000-0000000000.checkpoint) is, so nothing says which offsets it holds"
-        )
-    wanted = [(info, parsed) for info, parsed in wanted if named or bootstrap or parsed[0] is not Kind.BOOTSTRAP]
-    if not wanted:
-        raise ConfigError(f"{os.fspath(path)} holds no segment (.log) and no checkpoint")
-    labels = {
-        directory: _labels(root, directory, layout) for directory in {_directory_of(info.path) for info, _ in wanted}
-    }
+    places = {(root, _directory_of(info.path)) for root, info, _ in wanted.values()}
+    labels = {place[1]: _labels(*place, layout) for place in places}
     _check_apart(labels)
     files = [
         LogFile(
@@ -214,10 +207,48 @@ def find_files(
             size=info.size if pinned is None else _pinned_size(info, pinned[info.path]),
             labels=labels[_directory_of(info.path)],
         )
-        for info, (kind, offset, epoch) in wanted
+        for root, info, (kind, offset, epoch) in wanted.values()
     ]
     files.sort(key=lambda file: (file.directory, file.kind.value, file.offset, file.epoch or 0))
     return _with_next(files)
+
+
+def _gone(pinned: Mapping[str, int], wanted: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the pinned files that are no more; a pin may also name a bootstrap.checkpoint, which is not looked for."""
+    gone = set(pinned) - {path for _, path in wanted}
+    return {path for path in gone if path.rpartition("/")[2] != names.BOOTSTRAP_CHECKPOINT}
+
+
+def paths_in(path: str | os.PathLike[str]) -> list[str]:
+    """Return the paths that a text names: itself, or those of a JSON list. Raises: ConfigError."""
+    text = os.fspath(path)
+    if not text.startswith('["'):
+        return [text]
+    try:
+        paths = json.loads(text)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not all(isinstance(one, str) and one for one in paths):
+        raise ConfigError(f'{text} is no list of paths: expected JSON, as ["/a", "/b"]')
+    return paths
+
+
+def _wanted(path: str, *, bootstrap: bool) -> Iterator[tuple[str, Any, tuple[Kind, int, int | None]]]:
+    """Yield the root, what pyarrow knows, and what the name says of each segment and checkpoint at or below `path`."""
+    root, place, pattern = _split_pattern(path)
+    found = _listed(root, place, pattern)
+    named = len(found) == 1 and found[0].path == place
+    wanted = [(info, parsed) for info in found if (parsed := _parse_name(info.base_name)) is not None]
+    if named and not wanted:
+        raise ConfigError(
+            f"{place} is not named as a segment (00000000000000000000.log) or a checkpoint"
+            " (00000000000000000000-0000000000.checkpoint) is, so nothing says which offsets it holds"
+        )
+    wanted = [(info, parsed) for info, parsed in wanted if named or bootstrap or parsed[0] is not Kind.BOOTSTRAP]
+    if not wanted:
+        raise ConfigError(f"{path} holds no segment (.log) and no checkpoint")
+    for info, parsed in wanted:
+        yield root, info, parsed
 
 
 def find_replicas(path: str | os.PathLike[str], *, logs: Iterable[Log], layout: str | None = None) -> dict[Labels, int]:
@@ -226,7 +257,15 @@ def find_replicas(path: str | os.PathLike[str], *, logs: Iterable[Log], layout: 
     A replica is known by a segment or checkpoint, by a partition's directory that belongs to a node, or by a node's
     directory without one: that is a replica of `logs`, if there is only one log.
     """
-    root, place, pattern = _split_pattern(os.fspath(path))
+    replicas: dict[Labels, int] = {}
+    for one in paths_in(path):
+        for labels, end in _replicas_below(one, logs=logs, layout=layout).items():
+            replicas[labels] = max(end, replicas.get(labels, 0))
+    return replicas
+
+
+def _replicas_below(path: str, *, logs: Iterable[Log], layout: str | None) -> dict[Labels, int]:
+    root, place, pattern = _split_pattern(path)
     storage = filesystem(root)
     info = storage.get_file_info(place)
     found = [info] if info.type == arrow_fs.FileType.File else _below(storage, place)

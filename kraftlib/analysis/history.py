@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraftlib.analysis.entities import option_text, parse_entity, wanted_entities
+from kraftlib.analysis.entities import nothing_about, option_text, parse_entity, wanted_entities
 from kraftlib.analysis.reading import options_of, read_table
 from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.schemas import TIMESTAMP
@@ -35,14 +35,17 @@ HISTORY: Final = pa.schema(
 def history(path: str | os.PathLike[str], what: str, **options: object) -> Any:
     """Return the changes of `what` (as `topic:events`) in the log at `path`, in their order, as an Arrow table.
 
-    Raises: ConfigError, if `what` names no kind of thing, or if several replicas are at `path`.
+    Raises: ConfigError, if `what` names no kind of thing, or nothing that is in the log; and for several replicas.
     """
     asked = parse_entity(what)
     check_one_log(options_of(path, **options))
     topics = read_table(path, **{**options, "decode": "TopicRecord", "columns": "record"})["record"].to_pylist()
-    wanted = wanted_entities(asked, ((topic["name"], topic["topicId"]) for topic in topics))
+    named = [(topic["name"], topic["topicId"]) for topic in topics]
+    wanted = wanted_entities(asked, named)
     given = {**options, "columns": COLUMNS, "decode": "json", "about": option_text(wanted)}
     found = read_table(path, **given).to_pylist()
+    if not found:
+        raise nothing_about(asked, os.fspath(path), named)
     leaders = leaders_of(read_table(path, **{**options, "columns": "epoch,control_type,value"}).to_pylist())
     found.sort(key=lambda row: row["offset"])
     before = None

@@ -85,7 +85,7 @@ class ReadOptions:
     """Everything that can be asked of a reader; each field has an option of the same name."""
 
     path: str = ""
-    """A directory, a file, a glob or a URI."""
+    """A directory, a file, a glob or a URI; or several of them as a JSON list."""
     view: str = "records"
     columns: tuple[str, ...] | None = None
     """Fewer columns cost less; None is all but those that must be asked for."""
@@ -143,7 +143,14 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         else:
             values[field] = value
     storage = values.pop("storage", {})
+    paths = values.pop("paths", ())
+    if paths and values.get("path"):
+        raise ConfigError(f"path={values['path']!r} and paths={list(paths)!r}: give one of them")
+    if paths:
+        values["path"] = paths[0] if len(paths) == 1 else json.dumps(paths)
     if storage:
+        if len(paths) > 1:
+            raise ConfigError("storageOptions goes with one path: write the options into the URIs, as s3://…?region=x")
         values["path"] = with_storage_options(values.get("path", ""), storage)
     values["bounds"] = Bounds(**{kind: Range(**sides) for kind, sides in bounds.items()})
     _check_bounds(bounds)
@@ -298,6 +305,16 @@ def _pin(text: str) -> tuple[tuple[str, int], ...]:
         raise ValueError("expected what kraftlib.spark.pin gave") from None
 
 
+def _paths(text: str) -> tuple[str, ...]:
+    try:
+        paths = json.loads(text)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(one, str) and one for one in paths):
+        raise ValueError('expected a JSON list of paths, as ["/a", "/b"]')
+    return tuple(paths)
+
+
 def _storage(text: str) -> dict[str, str]:
     try:
         given = json.loads(text)
@@ -310,6 +327,7 @@ def _storage(text: str) -> dict[str, str]:
 
 _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "path": ("path", str),
+    "paths": ("paths", _paths),
     "view": ("view", _one_of(*VIEWS)),
     "columns": ("columns", _names),
     "include": ("include", _one_of(*INCLUDES)),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
@@ -20,14 +21,16 @@ import pyarrow as pa
 
 from kraftlib.analysis.columns import Table
 from kraftlib.analysis.files import Kind, LogFile
-from kraftlib.analysis.options import Bounds, Range, ReadOptions
+from kraftlib.analysis.options import Bounds, Range, ReadOptions, pin_text
 from kraftlib.analysis.reading import options_of, read, read_table
 from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.schemas import REPORTS
 from kraftlib.analysis.splits import chosen_files
+from kraftlib.codec.declared import read as read_message
 from kraftlib.errors import ConfigError, ProtocolError, StorageError
 from kraftlib.metadata import decode_record
 from kraftlib.metadata.image import ClusterImage
+from kraftlib.records.control_messages import SnapshotHeaderRecord
 from kraftlib.types import uuid_text
 
 FOLDED: Final = ("origin", "offset", "control", "value")
@@ -66,7 +69,10 @@ def check_report(what: str) -> None:
 
 
 def offset_at(options: ReadOptions) -> int | None:
-    """Return the offset before which everything counts; None is the end of the log."""
+    """Return the offset before which everything counts; None is the end of the log.
+
+    Raises: ConfigError for a time before the log begins: its state then is not empty but unknown.
+    """
     moment = options.at_timestamp
     if moment is None:
         return options.at_offset
@@ -74,7 +80,33 @@ def offset_at(options: ReadOptions) -> int | None:
         raise ConfigError("atOffset or atTimestamp: one of them says as of when")
     later = read_table(options.path, view="batches", columns="base_offset", startTimestamp=moment + 1)
     # A batch is folded whole or not at all: all its records have one timestamp in KRaft.
-    return min(later["base_offset"].to_pylist(), default=None)
+    end: int | None = min(later["base_offset"].to_pylist(), default=None)
+    if end is not None:
+        _check_begun(options, end, moment)
+    return end
+
+
+def _check_begun(options: ReadOptions, end: int, moment: int) -> None:
+    """Check that something at `end`, the first offset after `moment`, is of that time: a record, or a checkpoint."""
+    files = chosen_files(attrs.evolve(options, include="all", view="records"))
+    if end > min(file.offset for file in files if file.kind is Kind.LOG):
+        return
+    usable = [f for f in files if f.kind is Kind.SNAPSHOT and 0 < f.offset <= end]
+    base = max(usable, key=lambda f: (f.offset, f.epoch or 0), default=None)
+    if base is None:
+        raise ConfigError(f"{options.path} has no record as old as {_text_of(moment)}: its log begins later, at {end}")
+    pinned = pin_text(pins_of([base]))
+    header = read_table(options.path, include="snapshot", pin=pinned, columns="control_type,value").to_pylist()[0]
+    last_ms = read_message(SnapshotHeaderRecord, header["value"], 0).last_contained_log_timestamp
+    if last_ms > moment:
+        raise ConfigError(
+            f"{options.path} cannot tell the state at {_text_of(moment)}: its log begins at {end}, and the checkpoint"
+            f" {base.name} is of {_text_of(last_ms)}; an archive keeps everything"
+        )
+
+
+def _text_of(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1_000, UTC).isoformat(timespec="milliseconds")
 
 
 def parts_as_of(options: ReadOptions, end: int | None) -> list[ReadOptions]:

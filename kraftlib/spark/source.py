@@ -39,9 +39,10 @@ from kraftlib.analysis.reports import report_for
 from kraftlib.analysis.schemas import REPORTS
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
+from kraftlib.spark.catalog import metadata_of, options_in, without_properties
 from kraftlib.spark.sessions import prepare_worker
 from kraftlib.spark.stream_options import without_stream_options
-from kraftlib.spark.types import ddl_of, same_type
+from kraftlib.spark.types import ddl_of, same_type, struct_of
 
 FORMAT: Final = "kraft"
 
@@ -56,28 +57,30 @@ class KraftDataSource(DataSource):
     """Logs and snapshots of a metadata quorum, ours or Kafka's, as tables."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = options
+        self.options, self.is_table = without_properties(options)
 
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
         return FORMAT
 
-    def schema(self) -> str:
-        """Return the columns that the options ask for."""
-        return ddl_of(schema_for(self.asked(without_stream_options(self.options))))
+    def schema(self) -> Any:
+        """Return the columns that the options ask for; for a table in a catalog the options stand with them."""
+        schema = schema_for(self.asked(without_stream_options(self.options)))
+        return struct_of(schema, metadata_of(self.options)) if self.is_table else ddl_of(schema)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what plans and reads; `schema` may hold fewer columns than were offered."""
-        options = narrowed(self.asked(self.options), schema)
+        options = narrowed(self.asked(options_in(schema) | dict(self.options)), schema)
         return PushdownReader(options) if options.pushdown else Reader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return what follows an archive, or a live quorum by way of one."""
         from kraftlib.spark.stream import stream_reader
 
-        narrowed(self.asked(without_stream_options(self.options)), schema)
-        return stream_reader(self.options, schema)
+        given = options_in(schema) | dict(self.options)
+        narrowed(self.asked(without_stream_options(given)), schema)
+        return stream_reader(given, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """Return what writes a checkpoint."""
@@ -89,7 +92,10 @@ class KraftDataSource(DataSource):
         """Return the options, checked."""
         options = parse_options(given)
         if not options.path:
-            raise ConfigError("there is no path: .load(path) or the option 'path' says where the logs are")
+            raise ConfigError(
+                "there is no path: .load(path) or the option 'path' says where the logs are; a table that was created"
+                " with a list of columns has none: leave them out, and name them in the option 'columns'"
+            )
         return options
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,6 +40,28 @@ def type_name(kind: Any) -> str:
             f"Spark gets no columns of type {kind} from here; cast it to one of {', '.join(map(str, _NAMES))}"
         )
     return _NAMES[kind]
+
+
+_IN_JSON: Final = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+
+
+def struct_of(fields: Iterable[Any], metadata: Mapping[str, str]) -> Any:
+    """Return an Arrow schema as a StructType, of which the first column bears `metadata`. Needs no JVM, unlike DDL."""
+    from pyspark.sql.types import StructType
+
+    found = _json_type(pa.struct(list(fields)))
+    found["fields"][0]["metadata"] = dict(metadata)
+    return StructType.fromJson(found)
+
+
+def _json_type(kind: Any) -> Any:
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _json_type(kind.value_type), "containsNull": True}
+    if pa.types.is_struct(kind):
+        fields = [{"name": one.name, "type": _json_type(one.type), "nullable": True, "metadata": {}} for one in kind]
+        return {"type": "struct", "fields": fields}
+    name = type_name(kind)
+    return _IN_JSON.get(name, name)
 
 
 def same_type(ours: Any, spark_type: Any) -> bool:

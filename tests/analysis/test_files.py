@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,13 @@ def test_a_file_of_another_filesystem_is_read_the_same_way() -> None:
 
     with RangedFile(attrs.evolve(file, root=f"file://{file.path}")) as stream:
         assert stream.read_at(100, 50) == Path(file.path).read_bytes()[100:150]
+
+
+def test_several_paths_are_read_as_one_and_a_file_named_twice_once() -> None:
+    node, other = DATA / "kafka-4.3.1" / "n1", DATA / "kafka-4.3.1" / "n4"
+    both = find_files(json.dumps([str(node), str(other), str(node / "__cluster_metadata-0")]))
+    assert {file.path for file in both} == {file.path for one in (node, other) for file in find_files(one)}
+    with pytest.raises(ConfigError, match="does not exist"):
+        find_files(json.dumps([str(node), str(node / "nowhere")]))
+    with pytest.raises(ConfigError, match="is no list of paths"):
+        find_files('["a", 1]')

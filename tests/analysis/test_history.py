@@ -48,3 +48,15 @@ def test_leaders_are_read_from_their_record() -> None:
 def test_several_replicas_at_once_are_refused() -> None:
     with pytest.raises(ConfigError, match="holds 2 logs; name the directory of the one that is meant: cluster="):
         history(DATA / "kafka-4.3.1", "broker:10")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("topic:event-0", "is about topic:event-0; did you mean topic:events-0"),
+        ("broker:99", "is about broker:99$"),
+    ],
+)
+def test_what_the_log_does_not_know_is_an_error_and_no_empty_life(what: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        history(DATA / "kafka-4.3.1" / "n1", what)

@@ -31,7 +31,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         "pin": '[["/logs/x",7]]', "pushdown": "Once", "LAYOUT": "{replica}/*",
     }  # fmt: skip
     # Not for the view batches, or not for a path that is no URI.
-    others = {"about", "atoffset", "attimestamp", "valuedecoder", "storageoptions"}
+    others = {"paths", "about", "atoffset", "attimestamp", "valuedecoder", "storageoptions"}
     assert {name.lower() for name in given} | others == {name.lower() for name in OPTION_NAMES}
     assert parse_options(given) == ReadOptions(
         path="/logs",
@@ -105,3 +105,12 @@ def test_ranges_meet() -> None:
     assert not Range(start=3).is_empty
     assert not Range()
     assert Bounds(epoch=Range(start=2, end=1)).are_empty
+
+
+def test_paths_are_a_list_as_load_gives_it() -> None:
+    assert parse_options({"paths": '["/a"]'}).path == "/a"
+    assert parse_options({"paths": '["/a", "/b"]'}).path == '["/a", "/b"]'
+    with pytest.raises(ConfigError, match="give one of them"):
+        parse_options({"path": "/a", "paths": '["/b"]'})
+    with pytest.raises(ConfigError, match="expected a JSON list"):
+        parse_options({"paths": "/a,/b"})

@@ -40,7 +40,6 @@ def test_a_replica_that_began_with_a_checkpoint_knows_the_same() -> None:
 
 
 def test_a_time_is_all_before_the_first_later_record() -> None:
-    assert report(NODE, "brokers", at_timestamp="1970-01-01T00:00:00Z").num_rows == 0
     assert report(NODE, "topics", at_timestamp="2030-01-01").num_rows == len(replayed(275).topics)
     assert report(NODE, "features", at_timestamp="2026-11-21T10:09:06.971Z") == rows_of(replayed(3), "features")
 
@@ -89,3 +88,17 @@ def test_of_two_checkpoints_the_newest_that_is_not_too_new_is_taken(tmp_path: Pa
     assert report(tmp_path, "topics", at_offset=8).num_rows == 0
     with pytest.raises(StorageError, match="unknown type 99"):
         report(tmp_path, "topics", at_offset=9)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [("n1", "no record as old as 2020-01-01"), ("n4", "its log begins at 159, and the checkpoint .* is of 2026-11-21")],
+)
+def test_a_time_before_the_log_begins_is_an_error_and_no_empty_cluster(node: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        report(NODE.parent / node, "topics", at_timestamp="2020-01-01T00:00:00Z")
+
+
+def test_at_the_time_of_the_first_checkpoint_that_is_the_state() -> None:
+    found = report(NODE.parent / "n4", "topics", at_timestamp="2026-11-21T10:09:48.500Z")
+    assert found == rows_of(replayed(159), "topics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from kraftlib.analysis.entities import option_text, parse_entity, wanted_entities
+from kraftlib.analysis.entities import nothing_about, option_text, parse_entity, wanted_entities
 from kraftlib.analysis.history import COLUMNS, HISTORY, leader_in
 from kraftlib.analysis.options import pin_text
 from kraftlib.analysis.reading import options_of
@@ -17,7 +17,7 @@ from kraftlib.spark.tables import read
 def history(spark: Any, path: str | os.PathLike[str], what: str, **options: object) -> Any:
     """Return the changes of `what` (as `topic:events`) as a DataFrame; the answer of `kraftlib.analysis.history`.
 
-    Raises: ConfigError, if `what` names no kind of thing, or if several replicas are at `path`.
+    Raises: ConfigError, if `what` names no kind of thing, or nothing that is in the log; and for several replicas.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -31,6 +31,8 @@ def history(spark: Any, path: str | os.PathLike[str], what: str, **options: obje
 
     given = {**common, "columns": COLUMNS, "decode": "json", "about": option_text(wanted)}
     found = read(spark, path, **given)
+    if found.isEmpty():
+        raise nothing_about(asked, os.fspath(path), named)
     controls = read(spark, path, **{**common, "columns": "epoch,control_type,value"})
     changes_of_leader = controls.where("control_type = 'leader_change'").select("epoch", "value").collect()
     leaders = [(row.epoch, leader_in(row.value)) for row in changes_of_leader]
