@@ -93,11 +93,10 @@ class Reserve:
         return True
 
     def keep_for_others(self) -> None:
-        """Refuse what can be put off, once the reserve was given back: the space is for votes and records.
-
-        Raises: StorageError of a full disk.
+        """Refuse what can be put off, once the reserve was given back and cannot be taken again: the space is for votes
+        and records. Raises: StorageError of a full disk.
         """
-        if self._is_spent:
+        if self._is_spent and not self.restore():
             spent = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} but what the reserve had")
             raise files.as_storage_error("write more to", self._directory, spent) from spent
 
