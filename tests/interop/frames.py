@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -98,8 +98,11 @@ OFTEN: Final = 50
 OWN: Final = ("replicaId", "candidateId", "leaderId", "directoryId", "port", "errorCode")
 """Endings of fields that say who somebody is, or what has happened to go wrong: these differ."""
 
-DELIBERATE: Final = frozenset({("Fetch", "maxBytes")})
-"""Where our habits are those of a later release, in which it is a setting."""
+DELIBERATE: Final[Mapping[tuple[str, str], Collection[Any] | None]] = {
+    ("Fetch", "maxBytes"): None,  # a setting in a later release
+    ("Fetch", "maxWaitMs"): {0},  # others are only asked who leads, which needs no waiting (decision 0004)
+}
+"""Where our habits are others than Kafka's, and with which values; None: any."""
 
 
 def strange_habits(theirs: Habits, ours: Habits) -> list[str]:
@@ -108,14 +111,17 @@ def strange_habits(theirs: Habits, ours: Habits) -> list[str]:
     for place, fields in ours.items():
         known = theirs.get(place, {})
         for path, values in fields.items():
-            if path.lower().endswith(tuple(map(str.lower, OWN))) or (place[0], path) in DELIBERATE:
+            if path.lower().endswith(tuple(map(str.lower, OWN))):
+                continue
+            deliberate = DELIBERATE.get((place[0], path), ())
+            if deliberate is None:
                 continue
             if place[1] == "response" and known.get(path, Counter()).total() < OFTEN:
                 continue  # it may have had other things to tell
             if path not in known:
                 if known:
                     strange.append(f"{place} {path}: {sorted(map(repr, values))[:3]}, where Kafka sends nothing")
-            elif len(known[path]) <= FEW and not values.keys() <= known[path].keys():
+            elif len(known[path]) <= FEW and not values.keys() <= {*known[path], *deliberate}:
                 strange.append(
                     f"{place} {path}: {sorted(map(repr, values))[:3]}, Kafka {sorted(map(repr, known[path]))}"
                 )
