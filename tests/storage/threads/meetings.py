@@ -51,9 +51,9 @@ class Scene:
         self.log.flush()
         for offset in self.snapshots:
             self.store(offset)
-        self.begin()
         self.late = self.log.create_snapshot(at(5))
         self.late.write(snapshot_bytes(at(5)))
+        self.begin()
 
     def begin(self) -> None:
         """What has happened besides."""
