@@ -282,6 +282,8 @@ def _decode(text: str) -> str | None:
     if name.lower() == JSON:
         return JSON
     known = [record.__name__ for record in RECORDS.values()]
+    named_by_dump = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", one).upper(): one for one in known}
+    name = named_by_dump.get(name, name)
     if name not in known:
         near = get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -84,7 +84,12 @@ def _verb(verbs: Any, name: str, job: Callable[..., int], text: str, *, first: s
 
 def run(options: argparse.Namespace) -> int:
     """Run one verb."""
-    status: int = options.job(options)
+    try:
+        status: int = options.job(options)
+    except ImportError as error:
+        if "kraftlib[spark]" not in str(error):
+            raise
+        raise ConfigError(str(error)) from error  # of our own packages, which name what is missing
     return status
 
 

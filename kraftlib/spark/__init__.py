@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-if find_spec("pyspark") is None:
-    raise ImportError("kraftlib.spark needs pyspark: pip install 'kraftlib[spark]'")
+for _name in ("pyspark", "numpy", "pyarrow"):
+    if find_spec(_name) is None:
+        raise ModuleNotFoundError(f"kraftlib.spark needs {_name}: pip install 'kraftlib[spark]'", name=_name)
 
 from kraftlib.spark.sessions import session
 from kraftlib.spark.tables import lookup, order_key, pin, read, register

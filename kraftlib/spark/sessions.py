@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.errors import ConfigError, KraftError
+from kraftlib.errors import KraftError
+from kraftlib.spark.needs import check_java
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
@@ -128,18 +127,6 @@ def settings_for(master: str, *, memory: str = LOCAL_MEMORY) -> dict[str, str]:
             "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         }
     return settings
-
-
-def check_java() -> None:
-    """Check that a Java is found. Raises: ConfigError that says where one was looked for."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return
-    if shutil.which("java") is None:
-        raise ConfigError(
-            f"Spark needs Java 17 or newer: none is on the PATH and JAVA_HOME is {home!r}; on Debian and Ubuntu:"
-            " apt install openjdk-17-jre-headless"
-        )
 
 
 def prepare_worker() -> None:

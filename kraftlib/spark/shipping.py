@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from kraftlib import __version__
 from kraftlib.errors import ConfigError
+from kraftlib.spark.needs import check_worker
 
 SHIP: Final = ("auto", "never")
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
@@ -62,6 +63,8 @@ def ship_to(spark: Any, *, ship: str) -> bool:
         spark.addArtifacts(str(_shipped()), pyfile=True)
         return True
     context = spark.sparkContext
+    if _is_local(context.master):
+        check_worker(context.pythonExec)
     came_along = not Path(__file__).is_file()  # by --py-files: executors have it from there
     if ship == "auto" and not came_along and not _is_local(context.master) and context not in _contexts:
         context.addPyFile(str(_shipped()))

@@ -114,3 +114,11 @@ def test_paths_are_a_list_as_load_gives_it() -> None:
         parse_options({"path": "/a", "paths": '["/b"]'})
     with pytest.raises(ConfigError, match="expected a JSON list"):
         parse_options({"paths": "/a,/b"})
+
+
+@pytest.mark.parametrize(
+    ("dumped", "ours"),
+    [("TOPIC_RECORD", "TopicRecord"), ("REMOVE_USER_SCRAM_CREDENTIAL_RECORD", "RemoveUserScramCredentialRecord")],
+)
+def test_a_type_may_be_named_as_in_a_dump_of_kafkas(dumped: str, ours: str) -> None:
+    assert parse_options({"decode": dumped}).decode == parse_options({"decode": ours}).decode == ours

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,16 @@ def test_what_is_wrong_is_said_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert main(["spark", *words]) == status
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
+def test_a_module_that_is_missing_is_one_line(missing: str) -> None:
+    """None in sys.modules is how Python says that a module cannot be imported."""
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; from kraftlib.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", program, "spark", "audit", "--local", NODE]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "needs numpy and pyarrow: pip install 'kraftlib[spark]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
