@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,14 +32,15 @@ from pyspark.sql.streaming.datasource import (
 
 from kraftlib.analysis.checkpoint import local_path
 from kraftlib.analysis.files import find_files
-from kraftlib.analysis.reading import read_splits, schema_for
+from kraftlib.analysis.options import to_millis
+from kraftlib.analysis.reading import read_splits, read_table, schema_for
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.tail import BehindError, Limits, LogTail, Piece, parse_place, place_text
 from kraftlib.archive.directory import MARKER, find_archives
 from kraftlib.errors import ConfigError, NotFormattedError
 from kraftlib.spark.live import LiveArchive
 from kraftlib.spark.sessions import prepare_worker
-from kraftlib.spark.stream_options import StreamOptions, parse_stream_options
+from kraftlib.spark.stream_options import EARLIEST, LATEST, StreamOptions, parse_stream_options
 from kraftlib.types import OffsetAndEpoch
 
 POLL_S: Final = 0.01
@@ -66,8 +68,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"stream_options": self.stream_options, "_tail": None, "_live": None, "_target": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
-        """Return the beginning of the log."""
-        return place_text(OffsetAndEpoch(offset=0, epoch=0))
+        """Return where a query without a checkpoint begins: at the beginning, unless startingOffsets says otherwise."""
+        start, first = self.stream_options.start, OffsetAndEpoch(offset=0, epoch=0)
+        if start in (EARLIEST, 0):
+            return place_text(first)
+        live = self._followed_live()
+        if live is not None:
+            live.wait_caught_up(self.stream_options.patience_s)
+        if start == LATEST:
+            return place_text(self._patiently(lambda: self._followed().end()))
+        if isinstance(start, datetime):
+            return place_text(
+                self._patiently(lambda: place_of(self._followed(), directory_of(self.stream_options), start))
+            )
+        return place_text(self._patiently(lambda: place_at(self._followed(), int(start))))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return what a batch may hold at most."""
@@ -152,6 +166,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             directory = directory_of(self.stream_options)
             self._tail = LogTail(directory, snapshots=self.stream_options.snapshots)
         return self._tail
+
+
+def place_at(tail: LogTail, offset: int) -> OffsetAndEpoch:
+    """Return the place of an offset at which a batch begins. Raises: ConfigError for any other."""
+    place = OffsetAndEpoch(offset=0, epoch=0)
+    while (further := tail.advance(place, end=offset)) != place:
+        place = further
+    if place.offset != offset:
+        raise ConfigError(
+            f"startingOffsets={offset} is no offset at which a batch begins: the log has one at {place.offset}; begin"
+            " there, and leave out the rows before it with a filter"
+        )
+    return place
+
+
+def place_of(tail: LogTail, directory: Path, moment: datetime) -> OffsetAndEpoch:
+    """Return the place of the first batch that has a record as late as `moment`; the end of the log, if none has."""
+    asked = {"view": "batches", "columns": "base_offset", "startTimestamp": to_millis(moment)}
+    offsets = read_table(directory, **asked)["base_offset"].to_pylist()
+    return place_at(tail, min(offsets)) if offsets else tail.end()
 
 
 def directory_of(options: StreamOptions) -> Path:

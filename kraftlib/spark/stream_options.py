@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Final
 
@@ -23,7 +24,12 @@ _OWN: Final = (
     "clusterId",
     "visibility",
     "patienceMs",
+    "startingOffsets",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
 )
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
 _BATCH_ONLY: Final = (
     "startOffset",
     "endOffset",
@@ -52,8 +58,25 @@ class StreamOptions:
     cluster_id: str | None = None
     uncommitted: bool = False
     """Allow the directory of a replica, which may hold records that are not committed and vanish again."""
+    start: str | int | datetime = EARLIEST
+    """Where a query without a checkpoint begins: earliest, latest, an offset at which a batch begins, or a time."""
     patience_s: float = PATIENCE_S
     """How long a quorum may be unreachable, or an archive behind the place that was read, before the query fails."""
+
+
+_KAFKAS: Final = {
+    "kafka.bootstrap.servers": "bootstrap",
+    "subscribe": "path: one stream follows one log",
+    "subscribePattern": "path: one stream follows one log",
+    "assign": "path: one stream follows one log",
+    "startingOffsetsByTimestamp": "startingOffsets, a time",
+    "startingTimestamp": "startingOffsets, a time",
+    "endingOffsets": "endOffset of a table; a stream ends with trigger(availableNow=True)",
+    "minOffsetsPerTrigger": "trigger(processingTime=…)",
+    "groupIdPrefix": "no option: the place is kept in checkpointLocation",
+    "kafka.group.id": "no option: the place is kept in checkpointLocation",
+}
+"""Options of Spark's source of Kafka, and what stands for them here."""
 
 
 def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | None = None) -> StreamOptions:
@@ -61,6 +84,8 @@ def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | No
     own = {name.lower(): name for name in _OWN}
     mine = {own[name.lower()]: text for name, text in given.items() if name.lower() in own}
     rest = without_stream_options(given)
+    _refuse_kafkas(rest)
+    _alias_limits(mine)
     for name in rest:
         if name.lower() in {one.lower() for one in _BATCH_ONLY}:
             raise ConfigError(
@@ -84,8 +109,45 @@ def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | No
         servers=servers,
         cluster_id=mine.get("clusterId"),
         uncommitted=_word(mine, "visibility", ("committed", "uncommitted")) == "uncommitted",
+        start=_start(mine.get("startingOffsets", EARLIEST).strip().lower()),
         patience_s=_positive(mine, "patienceMs", int(PATIENCE_S * 1_000)) / 1_000,
     )
+
+
+def _refuse_kafkas(rest: Mapping[str, str]) -> None:
+    """Refuse an option of Spark's source of Kafka with what stands for it here."""
+    for name in rest:
+        instead = {known.lower(): text for known, text in _KAFKAS.items()}.get(name.lower())
+        if instead is not None:
+            raise ConfigError(f"option {name!r} is of Spark's source of Kafka; of this one it is {instead}")
+
+
+def _alias_limits(mine: dict[str, str]) -> None:
+    """Let the names of Spark's source of Kafka stand for ours. Raises: ConfigError, if both say something."""
+    loss = {"true": "fail", "false": "snapshot"}
+    if "failOnDataLoss" in mine:
+        word = _word(mine, "failOnDataLoss", ("true", "false"))
+        if mine.get("onGap", loss[word]).strip().lower() != loss[word]:
+            raise ConfigError(f"failOnDataLoss={word} is onGap={loss[word]}, and onGap={mine['onGap']!r} is given, too")
+        mine["onGap"] = loss[word]
+    if "maxOffsetsPerTrigger" in mine:
+        if "maxRecordsPerTrigger" in mine:
+            raise ConfigError("maxOffsetsPerTrigger is maxRecordsPerTrigger under another name: give one of them")
+        _positive(mine, "maxOffsetsPerTrigger", 0)
+        mine["maxRecordsPerTrigger"] = mine["maxOffsetsPerTrigger"]
+
+
+def _start(text: str) -> str | int | datetime:
+    if text in (EARLIEST, LATEST):
+        return text
+    if text.isascii() and text.isdecimal() and int(text) < 2**63:
+        return int(text)
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError:
+        raise ConfigError(
+            f"option startingOffsets={text!r} must be earliest, latest, an offset, or a time as 2026-11-21T10:08:58Z"
+        ) from None
 
 
 def _positive(given: Mapping[str, str], name: str, default: int) -> int:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kraftlib.errors import ConfigError
+from kraftlib.spark.stream import StreamReader
 from kraftlib.spark.stream_options import parse_stream_options, without_stream_options
+from kraftlib.spark.tables import register
 from kraftlib.types import Endpoint
+from tests.captured import DATA
 
 
 def test_names_have_no_case_and_values_have_their_meaning() -> None:
@@ -39,3 +44,54 @@ def test_the_columns_follow_from_the_other_options() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_stream_options({"path": "/tmp", **options})
+
+
+def test_the_names_of_sparks_source_of_kafka_stand_for_ours() -> None:
+    asked = parse_stream_options({"path": "/a", "maxOffsetsPerTrigger": "5", "failOnDataLoss": "false"})
+    assert (asked.max_records, asked.snapshots, asked.start) == (5, True, "earliest")
+    assert parse_stream_options({"path": "/a", "startingOffsets": "Latest"}).start == "latest"
+    assert parse_stream_options({"path": "/a", "startingoffsets": "42", "failondataloss": "true"}).start == 42
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"startingOffsets": "-1"}, "must be earliest, latest, an offset, or a time"),
+        ({"startingOffsets": '{"t":{"0":1}}'}, "must be earliest, latest, an offset, or a time"),
+        ({"maxOffsetsPerTrigger": "5", "maxRecordsPerTrigger": "6"}, "under another name"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0' must be a whole number above 0"),
+        ({"failOnDataLoss": "false", "onGap": "fail"}, "failOnDataLoss=false is onGap=snapshot"),
+        ({"subscribe": "t"}, "of this one it is path"),
+        ({"kafka.bootstrap.servers": "a:1"}, "of this one it is bootstrap"),
+        ({"endingOffsets": "latest"}, "availableNow"),
+    ],
+)
+def test_what_has_another_name_here_is_named(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        parse_stream_options({"path": "/tmp", **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stream_begins_where_it_is_told_to() -> None:
+    path = str(DATA / "kafka-4.3.1" / "n1")
+    places = {
+        start: StreamReader(
+            parse_stream_options({"path": path, "startingOffsets": start, "visibility": "uncommitted"})
+        ).initialOffset()
+        for start in ("earliest", "0", "81", "2026-11-21T10:10:16.491Z", "2030-01-01", "latest")
+    }
+    assert [place["offset"] for place in places.values()] == [0, 0, 81, 274, 275, 275]
+    with pytest.raises(ConfigError, match="startingOffsets=999 is no offset at which a batch begins"):
+        StreamReader(
+            parse_stream_options({"path": path, "startingOffsets": "999", "visibility": "uncommitted"})
+        ).initialOffset()
+
+
+def test_a_query_begins_there_and_takes_no_more_at_a_time(spark: Any) -> None:
+    register(spark)
+    options = {"startingOffsets": "81", "maxOffsetsPerTrigger": "50", "visibility": "uncommitted"}
+    frame = spark.readStream.format("kraft").options(**options).load(str(DATA / "kafka-4.3.1" / "n1"))
+    query = frame.writeStream.format("memory").queryName("begun").trigger(availableNow=True).start()
+    assert query.awaitTermination(180)
+    assert sorted(row.offset for row in spark.table("begun").collect()) == list(range(81, 275))
+    assert len(query.recentProgress) > 1
