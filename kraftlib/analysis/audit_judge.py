@@ -17,6 +17,7 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import attrs
@@ -419,7 +420,7 @@ def _capped(findings: Sequence[Finding]) -> list[Finding]:
 def collapsed(rows: Iterable[Row]) -> list[Row]:
     """Return rows with long runs as one row each: sound batches in a row that the same replicas have.
 
-    A run begins anew in all replicas where it must in one, so that equal runs stay equal.
+    A run begins and ends in all replicas where it does in one, so that equal runs stay equal.
     """
     by_replica: dict[str, list[Row]] = defaultdict(list)
     holders: dict[Content, set[str]] = defaultdict(set)
@@ -427,12 +428,12 @@ def collapsed(rows: Iterable[Row]) -> list[Row]:
         by_replica[row.replica].append(row)
         if row.is_clean:
             holders[row.content].add(row.replica)
-    breaks = {
-        row.base_offset
-        for own in by_replica.values()
-        for before, row in zip([None, *own], own, strict=False)
-        if before is None or not _is_run(before, row) or holders[before.content] != holders[row.content]
-    }
+    breaks: set[int | None] = set()
+    for own in by_replica.values():
+        breaks |= {own[0].base_offset, own[-1].end_offset}
+        for before, row in pairwise(own):
+            if not _is_run(before, row) or holders[before.content] != holders[row.content]:
+                breaks |= {before.end_offset, row.base_offset}
     out: list[Row] = []
     for own in by_replica.values():
         run: list[Row] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kraftlib.analysis.audit_judge import RUN_MIN, Finding, LogJudge, ReplicaRange, Row, collapsed
@@ -68,6 +68,8 @@ def test_replicas_that_agree_are_a_row_each_segment_and_nothing_is_found() -> No
 
 
 @settings(deadline=None)
+@example([("a", "crc", 0, 1), ("a", "lost", 1, RUN_MIN - 1)])
+@example([("a", "replaced", 0, 1), ("a", "lost", 1, RUN_MIN)])
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), HARMS, st.integers(0, COUNT - 1), st.integers(1, 2 * RUN_MIN)), max_size=4
