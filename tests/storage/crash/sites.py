@@ -22,6 +22,7 @@ ELSEWHERE = {
     "kraftlib.storage.reserve": "it holds space and no data; its tests fill disks",
     "kraftlib.storage.scratch": "it holds backups that are not finished; its tests kill who makes them",
     "kraftlib.storage.scrub": "it only reads",
+    "kraftlib.storage.seeding": "it fills a new directory, which counts as formatted when that is done",
     "kraftlib.storage.verify": "it only reads",
 }
 """Modules whose calls no story needs to reach, and why."""
