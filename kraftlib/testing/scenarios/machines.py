@@ -6,6 +6,7 @@ from typing import Final
 
 from kraftlib.consensus.roles import Role
 from kraftlib.testing.clock import MILLION
+from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Ending
 from kraftlib.testing.scenario import Chapter
 from kraftlib.testing.story import Story, is_settled
@@ -45,34 +46,25 @@ def fsync_fails(story: Story) -> None:
 @scenario(
     "S6",
     "the disk is full: at an append, a new segment, a snapshot, a vote",
-    expected="appends are refused and nothing else: it leads on, votes are cast, and there are appends with the space",
+    expected="appends are refused; it leads on unless a voter with space can; votes are cast; no other election",
 )
 def full_disk(story: Story) -> None:
-    leader = story.leader()
-    follower, other = story.followers(leader)
-    story.everybody_has_everything()
-    elections, before = story.elections, story.committed
-    story.fill(leader)
-    asked = len(story.world.workload.appends)
-    story.append(3, to=leader, wait=False)
-    refused = [call.outcome is Outcome.REFUSED for call in story.world.workload.appends[asked:]]
-    story.happened("appends refused", sum(refused))
-    story.pass_ms(5 * story.config.fetch_timeout_ms)
-    story.expect(story.elections == elections, "a leader was deposed because of a full disk")
-    story.expect(story.committed == before, "something was committed that was refused")
-    story.fill(leader, full=False)
-    story.append(2, to=leader)
+    full = story.leader()
+    leader = _hands_over_for_space(story, full)
+    elections = story.elections
 
     # One full follower holds nobody up; with both, what was taken waits, and nobody gives up for less than an age.
-    story.fill(follower)
+    end_offset = full.chain.end_offset
     story.append(2, to=leader)
-    end_offset = follower.chain.end_offset
-    story.expect(end_offset < story.committed, f"{follower} has taken records though its disk is full")
-    story.expect(story.elections == elections, f"{follower} has left its leader because its disk is full")
-    story.fill(other)
+    story.pass_ms(5 * story.config.fetch_timeout_ms)
+    story.expect(full.chain.end_offset == end_offset, f"{full} has taken records though its disk is full")
+    story.expect(story.elections == elections, f"{full} has left its leader because its disk is full")
+    follower, other = story.followers(leader)
+    story.fill(follower, other)
     calls = story.append(2, to=leader, wait=False)
     story.pass_ms(story.config.fetch_timeout_ms)
     story.expect(not is_settled(calls), "acknowledged by disks that have no space")
+    story.expect(story.elections == elections, f"{leader} was deposed because its followers have no space")
     story.happened("records that wait for space", len(calls))
     story.fill(follower, other, full=False)
     story.until(lambda: is_settled(calls), story.patience_ms, "what waited for space is not settled")
@@ -87,6 +79,32 @@ def full_disk(story: Story) -> None:
     story.fill(follower, other, full=False)
     story.leader()
     story.start(leader)
+
+
+def _hands_over_for_space(story: Story, leader: SimulatedNode) -> SimulatedNode:
+    """Fill the disk of a leader: it leads on while nobody has space, then hands over once. Return the new leader."""
+    others = story.followers(leader)
+    story.everybody_has_everything()
+    elections, before = story.elections, story.committed
+    story.fill(leader)
+    asked = len(story.world.workload.appends)
+    story.append(3, to=leader, wait=False)
+    refused = [call.outcome is Outcome.REFUSED for call in story.world.workload.appends[asked:]]
+    story.happened("appends refused", sum(refused))
+    story.expect(all(refused), "a leader with a full disk has taken an append")
+    # Not before the fetch timeout. By then the others have told that their disks are full, too.
+    story.pass_ms(story.config.fetch_timeout_ms // 2)
+    story.fill(*others)
+    story.pass_ms(5 * story.config.fetch_timeout_ms)
+    story.expect(story.elections == elections, "a leader was deposed because of a full disk, and nobody has space")
+    story.expect(story.committed == before, "something was committed that was refused")
+    story.fill(*others, full=False)
+    successor = story.replaced(leader)
+    story.expect(successor.key.id in story.state(leader).hand_overs, f"{successor} was not handed the leadership")
+    story.happened("hand-over to a voter with space")
+    story.expect(story.elections == elections + 1, "a full disk took more than one election")
+    story.expect(story.committed == before + 1, "more was committed than the first record of the new leader")
+    return successor
 
 
 @scenario(
