@@ -51,6 +51,21 @@ def voters_of(story: Story, node: SimulatedNode) -> set[int]:
     return {key.id for key in story.world.checker.voters_of(node)}
 
 
+def hear_voters(story: Story, leader: SimulatedNode, joiner: SimulatedNode | None) -> None:
+    """Wait until a leader has heard all voters in its epoch, and the joiner, if there is one, has all that it has."""
+    role = story.state(leader).role_state
+
+    def is_caught_up(node: SimulatedNode) -> bool:
+        observer = role.observers.get(node.key)
+        return observer is not None and observer.end_offset == leader.chain.end_offset
+
+    def heard() -> bool:
+        voters = all(progress.heard_ms is not None for progress in role.progress.values())
+        return voters and (joiner is None or is_caught_up(joiner))
+
+    story.happened("leader that hears all voters", story.world.run_until(heard, story.config.fetch_timeout_ms // 2))
+
+
 def change(story: Story, kind: str, leader: SimulatedNode, fresh: list[SimulatedNode]) -> Question:
     """Ask for an addition of somebody fresh, or the removal of some follower."""
     if kind == "add":
@@ -71,16 +86,23 @@ def change_before_own_commit(story: Story) -> None:
     fresh = story.nodes[4:]
     for first, second in (("add", "remove"), ("remove", "add"), ("remove", "remove")):
         story.everybody_has_everything([node for node in story.nodes if story.world.is_voter(node)])
-        deaf = story.meddling.drop(FetchRequest)
+        # The voters fetch, so the leader knows that they live, and get nothing; the observers get everything.
+        held = [
+            story.meddling.drop(FetchResponse, target=node.key.id, where=msg.has_records)
+            for node in story.nodes
+            if story.world.is_voter(node)
+        ]
         story.resign(story.leader())
         leader = story.just_elected()
+        hear_voters(story, leader, fresh[-1] if first == "add" else None)
         before = voters_of(story, leader)
         question = change(story, first, leader, fresh[:])
-        story.pass_ms(3)
+        story.wait_for(question, wait_ms=20)
         story.happened("asked before it has committed anything", story.state(leader).high_watermark is None)
         story.expect(voters_of(story, leader) == before, f"{leader} changes the voters before its own commit")
         story.cut(leader)
-        deaf.stop()
+        for rule in held:
+            rule.stop()
         story.replaced(leader)
         new = story.leader()
         changed = change(story, second, new, fresh)
