@@ -18,7 +18,8 @@ for _name in ("pyspark", "numpy", "pyarrow"):
     if find_spec(_name) is None:
         raise ModuleNotFoundError(f"kraftlib.spark needs {_name}: pip install 'kraftlib[spark]'", name=_name)
 
-from kraftlib.spark.sessions import session
-from kraftlib.spark.tables import lookup, order_key, pin, read, register
+# What is missing is named before it is imported.
+from kraftlib.spark.sessions import session  # noqa: E402
+from kraftlib.spark.tables import lookup, order_key, pin, read, register  # noqa: E402
 
 __all__ = ["lookup", "order_key", "pin", "read", "register", "session"]

@@ -24,10 +24,10 @@ def test_no_java_a_wrong_home_and_one_that_is_too_old(tmp_path: Path, monkeypatc
     with pytest.raises(ConfigError, match="none is on the PATH"):
         check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(ConfigError, match="JAVA_HOME=.*gone has no bin/java: name the directory"):
+    with pytest.raises(ConfigError, match=r"JAVA_HOME=.*gone has no bin/java: name the directory"):
         check_java()
     java = script(tmp_path / "java", """echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
-    with pytest.raises(ConfigError, match="unset it, since .*/java is on the PATH"):
+    with pytest.raises(ConfigError, match=r"unset it, since .*/java is on the PATH"):
         check_java()
     monkeypatch.delenv("JAVA_HOME")
     check_java()

@@ -26,5 +26,5 @@ def test_a_kind_that_is_none_is_refused(spark: Any) -> None:
 
 
 def test_what_the_log_does_not_know_is_an_error_as_that_of_the_twin(spark: Any) -> None:
-    with pytest.raises(ConfigError, match="no record at .* is about topic:nobody"):
+    with pytest.raises(ConfigError, match=r"no record at .* is about topic:nobody"):
         history(spark, NODE, "topic:nobody")
