@@ -25,7 +25,7 @@ from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_updat
 from kraftlib.consensus.priority import next_leader, next_leader_deadline_ms, priority_of, tell_leader
 from kraftlib.consensus.reading import advance_reads, ask_again, read_deadline_ms
 from kraftlib.consensus.reconfiguration import advance_change
-from kraftlib.consensus.renouncing import handing_over_to
+from kraftlib.consensus.renouncing import hand_over_deadline_ms, handing_over_to
 from kraftlib.consensus.replication import (
     ask_who_leads,
     doubt_leader,
@@ -106,7 +106,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         if role.transfer is not None:
             times.append(role.transfer.deadline_ms)
         else:
-            times.append(next_leader_deadline_ms(state, role))
+            times += [next_leader_deadline_ms(state, role), hand_over_deadline_ms(state)]
         if state.flush_waiting_since_ms is not None and len(state.voters) > 1:
             times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
@@ -217,7 +217,7 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
 def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     """Whether the voter that is to lead has everything; after the deadline it is not waited for any longer."""
     if role.transfer is None:
-        if state.machine_failed:
+        if state.machine_failed_ms is not None:
             role.transfer = handing_over_to(state, role, preferred_successors(role))
         else:
             role.transfer = next_leader(state, role)

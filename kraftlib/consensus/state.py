@@ -111,8 +111,8 @@ class ReplicaState:
     disk_full: bool = False
     """Nothing more is taken from the leader; what it says of itself is. As a leader it hands over."""
     disk_full_since_ms: int = 0
-    machine_failed: bool = False
-    """Its state machine has stopped for good: it votes and replicates, but does not lead (see `renouncing`)."""
+    machine_failed_ms: int | None = None
+    """When its state machine stopped for good: it votes and replicates, but does not lead (see `renouncing`)."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     stalls: int = 0
@@ -170,7 +170,7 @@ class ReplicaState:
     @property
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
-        return self.is_voter and self.amnesia is None and not self.log.holes and not self.machine_failed
+        return self.is_voter and self.amnesia is None and not self.log.holes and self.machine_failed_ms is None
 
     @property
     def abstains(self) -> str | None:
@@ -180,7 +180,7 @@ class ReplicaState:
             return f"repairing {holes}"
         if self.amnesia is not None:
             return "election state lost"
-        return "state machine failed" if self.machine_failed else None
+        return None if self.machine_failed_ms is None else "state machine failed"
 
     @property
     def yield_to(self) -> Sequence[ReplicaId]:

@@ -41,6 +41,8 @@ def pass_time(core: Replica, ms: int) -> None:
 def test_a_leader_hands_over_as_soon_as_another_voter_has_everything() -> None:
     core = leader(1, 1, 1)
     flush(core)
+    ask(core, fetch_request(replica_id=2, offset=3, last_epoch=1, epoch=2), version=17)
+    core.handle(TimeoutReached(), core.state.now_ms + core.state.config.fetch_timeout_ms)  # and 2 is silent since
     assert fail(core) == []
     assert core.role is Role.LEADER, "the others need what it has, and perhaps its vote"
 
@@ -65,6 +67,37 @@ def test_a_leader_waits_for_one_that_lives() -> None:
     assert core.role is Role.LEADER
 
     ask(core, fetch_request(replica_id=2, offset=4, last_epoch=2, epoch=2), version=17)
+    assert core.role is Role.RESIGNED
+
+
+def test_a_leader_waits_for_the_slower_voter_that_lives() -> None:
+    """The faster one may have a failed state machine, too; without the rest the slower one would get no vote."""
+    core = leader(1, 1, 1)
+    flush(core)
+    ask(core, fetch_request(replica_id=3, offset=3, last_epoch=1, epoch=2), version=17)
+    fail(core)
+    tell(core, fetch_request(replica_id=2, offset=4, last_epoch=2, epoch=2), version=17)
+    assert core.role is Role.LEADER
+
+    tell(core, fetch_request(replica_id=3, offset=4, last_epoch=2, epoch=2), version=17)
+    assert core.role is Role.RESIGNED
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_leader_waits_for_the_slower_voter_no_longer_than_the_fetch_timeout(heard: bool) -> None:
+    core = leader(1, 1, 1)
+    flush(core)
+    if heard:
+        ask(core, fetch_request(replica_id=3, offset=3, last_epoch=1, epoch=2), version=17)
+    fail(core)
+    failed_ms, timeout_ms = core.state.now_ms, core.state.config.fetch_timeout_ms
+    pass_time(core, timeout_ms // 2)
+    tell(core, fetch_request(replica_id=2, offset=4, last_epoch=2, epoch=2), version=17)
+    pass_time(core, timeout_ms // 2 - 1)
+    assert core.role is Role.LEADER
+    assert core.deadline_ms() == failed_ms + timeout_ms
+
+    core.handle(TimeoutReached(), failed_ms + timeout_ms)
     assert core.role is Role.RESIGNED
 
 
