@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -239,7 +240,10 @@ def test_threads_that_call_while_another_one_closes_get_a_result_or_an_error_of_
 def test_a_start_that_is_interrupted_leaves_nothing() -> None:
     class Interrupting(MemoryTransport):
         async def start(self, receiver: FrameReceiver) -> Endpoint:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # Ctrl-C while the caller waits
+            caller = threading.main_thread().ident or 0
+            while sys._current_frames()[caller].f_code.co_name != "wait":  # noqa: ASYNC110 - it cannot tell us
+                await asyncio.sleep(0.001)
+            signal.pthread_kill(caller, signal.SIGINT)  # Ctrl-C while the caller waits
             await asyncio.sleep(PATIENCE_S)
             return await super().start(receiver)
 

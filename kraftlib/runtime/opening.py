@@ -246,7 +246,7 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
     elif isinstance(log, SnapshotCheckingLog) and (lost := log.lost_controls()) is not None:
         # Its records are lost, its header is not: who votes is known all the same.
         newest, known = lost
-        if newest.offset <= log.end_offset:
+        if newest.offset <= log.end_offset and _lacks_before(log, newest.offset):
             view.observe_snapshot(newest, known)
             snapshots = [newest]
     offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
@@ -261,6 +261,11 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
             f"voters; name one of them, or format its directory with --standalone or --initial-controllers"
         )
     return view
+
+
+def _lacks_before(log: ReplicatedLog, offset: Offset) -> bool:
+    """Whether records before `offset` are missing. A log that has them all tells itself who votes, and since when."""
+    return isinstance(log, RepairableLog) and any(hole.start_offset < offset for hole in log.holes())
 
 
 def _control_batches(log: ReplicatedLog, offset: Offset) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random as chance
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -140,11 +140,12 @@ class CoreStore:
         return [batch for batch in self.batches if batch.end_offset > offset and batch.base_offset < limit]
 
     def control_batches(self) -> tuple[Batch, ...]:
-        """Return the control batches that can be read."""
-        return tuple(batch for batch in self.batches if batch.is_control and not self._is_missing(batch))
+        """Return the control batches that are known. Damage that nobody has come upon yet hides none of them: what they
+        say is noted beside the log."""
+        return tuple(batch for batch in self.batches if batch.is_control and not _is_in(batch, self.holes))
 
-    def _is_missing(self, batch: Batch) -> bool:
-        return any(hole.start_offset <= batch.base_offset < hole.end_offset for hole in (*self.holes, *self.latent))
+    def _lacks_before(self, offset: Offset) -> bool:
+        return any(hole.start_offset < offset for hole in self.holes)
 
     def view(self, static_voters: VoterSet | None) -> LogView:
         """Describe the log to a core that starts, as `kraftlib.runtime.opening` does."""
@@ -160,7 +161,9 @@ class CoreStore:
         if whole:
             view.observe_snapshot(whole[-1], self.snapshots[whole[-1]].controls)
             first = max(first, whole[-1].offset)
-        elif self.lost is not None and self.lost[0].offset <= self.end_offset:
+        elif (
+            self.lost is not None and self._lacks_before(self.lost[0].offset) and self.lost[0].offset <= self.end_offset
+        ):
             view.observe_snapshot(self.lost[0], self.lost[1].controls)
             first = max(first, self.lost[0].offset)
         view.holes = list(self.holes)
@@ -352,3 +355,7 @@ class CoreStore:
         del self.batches[kept:]
         self.flushed_offset = self.end_offset
         self.flushes, self._fetched = [], []
+
+
+def _is_in(batch: Batch, holes: Iterable[OffsetRange]) -> bool:
+    return any(hole.start_offset <= batch.base_offset < hole.end_offset for hole in holes)
