@@ -18,7 +18,6 @@ from kraftlib.consensus.actions import (
     WriteRepair,
 )
 from kraftlib.consensus.events import (
-    LogTruncated,
     Repaired,
     RepairRefused,
     RepairWritten,
@@ -332,22 +331,6 @@ def test_nothing_committed_is_cut_for_a_hole() -> None:
 
     assert not [action for action in actions if isinstance(action, TruncateLog)]
     assert core.state.log.holes == [HOLE]
-
-
-def test_a_committed_hole_does_not_keep_what_diverges_behind_it() -> None:
-    """What the leader cuts is not committed; that the hole goes with it must not leave the log as it is for ever."""
-    core = follower(log=log_view(1, 1, 1, 2, 2, 2, voters=voter_set(1, 2, 3)), epoch=3)
-    lead_on(core, high_watermark=4)
-    core.handle(StorageFailed((HOLE,)), core.state.now_ms)
-    lead_on(core)  # an answer to what was asked before the damage
-    actions = lead_on(core, diverging=(4, 2))
-
-    assert [action.end_offset for action in actions if isinstance(action, TruncateLog)] == [2]
-    assert [action.election.amnesiac for action in actions if isinstance(action, PersistElection)] == [True]
-    core.handle(LogTruncated(2), core.state.now_ms)
-    core.handle(TimeoutReached(), core.state.now_ms + 1_000)
-    assert position(core) == (-1, 2, 1), "it fetches what is missing, as nobody, and is not stuck"
-    assert core.status().high_watermark == 4, "what was committed stays so"
 
 
 def test_a_snapshot_that_ends_before_our_log_costs_the_vote_until_all_is_here_again() -> None:
