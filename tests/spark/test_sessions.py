@@ -50,7 +50,7 @@ def test_what_spark_submit_was_given_is_heeded(spark: Any, monkeypatch: pytest.M
 def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(ConfigError, match=r"needs Java 17.*'/nowhere'"):
+    with pytest.raises(ConfigError, match=r"JAVA_HOME=/nowhere has no bin/java: name the directory of a Java 17"):
         sessions.check_java()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -128,8 +129,8 @@ def _sync_point_lowered_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _cut_is_taken_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    def note(directory: Path, unsynced: unsynced_note.Unsynced, *, file_mode: int) -> None:
-        really(directory, attrs.evolve(unsynced, was_cut=False), file_mode=file_mode)
+    def note(directory: Path, unsynced: unsynced_note.Unsynced, **more: Any) -> None:
+        really(directory, attrs.evolve(unsynced, was_cut=False), **more)
 
     really = growing_log.note_unsynced
     monkeypatch.setattr(growing_log, "note_unsynced", note)
