@@ -142,7 +142,9 @@ def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Actio
     A snapshot that is being sent stays until that is done, or whoever fetches more slowly than new ones are taken would
     never have one; but a full disk does not wait.
     """
-    stored = event.snapshot_id in state.log.snapshots and event.snapshot_id.offset <= state.committed_offset
+    # A log that has lost its end may be behind a snapshot of its own.
+    reached = min(state.committed_offset, state.log.end_offset)
+    stored = event.snapshot_id in state.log.snapshots and event.snapshot_id.offset <= reached
     if not stored or event.snapshot_id == state.log.snapshots[0]:
         return []
     if state.log.holes and not state.log.is_whole_before(event.snapshot_id):

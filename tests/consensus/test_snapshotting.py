@@ -257,3 +257,13 @@ def test_a_request_for_not_exactly_one_topic_is_refused_at_top_level(count: int)
     answer = ask(core, attrs.evolve(request, topics=request.topics * count))
 
     assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, ())
+
+
+def test_a_log_that_is_behind_its_own_snapshot_does_not_begin_there() -> None:
+    ahead = OffsetAndEpoch(offset=9, epoch=2)
+    view = log_view(1, 1, 2, voters=voter_set(1, 2, 3))
+    view.snapshots = [OffsetAndEpoch(offset=2, epoch=1), ahead]
+    core = replica(log=view)
+    assert core.state.committed_offset == 9
+
+    assert core.handle(RetentionDue(ahead), 0) == []
