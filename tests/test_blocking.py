@@ -237,6 +237,15 @@ def test_threads_that_call_while_another_one_closes_get_a_result_or_an_error_of_
         assert [call for call in calls if not isinstance(call.result(PATIENCE_S), KraftError)] == []
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also in a process that was started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_start_that_is_interrupted_leaves_nothing() -> None:
     class Interrupting(MemoryTransport):
         async def start(self, receiver: FrameReceiver) -> Endpoint:
