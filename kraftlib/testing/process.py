@@ -37,6 +37,7 @@ from kraftlib.testing.incremental import Keeper
 from kraftlib.testing.keeping import retention_of
 from kraftlib.testing.network import Port
 from kraftlib.testing.reads import checksum
+from kraftlib.testing.rules import BrokenRuleError, Referee
 from kraftlib.testing.subject import WatchedMachine
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
@@ -394,6 +395,7 @@ class WatchedCore:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._replica = process.replica
+        self._referee = Referee(process.replica)
         self._checker = process._world.checker
 
     def deadline_ms(self) -> int | None:
@@ -404,7 +406,7 @@ class WatchedCore:
 
     def start(self, now_ms: int) -> Any:
         """As `Core.start`."""
-        actions = self._replica.start(now_ms)
+        actions = self._judged(self._referee.start, now_ms)
         self._checker.handled(self._process)
         return actions
 
@@ -415,9 +417,16 @@ class WatchedCore:
         process.last_event = event
         if isinstance(event, ev.SnapshotCreated):
             process.untold.discard(event.snapshot_id)
-        actions = self._replica.handle(event, now_ms)
+        actions = self._judged(self._referee.handle, event, now_ms)
         self._checker.handled(process)
         return actions if process.doom is None else process.until_doom(actions)
+
+    def _judged(self, step: Callable[..., list[act.Action]], *arguments: Any) -> list[act.Action]:
+        try:
+            return step(*arguments)
+        except BrokenRuleError as broken:
+            self._process._world.violated(broken.rule, f"{self._process.node}: {broken.what}")
+            raise
 
     @property
     def is_indispensable(self) -> bool:

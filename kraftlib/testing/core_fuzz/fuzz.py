@@ -11,6 +11,7 @@ from kraftlib.testing.core_fuzz.healing import get_well
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
 from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.core_fuzz.world import CoreWorld
+from kraftlib.testing.rules import BrokenRuleError
 from kraftlib.testing.simulation import Report, replay_command
 from kraftlib.testing.violation import InvariantViolation
 
@@ -24,6 +25,8 @@ def fuzz(seed: int, theme: str = "core", *, trace: Callable[[str], None] | None 
         after_ms = get_well(world)
     except BrokenPromiseError as broken:
         raise _violation(world, seed, broken.invariant, broken.what) from broken
+    except BrokenRuleError as broken:
+        raise _violation(world, seed, broken.rule, broken.what) from broken
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"

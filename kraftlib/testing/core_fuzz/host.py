@@ -23,6 +23,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.testing.core_fuzz.coverage import answer_of, kind_of
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
 from kraftlib.testing.core_fuzz.store import CoreStore, PendingFlush
+from kraftlib.testing.rules import Referee
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -66,6 +67,8 @@ class CoreHost:
         self.store = store
         self.disks = 0
         self.core: Replica | None = None
+        self.referee: Referee
+        """Of the life that runs."""
         self.life = 0
         self.down_until_ms = 0
         self.led_epoch: int | None = None
@@ -155,7 +158,8 @@ class CoreHost:
             kept=self.store.kept_download(),
         )
         self.has_known_voters |= BOOTSTRAP_SNAPSHOT in self.store.snapshots
-        self._perform(self.core.start(world.now_ms))
+        self.referee = Referee(self.core)
+        self._perform(self.referee.start(world.now_ms))
         self._hear_the_disk()
 
     def crash(self) -> None:
@@ -175,13 +179,12 @@ class CoreHost:
             self._handle(self.events.pop(0))
 
     def _handle(self, event: ev.Event) -> None:
-        world, core = self.world, self.running
+        world, state = self.world, self.running.state
         self.hearing = event
-        state = core.state
         before = state.role_state.role, state.amnesia is not None, bool(state.log.holes)
         self.led_epoch = state.epoch if before[0] is Role.LEADER else None
         world.events += 1
-        actions = core.handle(event, world.now_ms)
+        actions = self.referee.handle(event, world.now_ms)
         world.coverage.count(before, kind_of(event), answer_of(event, actions))
         if world.trace is not None:
             world.trace(f"{world.now_ms:6} {self.number} hears {kind_of(event)} {answer_of(event, actions)}")
