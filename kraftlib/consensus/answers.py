@@ -1,7 +1,7 @@
 """Answers of every conversation, built from what this replica knows now.
 
 An answer of the one partition always names the current epoch and leader and, from the versions that have it, where the
-leader is reached: whoever asks the wrong replica learns whom to ask (rpcs.md section 2).
+leader is reached: whoever asks the wrong replica learns whom to ask (KIP-595, Vote; KIP-853, Vote).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def fetch_snapshot(
 ) -> FetchSnapshotResponse:
     """Answer a FetchSnapshot; size and bytes are put in by whoever has the file.
 
-    Errors carry *empty*, not null, records: Kafka's own answers fail on the null and reach nobody (rpcs.md section 8).
+    Errors carry *empty*, not null, records: Kafka's own fail on the null and reach nobody (KIP-630, FetchSnapshot).
     """
     partition = FetchSnapshotResponse.PartitionSnapshot(
         error_code=error,

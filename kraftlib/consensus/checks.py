@@ -1,7 +1,7 @@
 """What every conversation does alike: the checks of a receiver, sending, and the common part of every answer.
 
-The checks are Kafka's, in Kafka's order (rpcs.md sections 2 and 3). Where Kafka stops on a peer's answer we refuse it,
-leave the peer alone for a while, count and log once: no peer's answer ever stops a replica.
+The checks are Kafka's, in Kafka's order (KIP-595, Vote; KIP-853, Vote). Where Kafka stops on a peer's answer we refuse
+it, leave the peer alone for a while, count and log once: no peer's answer ever stops a replica.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def refuse_request(state: ReplicaState, event: RequestReceived, error: ErrorCode
 
 
 def is_refused_strictly(state: ReplicaState, request: Any) -> bool:
-    """Whether strict mode refuses a raft request before anything of it is believed (reliability M11, E16).
+    """Whether strict mode refuses a raft request before anything of it is believed (scenario M11, E16).
 
     By closing the connection: some error codes stop a Kafka peer.
     """
@@ -189,7 +189,7 @@ def back_off(state: ReplicaState, outstanding: Outstanding) -> None:
 
 
 def common_part(state: ReplicaState, outstanding: Outstanding, answer: Answer) -> tuple[bool, list[Action]]:
-    """Handle what all answers have in common (rpcs.md section 3); say whether the rest concerns the caller.
+    """Handle what all answers have in common (KIP-595, Vote); say whether the rest concerns the caller.
 
     Where Kafka asks again at once we pause for the retry backoff, with jitter: the answer was no failure, but as long
     as nobody knows a leader Kafka's peers ask each other thousands of times a second.

@@ -1,4 +1,4 @@
-"""At most one request outstanding per destination, and a response is used once (states.md section 11).
+"""At most one request outstanding per destination, and a response is used once (KIP-595, Configurations).
 
 A response counts only if it answers the outstanding request: a late, duplicated or foreign one finds nothing here. A
 change of role forgets everything, so that no answer to an earlier role's question is ever heard. What a Fetch asked

@@ -1,6 +1,6 @@
 """Signs of life: of its leader for a follower, and of the voters for a leader.
 
-Check quorum: a leader that no majority of voters speaks with resigns (states.md section 10, reliability E7).
+Check quorum: a leader that no majority of voters speaks with resigns (KIP-595, Leader Progress Timeout).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tools ask: DescribeQuorum, what the leader's tables say (rpcs.md section 9), and DescribeCluster.
+"""What tools ask: DescribeQuorum, what the leader's tables say (KIP-595, DescribeQuorum), and DescribeCluster.
 
 An admin client that was given controllers asks any of them for all, and which of them is the active one: here the
 voters, and the leader.

@@ -101,7 +101,7 @@ def handle_fetch_snapshot_response(
     """Write the bytes, or begin again: Fetch tells whether the snapshot still is the one to have."""
     role = state.role_state
     if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(role, Follower):
-        # All that a Kafka leader can say when it means "gone" or "not leader" (rpcs.md section 8, the trap). Fetch
+        # All that a Kafka leader can say when it means "gone" or "not leader" (KIP-630, FetchSnapshot). Fetch
         # tells which: the same snapshot of the same leader goes on where it was.
         back_off(state, outstanding)
         return _pause_download(state, role)

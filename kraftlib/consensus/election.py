@@ -53,7 +53,7 @@ ROUND_TRIPS_TO_GO_FIRST = 2
 
 
 def handle_vote(state: ReplicaState, event: RequestReceived) -> list[Action]:
-    """Answer a Vote. Observers answer, too: a replica may not know yet that it is a voter (reliability M9)."""
+    """Answer a Vote. Observers answer, too: a replica may not know yet that it is a voter (scenario M9)."""
     request: VoteRequest = event.request
     error = cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
@@ -108,7 +108,7 @@ def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
 
     Beyond KIP-996, a follower that may not stand gives no leader preference that has been silent for the fetch timeout.
     Others stand then; this one follows on, and its vote may be needed. So may that of an observer, which may be a voter
-    that does not know it yet (reliability M9).
+    that does not know it yet (scenario M9).
     """
     role = state.role_state
     if state.amnesia is not None or isinstance(role, Leader):
@@ -144,7 +144,7 @@ def _let_go_first(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEp
 
 
 def grants_vote(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> bool:
-    """Whether `asker` gets our vote in this epoch (states.md section 6)."""
+    """Whether `asker` gets our vote in this epoch (KIP-595, Vote; KIP-996)."""
     role = state.role_state
     if state.amnesia is not None or not isinstance(role, Unattached | Prospective):
         return False
@@ -410,7 +410,7 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived) -> list
 def successor_backoff_ms(state: ReplicaState, partition: EndQuorumEpochRequest.PartitionData) -> int:
     """How long a follower waits before it stands: the first successor not at all, the others ever longer.
 
-    Each computes it from its own place, so that no two stand at once (states.md section 7). Among many successors, or
+    Each computes it from its own place, so that no two stand at once (EndQuorumEpoch). Among many successors, or
     with a short longest backoff, Kafka's shortest one comes to nothing, and all would stand together: it is at least
     the slot that a lost connection leaves to each.
     """

@@ -18,7 +18,7 @@ Message = Any
 
 
 class Failure(enum.Enum):
-    """Why a request has no answer (rpcs.md section 1, failures below the protocol)."""
+    """Why a request has no answer."""
 
     DISCONNECTED = "disconnected"
     UNSUPPORTED_VERSION = "unsupported version"

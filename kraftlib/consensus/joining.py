@@ -162,7 +162,7 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
                 AddRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
                 for name, own in state.endpoints.items()
             ),
-            # Waiting for the commit would take the one request that its own Fetch needs (reliability M6).
+            # Waiting for the commit would take the one request that its own Fetch needs (scenario M6).
             ack_when_committed=False,
         )
     return [send(state, role.leader_id, place, request)]

@@ -114,7 +114,7 @@ class LogView:
         return self.snapshots[0] if self.snapshots else None
 
     def end_for(self, epoch: Epoch) -> OffsetAndEpoch:
-        """Return the largest known epoch <= `epoch` and where it ends (rpcs.md section 7, `end_for`)."""
+        """Return the largest known epoch <= `epoch` and where it ends (KIP-595, Fetch)."""
         starts = self.epoch_starts
         if not starts or epoch >= starts[-1].epoch:
             result = self.end
@@ -130,7 +130,7 @@ class LogView:
         return result
 
     def validate(self, offset: Offset, epoch: Epoch) -> Valid | Diverging | NeedsSnapshot:
-        """Judge the end of a follower's log (rpcs.md section 7, validating): the one place that decides it."""
+        """Judge the end of a follower's log (KIP-595, Fetch; KIP-630, Fetch): the one place that decides it."""
         if self.start_offset == 0 and offset == 0:
             return Valid()
         starts = self.epoch_starts

@@ -1,4 +1,4 @@
-"""What a replica owes in its role, and until when it may sleep (states.md sections 8 to 10, 12).
+"""What a replica owes in its role, and until when it may sleep (KIP-595, Leader Progress Timeout).
 
 `poll` is called after every event: whatever is due is done, a change of role included, until nothing more is due.
 Nothing depends on being polled at an exact time.
@@ -178,7 +178,7 @@ def _may_leave(state: ReplicaState, role: Follower) -> bool:
 
 
 def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
-    """Introduce ourselves, answer who has waited long enough, give up where a leader must (states.md section 10)."""
+    """Introduce ourselves, answer who has waited long enough, give up where a leader must (BeginQuorumEpoch)."""
     watch_commits(state, role)
     reason = _reason_to_resign(state, role)
     if reason is not None:

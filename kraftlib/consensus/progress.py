@@ -41,7 +41,7 @@ def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: 
             raise InvariantError(f"voter {key} has no progress")
         if offset < progress.end_offset:
             # Nobody forgets within an epoch what its leader has seen it hold, unless records are missing on its disk,
-            # an older copy of the disk is in its place (reliability S14), or two run with one identity (M13).
+            # an older copy of the disk is in its place (scenario S14), or two run with one identity (M13).
             state.refuse(WENT_BACK, f"voter {key} fetches from {offset} after {progress.end_offset}")
         moved = offset != progress.end_offset
         progress.fetched(offset, state.log.end_offset, state.now_ms)

@@ -1,7 +1,7 @@
 """What a follower takes of the records that a leader sends: whatever continues its log, and nothing that could not.
 
 Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
-own one (reliability L10), voter sets whose majorities meet (KIP-853), and a leader that counts the same static voters.
+own one (scenario L10), voter sets whose majorities meet (KIP-853), and a leader that counts the same static voters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The conversation of membership: Add, Remove and UpdateRaftVoter, both sides of each (KIP-853).
 
 One voter at a time, and never before this leader has committed a record of its own epoch: then any two majorities of
-neighbouring voter sets share a voter. A new set counts from the moment it is appended. See reconfiguration.md.
+neighbouring voter sets share a voter. A new set counts from the moment it is appended (KIP-853, Reference explanation).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _reply(event: RequestReceived, error: ErrorCode, message: str | None = None)
 
 
 def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None]:
-    """The preconditions that all voter changes share, in Kafka's order (reconfiguration.md section 3)."""
+    """The preconditions that all voter changes share, in Kafka's order (KIP-853, AddRaftVoter)."""
     role = state.role_state
     if not isinstance(role, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
@@ -100,7 +100,7 @@ def handle_add_voter(state: ReplicaState, event: RequestReceived) -> list[Action
 
 
 def read_listeners(listeners: tuple[Any, ...]) -> Endpoints | None:
-    """Read the endpoints of a voter; None if there are too many or one is impossible (reliability 5.20)."""
+    """Read the endpoints of a voter; None if there are too many or one is impossible (security list, row 20)."""
     places = {place.name.upper(): Endpoint(place.host, place.port) for place in listeners}
     plausible = all(0 < len(place.host) <= HOST_MAX and 0 < place.port < 65536 for place in places.values())
     return places if plausible and len(listeners) <= LISTENERS_MAX else None

@@ -1,4 +1,4 @@
-"""A replica whose disk has lost something that was durable, until it has it again (reliability.md section 4.1).
+"""A replica whose disk has lost something that was durable, until it has it again.
 
 Its log keeps its end: it has acknowledged what it cannot read any more, so it votes for nobody whose log is shorter,
 and nothing is cut. It does not stand, since it could not serve. It fetches what is missing from the leader:

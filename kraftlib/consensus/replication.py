@@ -63,7 +63,7 @@ FAILURES_TO_DOUBT = 2
 """After so many failures in a row a follower asks others who leads."""
 
 FETCH_SERVED_FROM = 13
-"""Below, the topic comes by name and Kafka's leader finds no topic id (rpcs.md section 7)."""
+"""Below, the topic comes by name and Kafka's leader finds no topic id (KIP-595, Fetch)."""
 
 
 # --- the leader's side -----------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def _read_fetch_response(
 def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] | None:
     """Cut our log back to where it may agree with the leader's: the end of their common epoch. Fetch tries again there.
 
-    None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (reliability L3).
+    None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (scenario L3).
     """
     if leader_end.epoch == 0:
         end_offset = min(leader_end.offset, state.log.end_offset)

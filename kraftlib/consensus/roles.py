@@ -1,7 +1,7 @@
 """The roles of a replica, what each of them owns, and the table of allowed changes.
 
 A role owns its data, so that a follower cannot have a table of progress and a forgotten reset cannot happen: entering a
-role makes a new object. Voter and observer are no roles but follow from the voter set (states.md section 1).
+role makes a new object. Voter and observer are no roles but follow from the voter set (KIP-853, Reference explanation).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Candidate:
 
 @attrs.define(kw_only=True)
 class Progress:
-    """How far one replica is, as its Fetches tell (states.md section 10)."""
+    """How far one replica is, as its Fetches tell (KIP-595, DescribeQuorum; KIP-836)."""
 
     key: ReplicaKey
     end_offset: Offset = -1

@@ -1,4 +1,4 @@
-"""A leader that is fetched from and commits nothing gives up (reliability E8).
+"""A leader that is fetched from and commits nothing gives up (scenario E8).
 
 Where followers pull, a Fetch proves that its sender lives, not that it can take what it is sent: with followers that
 ask for the same records over and over, check quorum is content, and the high watermark stands still for good. Another

@@ -1,4 +1,4 @@
-"""Start-up: which role follows from what was durable (states.md section 4).
+"""Start-up: which role follows from what was durable (KIP-595, Persistent State).
 
 A leader that restarts never leads its epoch again, and never votes in it: an unflushed record could have been lost, and
 (offset, epoch) must identify one record for ever (KAFKA-10527).

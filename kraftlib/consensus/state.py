@@ -246,7 +246,7 @@ class ReplicaState:
 
     @property
     def election(self) -> ElectionState:
-        """What the election file must hold in this role (states.md section 2)."""
+        """What the election file must hold in this role (KIP-595, Persistent State)."""
         role = self.role_state
         voted: ReplicaKey | None = None
         if isinstance(role, Candidate):

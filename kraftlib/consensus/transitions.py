@@ -2,7 +2,7 @@
 
 `enter` is the one way in. It consults the table of allowed changes, makes the election durable where it changed,
 forgets what was asked in the role before, and closes the leadership if there was one. The `become_*` functions around
-it build the new role's data. See states.md sections 3 and 5.
+it build the new role's data. See KIP-595, Persistent State, and KIP-996.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def become_leader(state: ReplicaState) -> list[Action]:
 
 
 def _first_records(state: ReplicaState, granting: set[ReplicaId]) -> list[ControlRecord]:
-    """The control records that open an epoch (states.md section 10).
+    """The control records that open an epoch (KIP-595, LeaderChangeMessage; KIP-853, VotersRecord).
 
     LeaderChange always; the voter set again while it stands in the bootstrap checkpoint only, which is never sent, or
     where our own entry in it is out of date.
@@ -266,7 +266,7 @@ def become_resigned(state: ReplicaState, reason: str, preferred: tuple[ReplicaKe
 def maybe_follow(
     state: ReplicaState, epoch: Epoch, leader_id: ReplicaId | None, endpoints: Endpoints, reason: str
 ) -> list[Action] | None:
-    """Take over what a peer says of epoch and leader (rpcs.md section 2, maybe-transition).
+    """Take over what a peer says of epoch and leader (KIP-595, Vote and Fetch).
 
     `endpoints` are those of the message; where there are none, the voter set's are taken, and without any the leader is
     remembered by id. None: it contradicts what we know, nothing was changed. Kafka stops there; a peer never stops us.

@@ -2,7 +2,7 @@
 
 The voters tell the leader who they are and what they support (UpdateRaftVoter); once it knows that of all of them, one
 control batch with the new version and the voter set makes the quorum dynamic, from the offset at which it is read on.
-Other features belong to the application on top, of which this replica knows nothing. See reconfiguration.md section 7.
+Other features belong to the application on top, of which this replica knows nothing. See KIP-853, UpdateFeatures.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a Kafka cluster's metadata records add up to: brokers, topics, partitions, configs, features.
 
-Records are replayed strictly in order, as Kafka's own brokers do it (metadata-records.md section 1). What nobody shows
+Records are replayed strictly in order, as Kafka's own brokers do it (KIP-631, Record Schemas). What nobody shows
 as a table (credentials, tokens, quotas, access rules) is counted. Records between Begin and EndTransaction take effect
 together; those before an AbortTransaction never do (KIP-868).
 """

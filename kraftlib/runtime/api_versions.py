@@ -31,7 +31,7 @@ SERVED: Final[Mapping[int, Versions]] = {
     ApiKey.UPDATE_FEATURES: Versions(0, 2),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
 }
-"""What a replica serves and says it serves, as a controller of Kafka 4.4 does (rpcs.md section 1)."""
+"""What a replica serves and says it serves, as a controller of Kafka 4.4 does (KIP-35)."""
 
 PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.READ_BARRIER: Versions(0, 0),

@@ -1,7 +1,7 @@
 """Peers that ask in vain, over and over, are answered a little later each time.
 
 Kafka's replicas retry without any pause as long as nobody knows a leader or a pre-vote is denied: up to 3,000 requests
-a second from one peer (kafka-interop.md section 3). Each such answer takes a token of its connection; when they are
+a second from one peer (measured). Each such answer takes a token of its connection; when they are
 used up the next answers wait until their tokens have grown back. Answers that bring a peer forward take none.
 """
 

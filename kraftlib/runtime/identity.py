@@ -1,4 +1,4 @@
-"""Whose certificate may speak for whom (reliability, security checklist row 13).
+"""Whose certificate may speak for whom (security list, row 13).
 
 A certificate of the right authority says that its holder belongs to us, not who he is. One with the URI
 

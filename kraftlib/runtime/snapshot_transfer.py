@@ -2,7 +2,7 @@
 
 A download is bytes of another replica, taken in chunks over minutes. Each chunk is verified as it comes, batch by
 batch, so that damage is noticed early; with the last byte header, footer, CRCs and end are known to be right.
-Only then it is frozen, and the old log goes only after that (reliability N4).
+Only then it is frozen, and the old log goes only after that (scenario N4).
 
 What has come is on the disk under a reserved name, with a note of what it is, and a later life of this replica goes on
 behind the last whole batch. Stores without a directory keep it for the life of the process.

@@ -48,7 +48,7 @@ class SnapshotPlan:
 def plan_snapshot(log: ReplicatedLog, *, offset: Offset, high_watermark: Offset, view: LogView) -> SnapshotPlan:
     """Plan the snapshot that replaces every record below `offset`.
 
-    Raises: ConfigError, if that is not committed, not in the log any more, or in the midst of a batch (reliability N7).
+    Raises: ConfigError, if that is not committed, not in the log any more, or in the midst of a batch (scenario N7).
     """
     if not log.start_offset < offset <= high_watermark:
         raise ConfigError(

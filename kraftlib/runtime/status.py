@@ -143,7 +143,7 @@ def _row(replica_id: ReplicaId, row: ReplicaProgress | None, quorum: QuorumStatu
 
 
 def current_state(status: QuorumStatus) -> str:
-    """Return the metric `current-state` (config-and-metrics.md section 4), which tells more than the role."""
+    """Return the metric `current-state` (KIP-595, Quorum Metrics), which tells more than the role."""
     voted = status.voted_key is not None
     match status.role:
         case Role.LEADER | Role.CANDIDATE:

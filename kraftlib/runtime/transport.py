@@ -41,7 +41,7 @@ class Peer:
 class Destination:
     """Whom to connect to. Two destinations of different numbers never share a connection, even to one endpoint.
 
-    `number` is the replica id, or -2, -3, ... for a bootstrap server whose id is not known (rpcs.md section 1).
+    `number` is the replica id, or -2, -3, ... for a bootstrap server whose id is not known (KIP-853).
     """
 
     number: int

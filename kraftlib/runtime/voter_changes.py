@@ -6,7 +6,7 @@ A leader may have written the change and yet not say so: its answer is lost, or 
 is in doubt, and DUPLICATE_VOTER of a voter that we asked to add, or VOTER_NOT_FOUND of one that we asked to remove, may
 be of our own making. Neither proves it: the one compares numbers and not disks, the other is also said of the last
 voter. So the leader is asked for its voters, and it is success only where they are as asked. What stays unknown until
-the time is up is called that (reliability V6).
+the time is up is called that (scenario V6).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class ReplicatedLog(Protocol):
         ...
 
     def epoch_starts(self) -> Sequence[EpochStart]:
-        """Return the epochs in the log and where they start, both ascending (formats.md, leader-epoch-checkpoint)."""
+        """Return the epochs in the log and where they start, both ascending."""
         ...
 
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:

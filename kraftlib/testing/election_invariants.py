@@ -56,7 +56,7 @@ def i3_vote_is_not_forgotten(node: DiskImage, before: ElectionState | None, afte
 
 
 def i3_amnesia_gives_no_vote(node: DiskImage, durable: ElectionState | None, candidate: ReplicaKey) -> Complaint:
-    """I3: who has forgotten its votes gives none, nor a pre-vote, until that is safe again (reliability E3)."""
+    """I3: who has forgotten its votes gives none, nor a pre-vote, until that is safe again (scenario E3)."""
     if durable is None or not durable.amnesiac:
         return None
     return f"{node.key} gives {candidate} its vote, and has forgotten whom it voted for before"

@@ -52,7 +52,7 @@ def power_loss(world: World, random: chance.Random) -> Undo | None:
 
 
 def power_loss_everywhere(world: World, random: chance.Random) -> Undo:
-    """Cut the power of all machines at once (reliability S11)."""
+    """Cut the power of all machines at once (scenario S11)."""
     for node in world.nodes.values():
         node.end(Ending.POWER_LOST, silently=random.random() < 0.5)
     return lambda: _start(world.nodes.values())
@@ -74,7 +74,7 @@ def kill_between_actions(world: World, random: chance.Random) -> Undo | None:
 
 
 def pause(world: World, random: chance.Random) -> Undo | None:
-    """Stop a process, and let it go on later as if nothing had been (reliability P1)."""
+    """Stop a process, and let it go on later as if nothing had been (scenario P1)."""
     node = leader_or_any(world, random)
     process = node.process if node is not None else None
     if process is None:
@@ -212,7 +212,7 @@ def upgrade_kraft_version(world: World, random: chance.Random) -> Undo | None:
 
 
 def wipe_observer(world: World, random: chance.Random) -> Undo | None:
-    """Take the disk of an observer away: it comes back empty, as somebody else (reliability M7).
+    """Take the disk of an observer away: it comes back empty, as somebody else (scenario M7).
 
     Not while it is being made a voter that the others cannot do without: two voters of which one is gone are stuck.
     """
@@ -246,7 +246,7 @@ def remove_voter(world: World, random: chance.Random) -> Undo | None:
 
 
 def replace_disk(world: World, random: chance.Random) -> Undo | None:
-    """Take the disk of a voter away: it comes back as an observer, and its key never votes again (reliability M7).
+    """Take the disk of a voter away: it comes back as an observer, and its key never votes again (scenario M7).
 
     Only as long as the other voters are a majority that can lose another one; and not where a configuration names
     voters, for an empty disk would take itself for one of those.
@@ -287,7 +287,7 @@ def clock_drift(world: World, random: chance.Random) -> Undo | None:
 
 
 def wall_clock_jump(world: World, random: chance.Random) -> Undo | None:
-    """Set the wall clock of a node, which nothing but timestamps may depend on (reliability P2)."""
+    """Set the wall clock of a node, which nothing but timestamps may depend on (scenario P2)."""
     node = random.choice(list(world.nodes.values()))
     node.clock.wall_offset_ms += random.choice((-1, 1)) * random.randrange(86_400_000)
     return None
@@ -297,7 +297,7 @@ def wall_clock_jump(world: World, random: chance.Random) -> Undo | None:
 
 
 def slow_disk(world: World, random: chance.Random) -> Undo:
-    """Let a disk take up to an election timeout for everything (reliability S10)."""
+    """Let a disk take up to an election timeout for everything (scenario S10)."""
     node = random.choice(list(world.nodes.values()))
     disk = node.disk
     disk.spread_us = int(node.config.election_timeout_ms * MILLISECOND * random.random())
@@ -318,7 +318,7 @@ def hung_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def stuck_disk(world: World, random: chance.Random) -> Undo | None:
-    """Let a disk answer nothing ever again: only another life of the machine gets it going (reliability S10)."""
+    """Let a disk answer nothing ever again: only another life of the machine gets it going (scenario S10)."""
     node = leader_or_any(world, random)
     if node is None:
         return None
@@ -333,7 +333,7 @@ def stuck_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def full_disk(world: World, random: chance.Random) -> Undo | None:
-    """Let a disk have no more space than what is on its way needs; now and then all of them (reliability S6)."""
+    """Let a disk have no more space than what is on its way needs; now and then all of them (scenario S6)."""
     one = leader_or_any(world, random)
     nodes = list(world.nodes.values()) if one is None or random.random() < 0.2 else [one]
 
@@ -348,7 +348,7 @@ def full_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def failing_disk(world: World, random: chance.Random) -> Undo | None:
-    """Let the next fsync of a disk fail: its replica must stop (reliability S5)."""
+    """Let the next fsync of a disk fail: its replica must stop (scenario S5)."""
     node = leader_or_any(world, random)
     if node is None:
         return None
@@ -362,7 +362,7 @@ def failing_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def lose_vote(world: World, random: chance.Random) -> Undo | None:
-    """Take the election file of a voter away while it is down (reliability E3).
+    """Take the election file of a voter away while it is down (scenario E3).
 
     Half of the time the leader dies when it comes back, so that somebody asks it for its vote.
     """
@@ -384,7 +384,7 @@ def lose_vote(world: World, random: chance.Random) -> Undo | None:
 
 
 def damage_log(world: World, random: chance.Random) -> Undo | None:
-    """Let the disk of a voter lose records that were durable, while it is down (reliability S1)."""
+    """Let the disk of a voter lose records that were durable, while it is down (scenario S1)."""
     node = _spared_voter(world, random)
     if node is None:
         return None

@@ -54,7 +54,7 @@ def electable(world: World) -> list[SimulatedNode]:
 
     A leader that removes itself counts itself out as soon as the record is in its log. If it reaches nobody else, and
     the old voters need that replica's vote for a majority, they are stuck: it refuses them, for its log is longer, and
-    does not stand, for it is no voter by its own log (reliability E13; in Raft it would stand, thesis 4.2.2).
+    does not stand, for it is no voter by its own log (scenario E13; in Raft it would stand, thesis 4.2.2).
     """
     nodes, checker = world.nodes, world.checker
 

@@ -59,7 +59,7 @@ def lonely_leader(world: World, random: chance.Random) -> Undo | None:
 
 
 def unheard_leaders(world: World, random: chance.Random) -> Undo | None:
-    """Cut each leader off as it is elected, and let the one before be heard again (Raft, figure 8; reliability L2, L4).
+    """Cut each leader off as it is elected, and let the one before be heard again (Raft, figure 8; scenario L2, L4).
 
     So the first records of each epoch, and a few more, are on one disk only, and whoever leads next lacks them.
     """
@@ -103,7 +103,7 @@ def split(world: World, random: chance.Random) -> Undo | None:
 
 
 def random_cuts(world: World, random: chance.Random) -> Undo | None:
-    """Cut every direction with a probability: partial partitions of all shapes (reliability E15)."""
+    """Cut every direction with a probability: partial partitions of all shapes (scenario E15)."""
     share = random.uniform(0.1, 0.6)
     return _cut(world, random, [pair for pair in _pairs(world) if random.random() < share])
 
@@ -126,7 +126,7 @@ def packet_loss(world: World, random: chance.Random) -> Undo:
 
 
 def duplication(world: World, random: chance.Random) -> Undo:
-    """Deliver messages twice, the second time rather late (reliability L1)."""
+    """Deliver messages twice, the second time rather late (scenario L1)."""
     share = random.choice((0.05, 0.3))
     return _links(world, random, lambda link: setattr(link, "duplication", share))
 
@@ -158,7 +158,7 @@ def reset_connections(world: World, random: chance.Random) -> Undo | None:
 
 
 def corruption(world: World, random: chance.Random) -> Undo:
-    """Flip a bit in some of the records that are sent (reliability L10)."""
+    """Flip a bit in some of the records that are sent (scenario L10)."""
     world.network.corruption = random.choice((0.01, 0.1, 0.5))
 
     def undo() -> None:

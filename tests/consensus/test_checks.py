@@ -1,4 +1,4 @@
-"""The checks of a receiver, and the common part of every answer: rpcs.md sections 2 and 3, row by row."""
+"""The checks of a receiver, and the common part of every answer, in the order of KIP-595, Vote, and KIP-853, Vote."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_unknown_error_codes_have_a_name_in_logs() -> None:
 
 
 ROWS = [
-    # row of section 3, answer, leader known afterwards, is the peer left alone for a while
+    # what the answer says, answer, leader known afterwards, is the peer left alone for a while
     ("1 not available", FetchResponse(error_code=8), (2, 5), True),
     ("2 not authorized", FetchResponse(error_code=31), (2, 5), True),
     ("3 other top level", FetchResponse(error_code=35), (2, 5), True),
@@ -179,7 +179,7 @@ def test_an_answer_that_names_the_leader_ends_the_search() -> None:
     ],
 )
 def test_strict_mode_refuses_before_it_believes_and_closes_the_connection(request_: object) -> None:
-    """Kafka serves a null cluster id, and believes the epoch of a misdirected Vote (reliability E16, M11, I17)."""
+    """Kafka serves a null cluster id, and believes the epoch of a misdirected Vote (scenario E16, M11, I17)."""
     lenient, strict = follower(1, epoch=5, leader_id=2), follower(1, epoch=5, leader_id=2, strict=True)
 
     assert ask(lenient, request_, version=2) is not None

@@ -9,7 +9,7 @@ PLACE = Endpoint("localhost", 1)
 
 
 def test_an_answer_is_used_once() -> None:
-    """The second copy of it finds nothing (reliability L1)."""
+    """The second copy of it finds nothing (scenario L1)."""
     connections = Connections(request_timeout_ms=100)
     number = connections.open(2, PLACE, "question", 0)
 
@@ -56,7 +56,7 @@ def test_failures_in_a_row_double_the_pause_up_to_half_a_second() -> None:
 
 
 def test_a_change_of_role_forgets_everything() -> None:
-    """No answer to an earlier role's question is heard (states.md section 11)."""
+    """No answer to an earlier role's question is heard (KIP-595, Configurations)."""
     connections = Connections(request_timeout_ms=100)
     number = connections.open(2, PLACE, "question", 0)
     connections.failed(3, 0, 20)

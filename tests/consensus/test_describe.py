@@ -1,4 +1,4 @@
-"""DescribeQuorum: rpcs.md section 9; DescribeCluster."""
+"""DescribeQuorum (KIP-595) and DescribeCluster (KIP-919)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot instead of the log, the follower's side: rpcs.md section 8."""
+"""A snapshot instead of the log, the follower's side (KIP-630, FetchSnapshot)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_download_goes_chunk_by_chunk_and_is_installed_as_a_whole() -> None:
     ids=["other position", "other snapshot", "more than the size", "negative size", "nothing"],
 )
 def test_a_chunk_that_does_not_fit_drops_the_download_and_stops_nobody(response: FetchSnapshotResponse) -> None:
-    """Kafka stops; what a peer sends never stops a replica of ours (reliability N10)."""
+    """Kafka stops; what a peer sends never stops a replica of ours (scenario N10)."""
     core = downloading()
     actions = reply(core, 2, response)
 
@@ -108,7 +108,7 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
 
 
 def test_a_damaged_snapshot_replaces_nothing() -> None:
-    """It is refused as a whole; Fetch decides what to do next (reliability N4)."""
+    """It is refused as a whole; Fetch decides what to do next (scenario N4)."""
     core = downloading()
     reply(core, 2, snapshot_chunk(b"12345678"))
     core.handle(SnapshotChunkWritten(SNAPSHOT, 8), core.state.now_ms)

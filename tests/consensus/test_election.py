@@ -1,4 +1,4 @@
-"""Votes, and who may say what about leaders: states.md section 6 and rpcs.md sections 4 to 6, row by row."""
+"""Votes, and who may say what about leaders (KIP-595, Vote, BeginQuorumEpoch and EndQuorumEpoch; KIP-996)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ VOTE_TABLE = [
 def test_votes_in_the_own_epoch_follow_the_table(
     role: str, pre_votes: tuple[bool, ...], votes: tuple[bool, ...]
 ) -> None:
-    """The answer of each role to a Vote of its own epoch (states.md section 6)."""
+    """The answer of each role to a Vote of its own epoch (KIP-595, Vote; KIP-996)."""
     for pre_vote, expected in ((True, pre_votes), (False, votes)):
         for last, granted in zip((LONG, EQUAL, SHORT), expected, strict=True):
             core = in_role(role)
@@ -109,7 +109,7 @@ def test_a_leader_grants_no_pre_vote_however_much_its_asker_has() -> None:
 
 @pytest.mark.parametrize("role", [row[0] for row in VOTE_TABLE])
 def test_a_pre_vote_changes_nothing(role: str) -> None:
-    """Not the role, nor a timer, nor anything on disk (reliability E12)."""
+    """Not the role, nor a timer, nor anything on disk (scenario E12)."""
     core = in_role(role)
     before = (core.role, core.epoch, core.state.election, core.deadline_ms())
     actions = tell(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2)
@@ -119,7 +119,7 @@ def test_a_pre_vote_changes_nothing(role: str) -> None:
 
 
 def test_a_vote_is_durable_before_it_is_spoken() -> None:
-    """The order of the actions is the promise (reliability E1)."""
+    """The order of the actions is the promise (scenario E1)."""
     actions = tell(in_role("unattached"), vote_request(epoch=5, last=LONG), version=2)
     kinds = [type(action) for action in actions]
 
@@ -186,7 +186,7 @@ def test_a_vote_for_another_voter_is_refused_and_its_epoch_is_believed() -> None
 
 
 def test_another_cluster_changes_nothing() -> None:
-    """Two clusters meet on re-used hosts (reliability M11, I17)."""
+    """Two clusters meet on re-used hosts (scenario M11, I17)."""
     core = in_role("unattached")
     response = ask(core, vote_request(epoch=9, last=LONG, cluster_id="other"), version=2)
 
@@ -194,7 +194,7 @@ def test_another_cluster_changes_nothing() -> None:
 
 
 def test_an_epoch_that_jumps_closes_the_connection() -> None:
-    """One such message would leave no epochs for elections to come (reliability E17)."""
+    """One such message would leave no epochs for elections to come (scenario E17)."""
     core = in_role("unattached")
     actions = tell(core, vote_request(epoch=2**31 - 1, last=LONG), version=2)
 
@@ -203,7 +203,7 @@ def test_an_epoch_that_jumps_closes_the_connection() -> None:
 
 
 def test_an_observer_votes() -> None:
-    """It may be a voter that does not know it yet (reliability M9)."""
+    """It may be a voter that does not know it yet (scenario M9)."""
     core = replica(1, 1, own_id=9, election=ElectionState(epoch=5))
 
     assert partition_of(ask(core, vote_request(epoch=5, last=LONG), version=2)).vote_granted
@@ -211,7 +211,7 @@ def test_an_observer_votes() -> None:
 
 
 def test_an_observer_grants_a_pre_vote_when_its_leader_has_been_silent_for_the_fetch_timeout() -> None:
-    """It has no timer of its own, and may be the voter whose vote is needed (reliability M9)."""
+    """It has no timer of its own, and may be the voter whose vote is needed (scenario M9)."""
     core = follower(1, 1, own_id=9, epoch=5, leader_id=3)
     reply(core, 3, fetch_response(epoch=5, leader_id=3, high_watermark=0))
     deadline_ms = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
@@ -223,7 +223,7 @@ def test_an_observer_grants_a_pre_vote_when_its_leader_has_been_silent_for_the_f
 
 
 def test_an_old_peer_that_knows_no_pre_vote_makes_us_stand_at_once() -> None:
-    """UNSUPPORTED_VERSION, from the wire or from below it (rpcs.md section 4)."""
+    """UNSUPPORTED_VERSION, from the wire or from below it (KIP-996)."""
     core = in_role("prospective")
     number = outstanding_to(core, 2).correlation_id
     core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), core.state.now_ms)
@@ -232,7 +232,7 @@ def test_an_old_peer_that_knows_no_pre_vote_makes_us_stand_at_once() -> None:
 
 
 def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
-    """A change of role forgets what was asked before (reliability E6)."""
+    """A change of role forgets what was asked before (scenario E6)."""
     core = in_role("prospective")
     old = outstanding_to(core, 2).correlation_id
     answer_vote(core, 3, granted=True, pre_vote=True)
@@ -247,7 +247,7 @@ def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
 
 
 def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
-    """If it can be reached; captured from Kafka (states.md section 5)."""
+    """If it can be reached; captured from Kafka (KIP-996)."""
     core = in_role("follower, fetched")
     core.handle(TimeoutReached(), 10_000)
     assert core.role is Role.PROSPECTIVE
@@ -259,7 +259,7 @@ def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
 
 
 def test_begin_makes_a_follower_and_is_repeated_without_effect() -> None:
-    """It does not restart the fetch timer (rpcs.md section 5)."""
+    """It does not restart the fetch timer (KIP-595, BeginQuorumEpoch)."""
     core = in_role("unattached")
     answer = partition_of(ask(core, begin_request(epoch=6, leader_id=2)))
     deadline = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
@@ -278,7 +278,7 @@ def test_begin_meant_for_another_disk_is_refused_and_followed_all_the_same() -> 
 
 
 def test_two_leaders_of_one_epoch_are_never_believed_and_never_stop_us() -> None:
-    """Kafka stops; what a peer says never stops a replica of ours (states.md section 14)."""
+    """Kafka stops; what a peer says never stops a replica of ours."""
     core = in_role("follower, fetched")
     actions = tell(core, begin_request(epoch=5, leader_id=2))
 
@@ -309,7 +309,7 @@ def test_a_leader_introduces_itself_at_once_and_only_to_those_that_do_not_fetch(
     [((1, 3), 0), ((3, 1), 500), ((3, 4, 1), 500), ((3, 4, 5, 1), 500), ((3, 1, 4), 250), ((3, 4), 1_000), ((), 0)],
 )
 def test_a_successor_waits_as_its_place_in_the_list_says(candidates: tuple[int, ...], pause_ms: int) -> None:
-    """The first not at all, who is not named the longest (states.md section 7)."""
+    """The first not at all, who is not named the longest (KIP-595, EndQuorumEpoch)."""
     core = follower(1, epoch=5, leader_id=2)
     tell(core, end_request(epoch=5, leader_id=2, candidates=candidates))
     role = core.state.role_state
@@ -392,7 +392,7 @@ def test_who_is_not_the_first_successor_goes_back_to_waiting() -> None:
 
 
 def test_a_late_end_of_an_older_epoch_is_fenced() -> None:
-    """It costs nothing (reliability E19)."""
+    """It costs nothing (scenario E19)."""
     core = follower(1, epoch=5, leader_id=2)
     before = core.deadline_ms()
 
@@ -401,7 +401,7 @@ def test_a_late_end_of_an_older_epoch_is_fenced() -> None:
 
 
 def test_after_end_a_follower_grants_the_successors_pre_vote() -> None:
-    """Beyond Kafka (reliability E11): no round is lost because it had fetched from the leader that left."""
+    """Beyond Kafka (scenario E11): no round is lost because it had fetched from the leader that left."""
     core = in_role("follower, fetched")
     request = vote_request(epoch=5, last=LONG, pre_vote=True)
     assert not partition_of(ask(core, request, version=2)).vote_granted

@@ -1,4 +1,4 @@
-"""A replica's own membership: reconfiguration.md sections 6 and 8."""
+"""A replica's own membership (KIP-853, UpdateRaftVoter; KIP-1186)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def common_prefix(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int:
 
 @pytest.mark.parametrize("ours", SMALL_LOGS, ids=str)
 def test_fetching_ends_with_our_log_from_every_small_log(ours: tuple[int, ...]) -> None:
-    """A follower that truncates to what it is told ends on a common prefix, and never loses one (reliability L15).
+    """A follower that truncates to what it is told ends on a common prefix, and never loses one (scenario L15).
 
     An epoch has one leader, and hence one log before its first record: pairs of logs that disagree there cannot occur.
     """

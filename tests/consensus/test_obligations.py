@@ -80,7 +80,7 @@ def test_a_candidate_asks_in_advance_before_it_stands_again() -> None:
 
 
 def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
-    """After 1.5 fetch timeouts (reliability E7)."""
+    """After 1.5 fetch timeouts (scenario E7)."""
     core = leader(1)
     flush(core)
     deadline = core.state.role_state.check_quorum_deadline_ms  # type: ignore[union-attr]
@@ -165,7 +165,7 @@ def test_a_leader_leaves_when_another_leads() -> None:
     ids=["unattached", "follower", "leader", "resigned"],
 )
 def test_a_replica_sleeps_until_it_has_something_to_do(core: object) -> None:
-    """A poll right after a poll does nothing, and the deadline lies ahead (reliability I20)."""
+    """A poll right after a poll does nothing, and the deadline lies ahead (invariant I20)."""
     now_ms = core.state.now_ms  # type: ignore[attr-defined]
     core.handle(TimeoutReached(), now_ms)  # type: ignore[attr-defined]
 
@@ -222,7 +222,7 @@ def test_the_last_voter_to_leave_does_not_wait_for_those_that_are_gone() -> None
 
 
 def test_a_leader_whose_disk_hangs_resigns() -> None:
-    """Its followers hear from it and would keep it for ever (reliability S10); any progress gives it more time."""
+    """Its followers hear from it and would keep it for ever (scenario S10); any progress gives it more time."""
     core = leader(1)
     start = core.state.now_ms
     for now_ms in (start + 1_000, start + 1_900):

@@ -1,4 +1,4 @@
-"""What a leader counts: states.md section 10."""
+"""What a leader counts (KIP-595, Fetch and DescribeQuorum)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.consensus.build import (
 
 
 def test_a_majority_commits_and_our_own_copy_counts_when_flushed() -> None:
-    """Two of three: one Fetch and our flush, in either order (reliability L9)."""
+    """Two of three: one Fetch and our flush, in either order (scenario L9)."""
     first, second = leader(), leader()
 
     assert commits(park(first)) == []
@@ -52,7 +52,7 @@ def test_two_followers_commit_what_we_have_not_flushed_yet() -> None:
 
 
 def test_records_of_older_epochs_are_committed_by_the_first_of_ours_only() -> None:
-    """Raft, figure 8 (reliability L4): a majority at the epoch's start has not committed anything of it."""
+    """Raft, figure 8 (scenario L4): a majority at the epoch's start has not committed anything of it."""
     core = leader(1, 1, 2)
     start = core.state.role_state.epoch_start_offset  # type: ignore[union-attr]
     flush(core)
@@ -90,7 +90,7 @@ def test_so_many_observers_are_remembered_and_no_more() -> None:
 
 
 def test_the_high_watermark_never_falls() -> None:
-    """A voter that lost its disk fetches from the beginning and is served (reliability L7)."""
+    """A voter that lost its disk fetches from the beginning and is served (scenario L7)."""
     core = leader()
     flush(core)
     park(core)
@@ -102,7 +102,7 @@ def test_the_high_watermark_never_falls() -> None:
 
 
 def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for_what_it_has() -> None:
-    """An old backup in the place of its disk, or two of one identity (reliability M13, S14)."""
+    """An old backup in the place of its disk, or two of one identity (scenario M13, S14)."""
     core = leader(1, 1, election=ElectionState(epoch=1))
     for offset, complaints in ((0, 0), (2, 0), (2, 0), (1, 1), (2, 1), (1, 2)):
         tell(core, fetch_request(epoch=2, offset=offset, last_epoch=1 if offset else 0, max_wait_ms=0), version=18)
@@ -113,7 +113,7 @@ def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for
 
 
 def test_a_fetch_of_a_voters_id_with_another_disk_is_served_and_not_counted() -> None:
-    """In a dynamic quorum it is an observer (kafka-interop section 2)."""
+    """In a dynamic quorum it is an observer (KIP-853)."""
 
     members = voter_set(ReplicaKey(1, UUID(int=1_001)), ReplicaKey(2, UUID(int=1_002)), ReplicaKey(3, UUID(int=1_003)))
     core = leader(voters=members, directory_id=UUID(int=1_001))

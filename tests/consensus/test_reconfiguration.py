@@ -1,4 +1,4 @@
-"""Membership, one voter at a time: reconfiguration.md sections 3 to 6."""
+"""Membership, one voter at a time (KIP-853, AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def answers(actions: list[Any], request_id: int = 77) -> list[int]:
 
 
 def test_the_first_leader_writes_the_voters_of_its_bootstrap_checkpoint() -> None:
-    """It is never sent; the first batch of the first epoch is how its content reaches the others (reliability M12)."""
+    """It is never sent; the first batch of the first epoch is how its content reaches the others (scenario M12)."""
     core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
 
     assert core.role is Role.LEADER
@@ -181,7 +181,7 @@ def test_a_leader_that_was_alone_gives_its_first_follower_time() -> None:
 
 
 def test_an_auto_joining_voter_is_answered_at_the_append() -> None:
-    """It could not fetch while it waits for the commit that its own Fetch is needed for (reliability M6)."""
+    """It could not fetch while it waits for the commit that its own Fetch is needed for (scenario M6)."""
     core = dynamic_leader()
     tell(core, add_request(ack_when_committed=False), version=1)
 
@@ -210,7 +210,7 @@ def test_an_impossible_change_is_refused(request_: Any, error: ErrorCode) -> Non
 
 
 def test_no_change_before_something_of_the_own_epoch_is_committed() -> None:
-    """Ongaro's bug of 2015: two leaders could each change the set on their own (reliability M1)."""
+    """Ongaro's bug of 2015: two leaders could each change the set on their own (scenario M1)."""
     core = dynamic_leader(committed=False)
 
     assert ask(core, add_request()).error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -218,7 +218,7 @@ def test_no_change_before_something_of_the_own_epoch_is_committed() -> None:
 
 
 def test_no_second_change_while_one_is_under_way() -> None:
-    """Not while the voter is probed, nor while its record is uncommitted (reliability M2)."""
+    """Not while the voter is probed, nor while its record is uncommitted (scenario M2)."""
     core = dynamic_leader()
     tell(core, remove_request(3))
     assert ask(core, add_request(), request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -280,7 +280,7 @@ def test_a_change_that_takes_too_long_is_answered_and_may_still_commit() -> None
 
 
 def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
-    """It is not counted (reliability M4), and resigns when the new majority has it (M5)."""
+    """It is not counted (scenario M4), and resigns when the new majority has it (M5)."""
     core = dynamic_leader()
     fetch(core, 3, 59)
     append_submitted(core, tell(core, remove_request(1)))

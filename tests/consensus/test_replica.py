@@ -97,7 +97,7 @@ answers = st.builds(
 @pytest.mark.parametrize("role", ["leader", "follower", "resigned", "unattached"])
 @given(st.lists(st.one_of(messages, answers, st.integers(0, 3_000)), max_size=12))
 def test_nothing_that_a_peer_sends_stops_a_replica_or_lowers_its_epoch(role: str, script: list[object]) -> None:
-    """Hostile values in every field, in any order, with answers to whatever is outstanding (reliability L17)."""
+    """Hostile values in every field, in any order, with answers to whatever is outstanding (scenario L17)."""
     core = {
         "leader": lambda: leader(1, 1, election=ElectionState(epoch=4)),
         "follower": lambda: follower(1, 1, epoch=5, leader_id=2),

@@ -1,4 +1,4 @@
-"""Fetch, both sides: rpcs.md section 7."""
+"""Fetch, both sides (KIP-595, Fetch)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def submit(core: Replica, count: int = 1) -> list[object]:
 def test_a_fetch_of_something_else_is_refused_at_top_level(
     request_: FetchRequest, version: int, error: ErrorCode
 ) -> None:
-    """No topics, no state (rpcs.md section 2)."""
+    """No topics, no state (KIP-595, Fetch)."""
     response = ask(leader(), request_, version=version)
 
     assert (response.error_code, response.responses) == (error, ())
@@ -260,7 +260,7 @@ def test_a_log_that_leaves_ours_is_told_where(offset: int, epoch: int, diverging
 
 
 def test_an_empty_follower_gets_the_snapshot_even_where_the_log_reaches_back() -> None:
-    """rpcs.md section 7, step 3b (KAFKA-15078, reliability N9)."""
+    """KAFKA-15078."""
     log = log_view(1, 1, 1, snapshots=(OffsetAndEpoch(offset=2, epoch=1),), voters=voter_set(1, 2, 3))
     core = leader(log=log)
     partition = partition_of(ask(core, fetch_request(epoch=core.epoch, offset=0, last_epoch=0), version=18))
@@ -290,7 +290,7 @@ def test_draining_makes_sense_when_a_voter_waits_or_nothing_is_being_flushed() -
 
 
 def test_a_leader_that_steps_down_answers_the_held_fetches() -> None:
-    """With the new epoch, at once (reliability L14)."""
+    """With the new epoch, at once (scenario L14)."""
     core = leader()
     park(core)
     from tests.consensus.build import begin_request
@@ -306,7 +306,7 @@ def test_a_leader_that_steps_down_answers_the_held_fetches() -> None:
 
 
 def test_the_next_fetch_waits_for_the_flush() -> None:
-    """It is the acknowledgement: its offset is never ahead of our disk (reliability L8)."""
+    """It is the acknowledgement: its offset is never ahead of our disk (scenario L8)."""
     core = follower(1, epoch=1, leader_id=2)
     actions = reply(core, 2, fetch_response(epoch=1, leader_id=2, records=data(batch(1, 1), batch(2, 1))))
     assert [type(action) for action in actions] == [AppendToLog, FlushLog]
@@ -364,7 +364,7 @@ def test_looking_for_a_leader_waits_for_the_flush_too_and_vouches_for_nothing() 
     ],
 )
 def test_only_what_continues_our_log_is_appended(records: bytes, taken: int) -> None:
-    """And all behind what does not is dropped, without a word to the peer (reliability L10)."""
+    """And all behind what does not is dropped, without a word to the peer (scenario L10)."""
     core = follower(1, epoch=1, leader_id=2)
     actions = reply(core, 2, fetch_response(epoch=1, leader_id=2, records=records))
     appended = [one for action in actions if isinstance(action, AppendToLog) for one in action.batches]
@@ -405,7 +405,7 @@ def test_the_high_watermark_of_a_follower_is_bounded_by_its_own_log() -> None:
 def test_a_follower_truncates_to_the_end_of_the_common_epoch(
     epochs: tuple[int, ...], diverging: tuple[int, int], end: int
 ) -> None:
-    """min of both ends of the epoch, or our end of the one before it (reliability L2)."""
+    """min of both ends of the epoch, or our end of the one before it (scenario L2)."""
     core = follower(*epochs, epoch=5, leader_id=2)
     actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, diverging=diverging))
 
@@ -414,7 +414,7 @@ def test_a_follower_truncates_to_the_end_of_the_common_epoch(
 
 
 def test_what_is_committed_is_never_truncated() -> None:
-    """Somebody has lost data, and our copy may be the only one: refuse, pause, say so (reliability L3)."""
+    """Somebody has lost data, and our copy may be the only one: refuse, pause, say so (scenario L3)."""
     core = follower(1, 1, 1, epoch=5, leader_id=2)
     reply(core, 2, fetch_response(epoch=5, leader_id=2, high_watermark=2))
     actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, diverging=(1, 1)))

@@ -27,7 +27,7 @@ FORBIDDEN = {
     (Role.RESIGNED, Role.LEADER),
     (Role.RESIGNED, Role.RESIGNED),
 }
-"""states.md section 5: a leader comes from a candidate only, a candidate from a prospective one only."""
+"""KIP-595 and KIP-996: a leader comes from a candidate only, a candidate from a prospective one only."""
 
 
 @pytest.mark.parametrize("before", Role)
@@ -38,7 +38,7 @@ def test_the_table_allows_what_the_protocol_does(before: Role, after: Role) -> N
 
 
 def test_a_replica_at_the_end_is_caught_up_now_and_one_at_the_former_end_was_then() -> None:
-    """lastCaughtUpTimestamp of KIP-595 (states.md section 10)."""
+    """lastCaughtUpTimestamp (KIP-836)."""
     progress = Progress(key=ReplicaKey(2))
     progress.fetched(5, 10, 100)
     assert progress.last_caught_up_ms is None
@@ -49,7 +49,7 @@ def test_a_replica_at_the_end_is_caught_up_now_and_one_at_the_former_end_was_the
 
 
 def test_a_fetch_offset_that_goes_back_is_taken() -> None:
-    """The replica may have lost its disk (reliability L7)."""
+    """The replica may have lost its disk (scenario L7)."""
     progress = Progress(key=ReplicaKey(2))
     progress.fetched(10, 10, 100)
     progress.fetched(3, 10, 200)

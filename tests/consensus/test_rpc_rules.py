@@ -1,4 +1,4 @@
-"""Orders and bounds in rpcs.md, states.md and reconfiguration.md that a slip could turn round unnoticed."""
+"""Orders and bounds of the messages that a slip could turn round unnoticed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.consensus.test_snapshotting import snapshot_request
 
 
 def test_an_epoch_that_is_over_is_told_before_an_id_that_cannot_be() -> None:
-    """rpcs.md section 2, "voter only": e < local epoch -> FENCED_LEADER_EPOCH; then id < 0 -> INVALID_REQUEST.
+    """KIP-595, Vote: e < local epoch -> FENCED_LEADER_EPOCH; then id < 0 -> INVALID_REQUEST.
 
     The first tells the asker who leads; the second stops a Kafka peer.
     """
@@ -66,7 +66,7 @@ def test_an_epoch_that_is_over_is_told_before_an_id_that_cannot_be() -> None:
     ids=["vote", "begin", "end"],
 )
 def test_nobody_of_an_older_epoch_is_told_the_present_leader(request_: Any, kind: type) -> None:
-    """rpcs.md section 2: "voter only" is one check of Vote, BeginQuorumEpoch and EndQuorumEpoch, in one order."""
+    """KIP-595: "voter only" is one check of Vote, BeginQuorumEpoch and EndQuorumEpoch, in one order."""
     response = ask(follower(1, epoch=5, leader_id=2), request_, version=1)
     partition = partition_of(response)
 
@@ -76,7 +76,7 @@ def test_nobody_of_an_older_epoch_is_told_the_present_leader(request_: Any, kind
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])
 def test_who_is_fenced_in_its_own_epoch_follows_the_named_leader_and_asks_it_at_once(error: ErrorCode) -> None:
-    """rpcs.md section 3, row 6: FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER -> maybe-transition, ok, newer or not.
+    """KIP-595, Vote and Fetch: FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER -> maybe-transition, ok, newer or not.
 
     "Ok" is no backoff, though the answer is an error.
     """
@@ -102,7 +102,7 @@ def static_leader() -> Replica:
 
 @pytest.mark.parametrize("dynamic", [True, False], ids=["kraft.version 1", "kraft.version 0"])
 def test_a_voter_that_updates_itself_is_heard_of(dynamic: bool) -> None:
-    """reconfiguration.md section 6: success counts as contact for check quorum."""
+    """KIP-853, UpdateRaftVoter: success counts as contact for check quorum."""
     core = dynamic_leader() if dynamic else static_leader()
     updated_ms = core.state.now_ms + 1_000
     tell(core, update_request(2, 7, epoch=core.epoch), now_ms=updated_ms)
@@ -111,7 +111,7 @@ def test_a_voter_that_updates_itself_is_heard_of(dynamic: bool) -> None:
 
 
 def test_an_update_that_is_refused_keeps_nobody_in_office() -> None:
-    """reconfiguration.md section 6: *success* counts as contact; of a voter that is too old, nothing does."""
+    """KIP-853, UpdateRaftVoter: *success* counts as contact; of a voter that is too old, nothing does."""
     core = dynamic_leader()
     before = as_leader(core).check_quorum_deadline_ms
     tell(core, update_request(2, 7, epoch=core.epoch, low=0, high=0), now_ms=core.state.now_ms + 1_000)
@@ -120,7 +120,7 @@ def test_an_update_that_is_refused_keeps_nobody_in_office() -> None:
 
 
 def test_an_update_without_the_finalized_version_is_invalid_before_anybody_asks_whose_it_is() -> None:
-    """reconfiguration.md section 6, order of the checks: range -> INVALID_REQUEST; unknown voter -> VOTER_NOT_FOUND."""
+    """KIP-853, UpdateRaftVoter: range -> INVALID_REQUEST; unknown voter -> VOTER_NOT_FOUND."""
     core = dynamic_leader()
 
     assert ask(core, update_request(9, 7, epoch=1, low=0, high=0)).error_code == ErrorCode.INVALID_REQUEST
@@ -128,7 +128,7 @@ def test_an_update_without_the_finalized_version_is_invalid_before_anybody_asks_
 
 
 def test_a_version_range_does_not_begin_below_0() -> None:
-    """reconfiguration.md section 3, check 5: min < 0, max < 0, max < min -> INVALID_REQUEST."""
+    """KIP-853, UpdateRaftVoter: min < 0, max < 0, max < min -> INVALID_REQUEST."""
     core = dynamic_leader()
     actions = tell(core, update_request(2, 7, epoch=core.epoch, low=-1, high=1))
 
@@ -139,7 +139,7 @@ def test_a_version_range_does_not_begin_below_0() -> None:
 
 
 def test_who_is_a_voter_already_is_told_so_only_when_a_change_could_be_made() -> None:
-    """reconfiguration.md section 4: *after the common checks*, id already in the set -> DUPLICATE_VOTER.
+    """KIP-853, AddRaftVoter: *after the common checks*, id already in the set -> DUPLICATE_VOTER.
 
     The set may be about to change: what is pending, or not known to be committed, may take that very voter out of it.
     """
@@ -155,7 +155,7 @@ def test_who_is_a_voter_already_is_told_so_only_when_a_change_could_be_made() ->
 
 
 def test_another_replicas_versions_are_not_taken_for_the_new_voters() -> None:
-    """reconfiguration.md section 4, step 3: on its answer, matched by node id (others are ignored)."""
+    """KIP-853, AddRaftVoter: on its answer, matched by node id (others are ignored)."""
     core = dynamic_leader()
     tell(core, add_request())
     probe = outstanding_to(core, 4)
@@ -167,7 +167,7 @@ def test_another_replicas_versions_are_not_taken_for_the_new_voters() -> None:
 
 
 def test_a_voter_that_says_its_versions_twice_is_added_once() -> None:
-    """reconfiguration.md section 1: at most one voter is added between consecutive voter sets, and by one record."""
+    """KIP-853, Reference explanation: at most one voter is added between consecutive voter sets, and by one record."""
     core = dynamic_leader()
     tell(core, add_request())
     probe = outstanding_to(core, 4)
@@ -181,7 +181,7 @@ def test_a_voter_that_says_its_versions_twice_is_added_once() -> None:
 
 @pytest.mark.parametrize(("known", "wait_ms"), [(1, 500), (0, 2)], ids=["knows it", "lags"])
 def test_a_fetch_that_knows_the_high_watermark_waits_its_whole_time(known: int, wait_ms: int) -> None:
-    """rpcs.md section 7, step 4 (KIP-1166): answer at once if request HighWatermark < answer's HighWatermark.
+    """KIP-1166: answer at once if request HighWatermark < answer's HighWatermark.
 
     Else an idle leader and its followers would ask and answer each other without end.
     """
@@ -199,7 +199,7 @@ def test_a_fetch_that_knows_the_high_watermark_waits_its_whole_time(known: int, 
 def test_a_voter_that_has_not_fetched_for_just_half_the_fetch_timeout_is_told_who_leads(
     ago_ms: int, told: list[int]
 ) -> None:
-    """rpcs.md section 5: to those whose last Fetch is *at least* fetch.timeout/2 ago, or never was (KAFKA-16926)."""
+    """BeginQuorumEpoch goes to those whose last Fetch is *at least* fetch.timeout/2 ago, or never was (KAFKA-16926)."""
     core = leader(1, 1)
     began_ms = core.state.now_ms
     for voter_id in (2, 3):
@@ -227,7 +227,7 @@ def acknowledge(core: Replica, voter_id: int) -> None:
 def test_a_follower_cuts_where_its_own_log_ends_that_epoch(
     epochs: tuple[int, ...], diverging: tuple[int, int], end: int
 ) -> None:
-    """rpcs.md section 7, follower, step 1: (E, O) = our end_for(epoch); E == epoch -> min(O, EndOffset); else -> to O.
+    """KIP-595, Fetch: (E, O) = our end_for(epoch); E == epoch -> min(O, EndOffset); else -> to O.
 
     And for epoch 0 -> to min(EndOffset, LEO).
     """
@@ -238,7 +238,7 @@ def test_a_follower_cuts_where_its_own_log_ends_that_epoch(
 
 
 def test_epoch_0_never_cuts_more_than_the_leaders_end_says() -> None:
-    """rpcs.md section 7, follower, step 1: epoch 0 -> to min(EndOffset, LEO), which here drops nothing."""
+    """KIP-595, Fetch: epoch 0 -> to min(EndOffset, LEO), which here drops nothing."""
     core = follower(1, 1, 2, 2, epoch=5, leader_id=2)
     actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, diverging=(9, 0)))
 
@@ -261,7 +261,7 @@ def snapshot_leader() -> Replica:
     ("directory", "counts"), [(1_002, True), (99, False), (0, False)], ids=["its disk", "another disk", "no disk"]
 )
 def test_a_download_is_a_voters_sign_of_life_only_if_its_own_disk_asks(directory: int, counts: bool) -> None:
-    """states.md section 10: the set of voters (*matching key*) that sent a Fetch, a FetchSnapshot or an Update."""
+    """KIP-595: the set of voters (*matching key*) that sent a Fetch, a FetchSnapshot or an Update."""
     core = snapshot_leader()
     before, later_ms = as_leader(core).check_quorum_deadline_ms, core.state.now_ms + 100
     request = snapshot_request(SNAPSHOT, epoch=core.epoch)
@@ -274,7 +274,7 @@ def test_a_download_is_a_voters_sign_of_life_only_if_its_own_disk_asks(directory
 
 @pytest.mark.parametrize("epoch_shift", [-1, 0, 1])
 def test_a_snapshot_of_an_unknown_topic_is_refused_as_such_in_every_epoch(epoch_shift: int) -> None:
-    """rpcs.md section 8, leader: unknown topic -> UNKNOWN_TOPIC_OR_PARTITION; *then* the leader-only check."""
+    """KIP-630, FetchSnapshot: unknown topic -> UNKNOWN_TOPIC_OR_PARTITION; *then* the leader-only check."""
     core = snapshot_leader()
     request = snapshot_request(SNAPSHOT, epoch=core.epoch + epoch_shift, topic="other")
 
@@ -282,7 +282,7 @@ def test_a_snapshot_of_an_unknown_topic_is_refused_as_such_in_every_epoch(epoch_
 
 
 def test_who_does_not_lead_knows_no_other_topic_either() -> None:
-    """rpcs.md section 8, leader: the topic is looked at before the role."""
+    """KIP-630, FetchSnapshot: the topic is looked at before the role."""
     core = follower(1, epoch=5, leader_id=2)
     response = ask(core, snapshot_request(SNAPSHOT, epoch=5, topic="other"))
 

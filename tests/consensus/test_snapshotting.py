@@ -1,4 +1,4 @@
-"""The snapshots that a replica has, and who gets them: rpcs.md section 8."""
+"""The snapshots that a replica has, and who gets them (KIP-630, FetchSnapshot)."""
 
 from __future__ import annotations
 

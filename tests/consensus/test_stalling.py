@@ -27,7 +27,7 @@ def fetches_of_all(core: Replica, now_ms: int, *, offset: int, version: int = 18
 
 
 def test_a_leader_that_is_fetched_from_in_vain_resigns_and_next_time_later() -> None:
-    """Followers that never take what they are sent satisfy check quorum (reliability E8)."""
+    """Followers that never take what they are sent satisfy check quorum (scenario E8)."""
     core = leader(1)
     flush(core)
     start, vain = core.state.now_ms, 2 * core.state.config.fetch_timeout_ms

@@ -1,4 +1,4 @@
-"""Which role follows from what was durable: the table of states.md section 4, row by row."""
+"""Which role follows from what was durable (KIP-595, Persistent State)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_first_role_follows_the_table(election: ElectionState, role: Role, e
 
 
 def test_an_observer_that_once_voted_for_itself_does_not_stand() -> None:
-    """Only a voter of its latest set may (reliability E13)."""
+    """Only a voter of its latest set may (scenario E13)."""
     core = replica(own_id=9, election=ElectionState(epoch=3, voted_key=ReplicaKey(9)))
 
     assert (core.role, core.epoch) == (Role.UNATTACHED, 3)

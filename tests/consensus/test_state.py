@@ -23,7 +23,7 @@ from tests.consensus.build import LISTENER, follower, leader, place, replica
     ],
 )
 def test_each_role_records_what_it_was_made_from(election: ElectionState) -> None:
-    """What a restart reads is what was written (states.md section 2)."""
+    """What a restart reads is what was written (KIP-595, Persistent State)."""
     assert replica(1, election=election).state.election == election
 
 
@@ -36,7 +36,7 @@ def test_a_resigned_leader_names_itself_to_peers_and_nobody_to_the_application()
 
 
 def test_the_leader_is_reached_where_it_says_else_where_the_voter_set_does() -> None:
-    """Endpoints of the message first (reconfiguration.md section 10)."""
+    """Endpoints of the message first (KIP-853, BeginQuorumEpoch)."""
     core = follower(1, epoch=5, leader_id=2)
     assert core.state.leader_endpoint == place(2)
     core.state.role_state.leader_endpoints = {LISTENER: Endpoint("elsewhere", 1)}  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Rules of states.md and rpcs.md for the rarer combinations: of roles, of a role and a shutdown, of ids and disks."""
+"""Rules for the rarer combinations: of roles, of a role and a shutdown, of ids and disks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from tests.consensus.test_reconfiguration import (
 
 
 def test_a_candidate_that_learns_of_a_newer_epoch_keeps_the_time_that_was_left() -> None:
-    """From Candidate, too: else ever higher epochs would postpone its next try for ever (states.md section 5)."""
+    """From Candidate, too: else ever higher epochs would postpone its next try for ever (KIP-996)."""
     core = in_role("candidate")
     role = core.state.role_state
     assert isinstance(role, Candidate)
@@ -70,7 +70,7 @@ def test_a_candidate_that_learns_of_a_newer_epoch_keeps_the_time_that_was_left()
 
 
 def test_a_prospective_that_grants_a_vote_gives_the_other_its_time() -> None:
-    """Granting a binding vote restarts the election timer, not of an Unattached voter only (states.md section 5)."""
+    """Granting a binding vote restarts the election timer, not of an Unattached voter only (KIP-595, Vote)."""
     core = in_role("prospective")
     role = core.state.role_state
     assert isinstance(role, Prospective)
@@ -107,7 +107,7 @@ def log_with_voters(voters: VoterSet) -> LogView:
 def test_a_new_leader_whose_own_entry_is_out_of_date_writes_it_anew(
     changed: dict[str, Any], written: list[type]
 ) -> None:
-    """Its first batch says where it is reached and what it supports, unless the log does so (states.md section 10)."""
+    """Its first batch says where it is reached and what it supports, unless the log does so (KIP-853, VotersRecord)."""
     named = voter_set(key(1), key(2), key(3))
     (own, *others) = named.voters
     current = VoterSet.of([attrs.evolve(own, max_kraft_version=1), *others])
@@ -132,7 +132,7 @@ def fail_all(core: Replica) -> None:
 
 
 def test_a_resigned_leader_that_shuts_down_says_good_bye_and_nothing_else() -> None:
-    """Its election timer does not count any more: it begins no epoch that it will not see (states.md section 9)."""
+    """Its election timer does not count any more: it begins no epoch that it will not see."""
     core = leader(1)
     core.handle(ShutdownRequested(60_000), core.state.now_ms)
     role, epoch = core.state.role_state, core.epoch
@@ -147,7 +147,7 @@ def test_a_resigned_leader_that_shuts_down_says_good_bye_and_nothing_else() -> N
 
 
 def test_a_prospective_that_shuts_down_asks_on_until_the_shutdown_ends() -> None:
-    """It waits for a leader or the end, whatever its election timer says (states.md sections 9 and 12)."""
+    """It waits for a leader or the end, whatever its election timer says."""
     core = in_role("prospective")
     role = core.state.role_state
     assert isinstance(role, Prospective)
@@ -200,7 +200,7 @@ def refuse_pre_vote(core: Replica, voter_id: int, error: ErrorCode = ErrorCode.N
 
 @pytest.mark.parametrize("make", [begin_request, end_request])
 def test_a_prospective_asks_on_when_its_leader_says_what_is_known(make: Any) -> None:
-    """Same epoch, same leader, no more endpoints: no transition, hello or good-bye (rpcs.md section 2, step 4)."""
+    """Same epoch, same leader, no more endpoints: no transition, hello or good-bye (KIP-853, BeginQuorumEpoch)."""
     core, role = doubting_follower()
     answer = ask(core, make(epoch=5, leader_id=3))
 
@@ -215,7 +215,7 @@ def test_a_prospective_asks_on_when_its_leader_says_what_is_known(make: Any) -> 
     ids=lambda error: error.name,
 )
 def test_a_prospective_asks_on_when_one_voter_names_the_leader_that_is_known(error: ErrorCode) -> None:
-    """Be it in the answer of one that refuses, or beside an error that says who leads (rpcs.md section 3, row 6)."""
+    """Be it in the answer of one that refuses, or beside an error that says who leads (KIP-595, Vote and Fetch)."""
     core, role = doubting_follower()
     refuse_pre_vote(core, 2, error)
 
@@ -226,7 +226,7 @@ def test_a_prospective_asks_on_when_one_voter_names_the_leader_that_is_known(err
 
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER], ids=lambda error: error.name)
 def test_a_pre_vote_is_won_by_a_majority_though_one_voter_still_follows_the_leader(error: ErrorCode) -> None:
-    """Three of five, ourselves included; what one of them names is known, and ends nothing (states.md section 6)."""
+    """Three of five, ourselves included; what one of them names is known, and ends nothing (KIP-595, Vote)."""
     core, role = doubting_follower(voter_set(1, 2, 3, 4, 5))
     refuse_pre_vote(core, 2, error)
     answer_vote(core, 4, granted=True, pre_vote=True)
@@ -237,7 +237,7 @@ def test_a_pre_vote_is_won_by_a_majority_though_one_voter_still_follows_the_lead
 
 
 def test_a_prospective_follows_its_leader_again_when_it_names_more_endpoints_than_known() -> None:
-    """The same epoch and leader, but news of where it is (rpcs.md section 2, step 3)."""
+    """The same epoch and leader, but news of where it is (KIP-853, BeginQuorumEpoch)."""
     core, _ = doubting_follower()
     named = {LISTENER: place(3), "EXTERNAL": Endpoint("outside", 7)}
     listeners = tuple(
@@ -251,7 +251,7 @@ def test_a_prospective_follows_its_leader_again_when_it_names_more_endpoints_tha
 
 
 def test_a_prospective_that_lost_follows_the_leader_that_it_knew() -> None:
-    """In the same epoch, with a fresh fetch timer (states.md section 5, from Prospective)."""
+    """In the same epoch, with a fresh fetch timer (KIP-996)."""
     core, _ = doubting_follower()
     refuse_pre_vote(core, 2)
     assert core.role is Role.PROSPECTIVE
@@ -299,7 +299,7 @@ def test_an_observer_without_a_directory_id_lends_a_new_voter_of_its_id_no_progr
 
 
 def test_voters_are_as_far_as_they_were_when_the_upgrade_names_their_disks() -> None:
-    """They are who they were: kraft.version 1 only says which disk each of them has (reconfiguration.md section 7)."""
+    """They are who they were: kraft.version 1 only says which disk each of them has (KIP-853, UpdateFeatures)."""
     core = upgrading.static_leader(2, 3)
     upgrading.fetch(core, 3)
     before = {number: (row.end_offset, row.last_fetch_ms) for number, row in as_leader(core).progress.items()}

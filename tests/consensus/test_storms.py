@@ -1,6 +1,6 @@
 """No storms: whatever its peers answer, at once and always, a replica asks each of them a few dozen times a second.
 
-Kafka's replicas ask up to 3,000 times a second after some answers (kafka-interop.md section 3).
+Kafka's replicas ask up to 3,000 times a second after some answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entering a role: what is durable first, what is kept, what is forgotten (states.md sections 3 and 5)."""
+"""Entering a role: what is durable first, what is kept, what is forgotten (KIP-595, Persistent State; KIP-996)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_leader_opens_its_epoch_in_this_order() -> None:
 
 
 def test_the_first_batch_names_voters_and_those_whose_vote_had_arrived() -> None:
-    """LeaderChange, with the wall clock's time (formats.md section 2)."""
+    """LeaderChange, with the wall clock's time (KIP-595, LeaderChangeMessage)."""
     core = replica(1)
     core.wall_offset_ms = 1_700_000_000_000
     core.handle(TimeoutReached(), core.deadline_ms() or 0)
@@ -73,7 +73,7 @@ def test_the_first_batch_names_voters_and_those_whose_vote_had_arrived() -> None
 
 
 def test_a_candidate_votes_for_itself_durably_before_it_asks() -> None:
-    """reliability I12."""
+    """invariant I12."""
     core = replica(1)
     core.handle(TimeoutReached(), core.deadline_ms() or 0)
     actions = answer_vote(core, 2, granted=True, pre_vote=True)
@@ -133,7 +133,7 @@ def test_a_leader_that_steps_down_refuses_appends_for_its_old_epoch() -> None:
     ],
 )  # fmt: skip
 def test_a_forbidden_change_is_a_bug_and_stops_the_replica(core: object, act: object) -> None:
-    """states.md section 5, forbidden transitions."""
+    """Forbidden transitions (KIP-595, Vote; KIP-996)."""
     with pytest.raises(InvariantError):
         act(core.state)  # type: ignore[operator, attr-defined]
 
@@ -153,7 +153,7 @@ def test_a_forbidden_change_is_a_bug_and_stops_the_replica(core: object, act: ob
 def test_what_a_peer_says_of_the_leader_is_taken_over(
     epoch: int, leader_id: int | None, endpoints: dict[str, object], role: Role, known: tuple[int | None, int]
 ) -> None:
-    """maybe-transition of rpcs.md section 2."""
+    """A replica takes over what a message says of epoch and leader (KIP-595, Vote and Fetch)."""
     core = follower(1, epoch=5, leader_id=2)
     maybe_follow(core.state, epoch, leader_id, endpoints, "test")  # type: ignore[arg-type]
 

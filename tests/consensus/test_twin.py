@@ -1,8 +1,8 @@
 """The receivers of Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch against slow twins of the reference's tables.
 
-Each twin is one function that reads like the numbered list it was written from (states.md section 6, rpcs.md sections 2
-and 4 to 7): a situation and a request in, everything that may be seen in the outcome out. Hypothesis draws pairs of
-them, impossible values included.
+Each twin is one function that reads like the numbered list of a procedure (KIP-595, Vote, BeginQuorumEpoch,
+EndQuorumEpoch and Fetch): a situation and a request in, everything that may be seen in the outcome out. Hypothesis
+draws pairs of them, impossible values included.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ ballots = st.builds(
 
 
 def vote_twin(here: Situation, ballot: Ballot) -> Seen:
-    """rpcs.md section 4, receiver, and the table of states.md section 6."""
+    """KIP-595, Vote, and KIP-996."""
     epoch, leader, role = here.epoch, here.leader, here.role
     leader = 1 if role == "leader" else leader
     voted = OWN if role == "candidate" else here.voted
@@ -236,7 +236,7 @@ def vote_twin(here: Situation, ballot: Ballot) -> Seen:
     # 6. the table
     up_to_date = (ballot.last_epoch, ballot.last_offset) >= here.end
     if ballot.candidate == OWN.id:
-        granted = False  # states.md section 5: a vote for oneself is never given by being asked
+        granted = False  # KIP-595, Vote: a vote for oneself is never given by being asked
     elif ballot.pre_vote:
         granted = role not in ("leader", "fetched") and up_to_date
     elif role in ("leader", "follower", "fetched", "candidate", "resigned"):
@@ -276,7 +276,7 @@ def test_vote_is_answered_as_the_table_says(here: Situation, ballot: Ballot, ver
 
 
 def news_twin(here: Situation, *, epoch: int, leader: int, places: bool, voter: int = -1) -> Seen:
-    """rpcs.md sections 2, 5 and 6: what of a leader is taken over, and what is answered."""
+    """KIP-595, BeginQuorumEpoch and EndQuorumEpoch: what of a leader is taken over, and what is answered."""
     known = 1 if here.role == "leader" else here.leader
     voted = OWN if here.role == "candidate" else here.voted
     same = {"epoch": here.epoch, "leader": known, "voted": voted}
@@ -372,7 +372,7 @@ questions = st.builds(
 
 
 def judge_twin(here: Situation, offset: int, epoch: int) -> tuple[str, tuple[int, int] | None]:
-    """rpcs.md section 7, validating (offset, epoch), over a plain list of records."""
+    """KIP-595, Fetch: the check of (offset, epoch), over a plain list of records."""
     places = dict(enumerate(here.log, here.start))
     earliest, latest = (here.snapshots[0], here.snapshots[-1]) if here.snapshots else (None, None)
     # b. an empty replica starts from the snapshot
@@ -404,7 +404,7 @@ def judge_twin(here: Situation, offset: int, epoch: int) -> tuple[str, tuple[int
 
 
 def fetch_twin(here: Situation, question: Question) -> tuple[Any, ...]:
-    """rpcs.md section 7, the leader's procedure: what is answered at once, or "held"."""
+    """KIP-595, Fetch: what is answered at once, or "held"."""
     if question.cluster_id not in (None, "cluster"):
         return ("top level", OTHER_CLUSTER)
     if question.topic != METADATA_TOPIC_ID or question.version < 13:
@@ -480,7 +480,7 @@ def test_fetch_is_answered_as_the_reference_says(here: Situation, question: Ques
 @settings(max_examples=250)
 @given(situations(roles=("leader",)), st.lists(st.tuples(st.sampled_from([2, 3, 9]), st.integers(0, 8)), max_size=8))
 def test_the_high_watermark_is_what_counting_says(here: Situation, fetches: list[tuple[int, int]]) -> None:
-    """states.md section 10: index n // 2 of the end offsets in descending order, above the start of the epoch only.
+    """KIP-595, Fetch: index n // 2 of the end offsets in descending order, above the start of the epoch only.
 
     Nothing is flushed here: our own copy counts from the snapshot's end, or 0, that is not at all.
     """

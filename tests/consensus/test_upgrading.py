@@ -1,4 +1,4 @@
-"""kraft.version 0 -> 1 on a running quorum: reconfiguration.md section 7."""
+"""kraft.version 0 -> 1 on a running quorum (KIP-853, UpdateFeatures)."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ async def test_a_node_that_listens_beyond_loopback_needs_tls_or_says_insecure(tm
 
 
 async def test_a_leader_that_is_gone_is_replaced_long_before_the_fetch_timeout(tmp_path: Path) -> None:
-    """Its connections break and new ones are refused: that is news, and no timer is waited for (design, section 6)."""
+    """Its connections break and new ones are refused: that is news, and no timer is waited for."""
     minute = {"fetch_timeout_ms": 60_000, "fetch_max_wait_ms": 500}
     async with running(configs(tmp_path, engine="inline", **minute)) as (clients, _):
         old = await leader_of(clients)

@@ -32,7 +32,7 @@ QUIET = QuorumStatus(
     voters=VoterSet(),
 )
 
-# config-and-metrics.md, section 4: leader, prospective, prospective-voted, candidate, unattached-voted, follower or
+# KIP-595, Quorum Metrics: leader, prospective, prospective-voted, candidate, unattached-voted, follower or
 # observer, else unattached - which covers Resigned, too.
 STATES = [
     (Role.LEADER, True, None, "leader"),
