@@ -8,6 +8,7 @@ code that it judges.
 
 from __future__ import annotations
 
-from kraftlib.testing.rules.referee import BrokenRuleError, Referee, RuleSet
+from kraftlib.testing.rules.referee import Referee
+from kraftlib.testing.rules.rule_set import BrokenRuleError, RuleSet
 
 __all__ = ["BrokenRuleError", "Referee", "RuleSet"]

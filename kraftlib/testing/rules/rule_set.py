@@ -1,0 +1,39 @@
+"""What all rule sets are, and what they raise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.replica import Replica
+
+
+class BrokenRuleError(Exception):
+    """A core took a step that a rule forbids, or left out one that a rule asks for."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+        """Its id, as in the documentation: `RV1`."""
+        self.what = what
+
+
+class RuleSet:
+    """The rules of one conversation, for one life of a replica.
+
+    What it knows it has from the log and election that the life began with, and from events and actions; it may read
+    from `core` what other rule sets judge. Raises: BrokenRuleError, from any of its methods.
+    """
+
+    def __init__(self, core: Replica) -> None:
+        self.core = core
+
+    def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
+        """The life begins with these actions."""
+
+    def hearing(self, event: ev.Event, now_ms: int) -> None:
+        """The core is about to handle an event."""
+
+    def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
+        """The core has handled the event, and asks for these actions."""
