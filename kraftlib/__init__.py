@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from kraftlib.records.increment import IncrementReader, IncrementWriter
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
-    from kraftlib.runtime.client import RaftClient
-    from kraftlib.runtime.increments import IncrementalStateMachine
+    from kraftlib.runtime.client.raft_client import RaftClient
+    from kraftlib.runtime.client.status import ReplicaStatus, Status
     from kraftlib.runtime.listener import (
         BatchReader,
         CommittedBatch,
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
         LoadedSnapshot,
         StateMachine,
     )
-    from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
-    from kraftlib.runtime.retention import RetentionHold
-    from kraftlib.runtime.snapshots import OpenSnapshot
-    from kraftlib.runtime.status import ReplicaStatus, Status
-    from kraftlib.runtime.tcp import TcpTransport
-    from kraftlib.runtime.transport import Destination, Frame, FrameReceiver, Peer, Reply, Transport
+    from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+    from kraftlib.runtime.net.tcp import TcpTransport
+    from kraftlib.runtime.net.transport import Destination, Frame, FrameReceiver, Peer, Reply, Transport
+    from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
+    from kraftlib.runtime.snapshots.retention import RetentionHold
+    from kraftlib.runtime.snapshots.writing import OpenSnapshot
     from kraftlib.runtime.waiters import Appended
     from kraftlib.storage.bootstrap import InitialController
     from kraftlib.storage.compaction import compact
@@ -97,8 +97,8 @@ _HOMES = {
     "kraftlib.records.increment": ["IncrementReader", "IncrementWriter"],
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
-    "kraftlib.runtime.client": ["RaftClient"],
-    "kraftlib.runtime.increments": ["IncrementalStateMachine"],
+    "kraftlib.runtime.client.raft_client": ["RaftClient"],
+    "kraftlib.runtime.snapshots.increments": ["IncrementalStateMachine"],
     "kraftlib.runtime.listener": [
         "BatchReader",
         "CommittedBatch",
@@ -107,12 +107,12 @@ _HOMES = {
         "LoadedSnapshot",
         "StateMachine",
     ],
-    "kraftlib.runtime.memory_transport": ["MemoryHub", "MemoryTransport"],
-    "kraftlib.runtime.retention": ["RetentionHold"],
-    "kraftlib.runtime.snapshots": ["OpenSnapshot"],
-    "kraftlib.runtime.status": ["ReplicaStatus", "Status"],
-    "kraftlib.runtime.tcp": ["TcpTransport"],
-    "kraftlib.runtime.transport": ["Destination", "Frame", "FrameReceiver", "Peer", "Reply", "Transport"],
+    "kraftlib.runtime.net.memory_transport": ["MemoryHub", "MemoryTransport"],
+    "kraftlib.runtime.snapshots.retention": ["RetentionHold"],
+    "kraftlib.runtime.snapshots.writing": ["OpenSnapshot"],
+    "kraftlib.runtime.client.status": ["ReplicaStatus", "Status"],
+    "kraftlib.runtime.net.tcp": ["TcpTransport"],
+    "kraftlib.runtime.net.transport": ["Destination", "Frame", "FrameReceiver", "Peer", "Reply", "Transport"],
     "kraftlib.runtime.waiters": ["Appended"],
     "kraftlib.storage.bootstrap": ["InitialController"],
     "kraftlib.storage.compaction": ["compact"],

@@ -26,15 +26,15 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError
 from kraftlib.records.serde import RecordSerde
-from kraftlib.runtime import client as asyncio_face
-from kraftlib.runtime.engine import loop_factory
-from kraftlib.runtime.home import Home
+from kraftlib.runtime.client.engine import loop_factory
+from kraftlib.runtime.client.home import Home
+from kraftlib.runtime.client.raft_client import raft_client as asyncio_face
+from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.listener import Listener, StateMachine
-from kraftlib.runtime.retention import RetentionHold
-from kraftlib.runtime.serving import Authorize
-from kraftlib.runtime.snapshots import OpenSnapshot
-from kraftlib.runtime.status import Status
-from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.net.request_server import Authorize
+from kraftlib.runtime.net.transport import Transport
+from kraftlib.runtime.snapshots.retention import RetentionHold
+from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey

@@ -18,10 +18,10 @@ from kraftlib import blocking
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError
 from kraftlib.records.serde import JsonSerde
-from kraftlib.runtime import client as asyncio_face
+from kraftlib.runtime.client.raft_client import raft_client as asyncio_face
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.runtime.transport import FrameReceiver
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.transport import FrameReceiver
 from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey
 from tests.runtime.quorum import PATIENCE_S, TIMING
 

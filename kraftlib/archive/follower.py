@@ -19,7 +19,7 @@ from kraftlib.archive.log import ArchiveLog
 from kraftlib.archive.writer import SEGMENT_BYTES, SEGMENT_MS, ArchiveWriter
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, StorageError
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage.memory import MemoryQuorumStateStore
 from kraftlib.types import ElectionState, Endpoint, Epoch, Offset
 

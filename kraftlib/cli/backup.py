@@ -21,7 +21,7 @@ from kraftlib.cli.observe import find, observer_config
 from kraftlib.cli.progress import Bar
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.backup import Manifest, write_backup
 from kraftlib.storage.directory import claim_directory

@@ -22,7 +22,7 @@ from typing import Any, Final
 from kraftlib.config import RaftConfig, parse_voters
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.snapshot import SnapshotWriter
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch

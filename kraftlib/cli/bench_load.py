@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 
 WARM_UP_S: Final = 0.3
 PROFILE_ROWS: Final = 25

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kraftlib.config import RaftConfig, parse_voters
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 
 from kraftlib.config import RaftConfig, parse_voters
 from kraftlib.records.batch import Batch, encode_batch
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.log import FileReplicatedLog

@@ -29,7 +29,7 @@ from kraftlib.errors import ConfigError, ProtocolError
 from kraftlib.metadata.frame import UnknownRecordError, decode_record
 from kraftlib.metadata.image import ClusterImage
 from kraftlib.metadata.table import record_type_name
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, parse_endpoint

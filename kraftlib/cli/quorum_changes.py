@@ -1,7 +1,7 @@
 """`kraftlib quorum add-voter | remove-voter | upgrade`: changes of the voter set, of a quorum of ours or of Kafka's.
 
 The leader is found from any replica and asked until it has done it; what becomes of a lost answer is in
-`kraftlib.runtime.voter_changes`.
+`kraftlib.runtime.client.voter_changes`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kraftlib.cli.find_leader import find_leader, servers_of
 from kraftlib.cli.wire_client import UnreachableError, WireClient
 from kraftlib.consensus.events import Failure
 from kraftlib.errors import ConfigError, RemoteProtocolError
+from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, change_voters, removal, upgrade
 from kraftlib.runtime.errands import FailedErrandError
-from kraftlib.runtime.voter_changes import VoterChangeRequest, addition, change_voters, removal, upgrade
 from kraftlib.types import Endpoint, ReplicaKey, parse_endpoint, parse_uuid
 from kraftlib.wire.apis import APIS, ErrorCode
 

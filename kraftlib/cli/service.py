@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kraftlib.errors import ConfigError, KraftError, NotLeaderError
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 
 Method = Callable[[Any], Awaitable[Any]]
 

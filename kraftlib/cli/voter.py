@@ -17,7 +17,7 @@ from kraftlib.cli.bench_load import run_load
 from kraftlib.cli.run import log_to_stderr, run_loop, serve, store_of, told_to_stop, until
 from kraftlib.cli.service import Service
 from kraftlib.config import RaftConfig
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.types import Endpoint
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
-from kraftlib.runtime.api_versions import ASKED, question
+from kraftlib.runtime.net.api_versions import ASKED, question
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, api_of, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request

@@ -41,7 +41,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Overlay(Protocol):
-    """Increments of the state machine: `kraftlib.runtime.increments`."""
+    """Increments of the state machine: `kraftlib.runtime.snapshots.increments`."""
 
     def was_loaded(self, snapshot: LoadedSnapshot) -> None:
         """The state machine has taken this."""
@@ -90,7 +90,7 @@ class Feed:
 
 
 class Checks(Protocol):
-    """What is known of the stored snapshots: `kraftlib.runtime.soundness`."""
+    """What is known of the stored snapshots: `kraftlib.runtime.snapshots.checks`."""
 
     def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether it was read to its end and is whole."""

@@ -35,8 +35,8 @@ from kraftlib.runtime.barriers import Barriers
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.log_repair import LogRepair, repair_of
 from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.net.transport import Peer
 from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
-from kraftlib.runtime.transport import Peer
 from kraftlib.runtime.waiters import Promise, Waiters
 from kraftlib.storage.interface import NotingLog, QuorumStateStore, ReplicatedLog, RoomyLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch

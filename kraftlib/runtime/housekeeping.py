@@ -19,16 +19,16 @@ from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import ThreadDisk, call_soon_from_anywhere
 from kraftlib.runtime.executor import Executor
-from kraftlib.runtime.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.pace import Pacer
-from kraftlib.runtime.retention import Retention
 from kraftlib.runtime.scrubber import Scrubber
-from kraftlib.runtime.snapshot_transfer import LogSnapshots
-from kraftlib.runtime.snapshots import OpenSnapshot, SnapshotPlan, plan_snapshot
-from kraftlib.runtime.snapshotter import Done, Snapshotter
-from kraftlib.runtime.soundness import Soundness
+from kraftlib.runtime.snapshots.checks import Soundness
+from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
+from kraftlib.runtime.snapshots.retention import Retention
+from kraftlib.runtime.snapshots.snapshotter import Done, Snapshotter
+from kraftlib.runtime.snapshots.transfer import LogSnapshots
+from kraftlib.runtime.snapshots.writing import OpenSnapshot, SnapshotPlan, plan_snapshot
 from kraftlib.storage.interface import RoomyLog, SparingLog
 from kraftlib.types import Offset, OffsetAndEpoch
 

@@ -67,7 +67,7 @@ class Core(Protocol):
 
 
 class Answers(Protocol):
-    """The way out: `kraftlib.runtime.network.Network`."""
+    """The way out: `kraftlib.runtime.net.network.Network`."""
 
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
         """Send a request; what comes of it is submitted later."""
@@ -103,7 +103,7 @@ class Listeners(Protocol):
 
 
 class SnapshotTransfer(Protocol):
-    """Snapshots between replicas: `kraftlib.runtime.snapshot_transfer`.
+    """Snapshots between replicas: `kraftlib.runtime.snapshots.transfer`.
 
     `write`, `drop`, `install`, `adopt` and `set_aside` run on the disk.
     """

@@ -20,10 +20,10 @@ import attrs
 from kraftlib.consensus import events as ev
 from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.listener import CommittedRecord, LoadedSnapshot
-from kraftlib.runtime.snapshots import SnapshotPlan, plan_snapshot
-from kraftlib.runtime.snapshotter import Snapshotter
+from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
+from kraftlib.runtime.snapshots.snapshotter import Snapshotter
+from kraftlib.runtime.snapshots.writing import SnapshotPlan, plan_snapshot
 from kraftlib.storage.increment_files import IncrementFiles
 from kraftlib.testing.keeping import Background
 from kraftlib.testing.reads import checksum

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlib.consensus.events import RetentionDue
 from kraftlib.runtime.disk import Done
-from kraftlib.runtime.retention import Retention
+from kraftlib.runtime.snapshots.retention import Retention
 from kraftlib.testing.clock import MILLISECOND
 
 if TYPE_CHECKING:

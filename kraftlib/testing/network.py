@@ -20,7 +20,7 @@ import attrs
 
 from kraftlib.consensus.events import Failure
 from kraftlib.records.batch import HEADER_SIZE, Batch, batch_size
-from kraftlib.runtime.transport import Peer
+from kraftlib.runtime.net.transport import Peer
 from kraftlib.testing.clock import Timeline
 from kraftlib.testing.recode import Recoder, speaks_old
 from kraftlib.testing.trace import Step, Trace

@@ -18,17 +18,17 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import ConfigError, CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
-from kraftlib.runtime import api_versions
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.disk import Done
 from kraftlib.runtime.executor import Executor
-from kraftlib.runtime.increments import IncrementalStateMachine
 from kraftlib.runtime.listener import CommittedBatch, StateMachineListener
 from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.net import api_versions
+from kraftlib.runtime.net.transport import Peer
 from kraftlib.runtime.opening import view_of
-from kraftlib.runtime.snapshot_transfer import LogSnapshots
-from kraftlib.runtime.snapshots import SnapshotPlan, plan_snapshot
-from kraftlib.runtime.transport import Peer
+from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
+from kraftlib.runtime.snapshots.transfer import LogSnapshots
+from kraftlib.runtime.snapshots.writing import SnapshotPlan, plan_snapshot
 from kraftlib.runtime.waiters import Waiters
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND

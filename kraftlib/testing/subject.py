@@ -25,8 +25,8 @@ import attrs
 
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import BytesSerde, RecordSerde
-from kraftlib.runtime.increments import IncrementalStateMachine
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
 from kraftlib.types import LeaderAndEpoch
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ensure
-from kraftlib.runtime.transport import Destination, Frame, Peer, Reply, Transport
+from kraftlib.runtime.net.transport import Destination, Frame, Peer, Reply, Transport
 from kraftlib.types import Endpoint
 
 MakeTransport = Callable[[Endpoint | None], Transport]

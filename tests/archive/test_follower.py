@@ -15,8 +15,8 @@ from kraftlib.archive.follower import Progress, follow
 from kraftlib.archive.report import describe, verify
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import CorruptBatchError, DirectoryInUseError, KraftError, NotLeaderError, OutcomeUnknownError
-from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.memory_transport import MemoryTransport
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.net.memory_transport import MemoryTransport
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.archive.archives import an_archive, log_bytes

@@ -28,8 +28,8 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
 from kraftlib.errors import ConfigError
 from kraftlib.records.batch import encode_batch
-from kraftlib.runtime.snapshot_transfer import LogSnapshots
-from kraftlib.runtime.snapshots import plan_snapshot
+from kraftlib.runtime.snapshots.transfer import LogSnapshots
+from kraftlib.runtime.snapshots.writing import plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode

@@ -11,7 +11,7 @@ from kraftlib.consensus import answers
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot
 from kraftlib.consensus.replica import REQUESTS, Replica
 from kraftlib.errors import LocalProtocolError
-from kraftlib.runtime.api_versions import SERVED
+from kraftlib.runtime.net.api_versions import SERVED
 from kraftlib.types import ZERO_UUID, ElectionState, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import encode_request, encode_response

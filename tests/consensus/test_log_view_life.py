@@ -13,7 +13,7 @@ from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.opening import view_of
-from kraftlib.runtime.snapshots import SnapshotPlan, plan_snapshot
+from kraftlib.runtime.snapshots.writing import SnapshotPlan, plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Epoch, Offset, OffsetAndEpoch, OffsetRange
 from tests.consensus.build import place, voter_set

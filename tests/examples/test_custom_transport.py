@@ -12,7 +12,7 @@ import pytest
 
 from examples.custom_transport import UnixSocketTransport
 from kraftlib import Destination, Endpoint
-from kraftlib.runtime.transport import Transport
+from kraftlib.runtime.net.transport import Transport
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Lost, Station, TransportCheck, station
 
 

@@ -18,7 +18,7 @@ from kraftlib.cli.run import told_to_stop, until
 from kraftlib.cli.service import Service
 from kraftlib.config import RaftConfig
 from kraftlib.errors import KraftError, OutcomeUnknownError
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import Listener
 from kraftlib.types import Endpoint, LeaderAndEpoch
 

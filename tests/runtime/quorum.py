@@ -10,8 +10,8 @@ from typing import Any
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
-from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import KraftError, NotLeaderError, OutcomeUnknownError, ReplicaFailedError
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
 from tests.runtime.quorum import Quorum, quorum, until
 

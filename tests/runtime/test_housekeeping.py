@@ -11,14 +11,14 @@ import pytest
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import RecordTooLargeError
 from kraftlib.records.serde import JsonSerde
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
+from tests.runtime.client.test_raft_client import ENGINES, Counter
 from tests.runtime.quorum import PATIENCE_S, TIMING, quorum, until
-from tests.runtime.test_client import ENGINES, Counter
 
 
 @ENGINES

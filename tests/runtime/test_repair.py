@@ -13,8 +13,8 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import DiskFullError
-from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, until

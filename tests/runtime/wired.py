@@ -11,10 +11,10 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.events import Failure
-from kraftlib.runtime.api_versions import SERVED
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.runtime.network import Network
-from kraftlib.runtime.transport import Peer, Transport
+from kraftlib.runtime.net.api_versions import SERVED
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.network import Network
+from kraftlib.runtime.net.transport import Peer, Transport
 from kraftlib.testing.transport_contract import PATIENCE_S, Station, station
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.frames import Request, decode_request, encode_response

@@ -13,7 +13,7 @@ import pytest
 import kraftlib
 from kraftlib.consensus.actions import SendRequest
 from kraftlib.consensus.reconfiguration import HOST_MAX, LISTENERS_MAX
-from kraftlib.runtime.framing import FrameReader, framed
+from kraftlib.runtime.net.framing import FrameReader, framed
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest
 from tests.consensus.build import ask, tell
@@ -77,7 +77,7 @@ def test_row_26_twice_the_frames_cost_twice_the_calls(piece: int) -> None:
 def test_row_26_no_regular_expression_looks_at_what_came_over_the_wire() -> None:
     """Where bytes of peers are read; `declarations` and `versions` read what the library itself declares."""
     looked_at = [*(PACKAGE / "wire").rglob("*.py"), *(PACKAGE / "records").glob("*.py"), PACKAGE / "codec/reader.py"]
-    looked_at += [PACKAGE / "codec/struct_codec.py", PACKAGE / "codec/varint.py", PACKAGE / "runtime/framing.py"]
+    looked_at += [PACKAGE / "codec/struct_codec.py", PACKAGE / "codec/varint.py", PACKAGE / "runtime/net/framing.py"]
     found = [
         str(path)
         for path in looked_at

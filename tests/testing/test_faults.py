@@ -152,7 +152,7 @@ def test_what_a_reader_holds_is_not_deleted_until_the_hold_expires() -> None:
 
 
 def test_a_deletion_of_what_is_held_is_a_violation() -> None:
-    careless = Edit("runtime.retention.Retention._is_held", "held = True", "held = False")
+    careless = Edit("runtime.snapshots.retention.Retention._is_held", "held = True", "held = False")
     with (
         planted(Mutant("one", "holds are not looked at", (careless,))),
         world(voters=1, config={"retention_bytes": 0}) as made,

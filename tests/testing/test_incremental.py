@@ -43,11 +43,15 @@ def test_replicas_come_back_with_what_a_checkpoint_and_its_increments_say() -> N
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("runtime.increments.Increments.write", "keep_tombstones=True", "keep_tombstones=False"),
+        Edit("runtime.snapshots.increments.Increments.write", "keep_tombstones=True", "keep_tombstones=False"),
         Edit(
-            "runtime.increments.Increments._merge", "for increment in increments)", "for increment in increments[1:])"
+            "runtime.snapshots.increments.Increments._merge",
+            "for increment in increments)",
+            "for increment in increments[1:])",
         ),
-        Edit("runtime.increments.Increments.loaded", "for increment in chain]", "for increment in chain[:-1]]"),
+        Edit(
+            "runtime.snapshots.increments.Increments.loaded", "for increment in chain]", "for increment in chain[:-1]]"
+        ),
     ],
     ids=["what is gone", "the first of a chain", "the last of a chain"],
 )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import InvariantError
-from kraftlib.runtime.answers import Answer, AnswerQueue
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.runtime.transport import Destination, FrameReceiver, Reply
+from kraftlib.runtime.net.answer_queue import Answer, AnswerQueue
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
 from kraftlib.testing import transport_contract as kit
 from kraftlib.types import Endpoint
 

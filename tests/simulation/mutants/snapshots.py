@@ -10,7 +10,7 @@ MUTANTS: Final = (
     Mutant(
         "snapshot-names-the-wrong-epoch",
         "a snapshot bears the epoch of its leader, not of its last record",
-        (Edit("runtime.snapshots.plan_snapshot", "epoch=last.epoch", "epoch=view.last_epoch"),),
+        (Edit("runtime.snapshots.writing.plan_snapshot", "epoch=last.epoch", "epoch=view.last_epoch"),),
         profiles=("membership", "crashes"),
     ),
     Mutant(
@@ -18,7 +18,7 @@ MUTANTS: Final = (
         "a snapshot of a dynamic quorum names the first voters for ever (N12)",
         (
             Edit(
-                "runtime.snapshots.plan_snapshot",
+                "runtime.snapshots.writing.plan_snapshot",
                 "view.voters.at(offset - 1).to_record()",
                 "view.voters.at(-1).to_record()",
             ),
@@ -44,12 +44,12 @@ MUTANTS: Final = (
         (
             Edit("consensus.downloading.handle_chunk_written", "if event.size == role.download.size", "if True"),
             Edit(
-                "runtime.snapshot_transfer.LogSnapshots.write",
+                "runtime.snapshots.transfer.LogSnapshots.write",
                 "self.drop()\n        return ev.SnapshotRefused(action.snapshot_id, str(error))",
                 "pass",
             ),
             Edit(
-                "runtime.snapshot_transfer.LogSnapshots._freeze",
+                "runtime.snapshots.transfer.LogSnapshots._freeze",
                 "self.drop()\n        return ev.SnapshotRefused(snapshot_id, str(error))",
                 "pass",
             ),
@@ -60,7 +60,7 @@ MUTANTS: Final = (
     Mutant(
         "increments-forget-what-is-gone",
         "an increment names what was put, and not what was removed",
-        (Edit("runtime.increments.Increments.write", "keep_tombstones=True", "keep_tombstones=False"),),
+        (Edit("runtime.snapshots.increments.Increments.write", "keep_tombstones=True", "keep_tombstones=False"),),
         profiles=("crashes", "membership"),
     ),
     Mutant(
@@ -68,7 +68,7 @@ MUTANTS: Final = (
         "the first increment of a chain does not come into the checkpoint of its end",
         (
             Edit(
-                "runtime.increments.Increments._merge",
+                "runtime.snapshots.increments.Increments._merge",
                 "for increment in increments)",
                 "for increment in increments[1:])",
             ),

@@ -17,7 +17,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.errors import StorageError
 from kraftlib.runtime.log_repair import LogRepair
-from kraftlib.runtime.snapshot_transfer import LogSnapshots
+from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.storage import names
 from kraftlib.storage.directory import OpenDirectory, open_directory
 from kraftlib.storage.download_files import DownloadFiles

@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from unittest import mock
 
-from kraftlib.runtime import housekeeping, node
+from kraftlib.runtime import housekeeping
+from kraftlib.runtime.client.raft_client import node
 from kraftlib.runtime.pace import Pacer
 from kraftlib.storage.interface import ReplicatedLog
 

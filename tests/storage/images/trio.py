@@ -20,11 +20,11 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import KraftError
 from kraftlib.records.batch import Batch, read_batch
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.node import Node
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.runtime.node import Node
-from kraftlib.runtime.transport import Destination, Frame
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.transport import Destination, Frame
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.frames import decode_response, encode_request

@@ -16,7 +16,7 @@ import attrs
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import KraftError
-from kraftlib.runtime.client import RaftClient
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.storage.log import FileReplicatedLog

@@ -30,8 +30,8 @@ import attrs
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import DiskFullError, KraftError, NotLeaderError, OutcomeUnknownError
-from kraftlib.runtime.client import RaftClient
-from kraftlib.runtime.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.types import Endpoint
 from tests.storage.power.disk import NAMESPACE, MemoryDisk, PowerDisk, in_a_namespace, why_impossible

@@ -1,0 +1,3 @@
+"""What an application holds: the client, the engine with its event loop, and the node that runs on it."""
+
+from __future__ import annotations

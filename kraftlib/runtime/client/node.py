@@ -1,0 +1,529 @@
+"""One replica on one event loop: everything from the stores to the transport, put together, started and stopped.
+
+All methods are for the loop that `start` ran on; `kraftlib.runtime.client.engine` brings callers there. The parts hold
+each other like this:
+
+    transport - network - executor - core          frames, messages, events and actions
+                             |
+             disk, log, election store             what blocks
+                             |
+              appends, waiters, applier            what the application gives and gets
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from kraftlib.config import RaftConfig
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.replica import Replica
+from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
+from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
+from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
+from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk, call_soon_from_anywhere
+from kraftlib.runtime.errands import Errands
+from kraftlib.runtime.executor import Executor
+from kraftlib.runtime.housekeeping import Background, Housekeeping
+from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
+from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.net.controller_apis import Controllers
+from kraftlib.runtime.net.network import Network
+from kraftlib.runtime.net.request_server import Authorize
+from kraftlib.runtime.net.transport import Transport
+from kraftlib.runtime.opening import Opened
+from kraftlib.runtime.snapshots.retention import RetentionHold
+from kraftlib.runtime.snapshots.writing import OpenSnapshot
+from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, Waiters, again, settle
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+
+logger = logging.getLogger("kraftlib.runtime")
+
+BACKGROUND_ENDS_WITHIN_S = 10.0
+"""Work in the background ends at its next step; what the application does there may take longer, or never end."""
+
+
+def monotonic_ms() -> int:
+    """Return the clock in which replicas think."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_clock_ms() -> int:
+    """Return ms since 1970, for the timestamps of records and nothing else."""
+    return time.time_ns() // 1_000_000
+
+
+class Node:
+    """A replica at work. `post` has the promises of callers settled, on their own loop."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        opened: Opened,
+        transport: Transport,
+        *,
+        serde: RecordSerde[Any],
+        state_machine: StateMachine | None,
+        listeners: Iterable[Listener],
+        random: random.Random,
+        post: Post,
+        on_failure: Callable[[ReplicaFailedError], None],
+        on_closed: Callable[[], None] = lambda: None,
+        authorize: Authorize | None = None,
+    ) -> None:
+        self._config = config
+        self._opened = opened
+        self._transport = transport
+        self._serde = serde
+        self._random = random
+        self._post = post
+        self._on_failure = on_failure
+        self._on_closed = on_closed
+        self._authorize = authorize
+        self.state_machine = state_machine
+        self._first_listeners = list(listeners)
+        self._changes: dict[asyncio.Task[None], Promise] = {}
+        self._leader_waiters: list[tuple[Epoch, Promise]] = []
+        self._snapshot_waiters: dict[int, Promise] = {}
+        self._snapshot_numbers = itertools.count()
+        self._gone = 0
+        """How many of those who wait may have gone since they were looked at last."""
+        self._ended_by: Callable[[], BaseException] | None = None
+        """What those are told who wait while this node ends; None while it does not."""
+        self._closing: asyncio.Future[None] | None = None
+        self._network_closing: asyncio.Future[None] | None = None
+        self._handed_over: asyncio.Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.endpoint: Endpoint = config.listen
+        self.metrics = RaftMetrics()
+        self.waiters = Waiters(post)
+
+    # --- beginning ---------------------------------------------------------------------------------------------------
+
+    async def start(self, ready: Callable[[Node], None] = lambda node: None) -> None:
+        """Listen, and let the replica begin. `ready` is called when all is there, before the first listener is.
+
+        Raises, and then nothing is left open: ConfigError, if the address cannot be listened on.
+        """
+        async with AsyncExitStack() as undo:
+            undo.callback(self._not_started)
+            undo.callback(self._opened.close)
+            await self._start(undo)
+            ready(self)
+            self.executor.start()
+            if self.executor.failure is not None:
+                raise again(self.executor.failure)
+            self.housekeeping.check_newest()
+            self.housekeeping.start()
+            self.housekeeping.watch_space()
+            undo.pop_all()
+
+    def _not_started(self) -> None:
+        self._closing = asyncio.get_running_loop().create_future()
+        self._closing.set_result(None)
+
+    async def _start(self, undo: AsyncExitStack) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        config, opened = self._config, self._opened
+        self._handed_over = asyncio.Event()
+        self.applier = Applier(
+            node_id=config.node_id,
+            log=opened.log,
+            serde=self._serde,
+            waiters=self.waiters,
+            call_soon=loop.call_soon,
+            call_soon_threadsafe=partial(call_soon_from_anywhere, loop),
+            on_failure=self.fail,
+            on_machine_failed=self._machine_failed,
+            on_damage=lambda offset, error: self.executor.damage_found(offset, error),
+            post=self._post,
+            on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
+            increments=lambda: self.housekeeping.increments,
+            checks=lambda: self.housekeeping.soundness,
+        )
+        inbox = _Inbox()
+        self._controllers = Controllers(config, submit=lambda event: self.executor.submit(event))
+        self.network = Network(
+            self._transport,
+            client_id=f"raft-client-{config.node_id}",
+            receiver=inbox,
+            config=config,
+            cluster_id=opened.cluster_id,
+            authorize=self._authorize,
+            features=lambda: {"kraft.version": self.core.kraft_version},
+            served=self._controllers.served,
+            identified=self._controllers.identified,
+        )
+        self.errands = Errands(self.network)
+        self.endpoint = await self.network.start()
+        undo.push_async_callback(self.network.close)
+        self.background = Background(loop, name=f"kraftlib-background-{config.node_id}")
+        undo.callback(self.background.close)
+        snapshots = self.background.transfer(opened)
+        self.core = Replica(
+            config,
+            key=opened.key,
+            cluster_id=opened.cluster_id,
+            log=opened.view,
+            election=opened.election,
+            random=self._random,
+            endpoints={config.listener_name: config.advertised or self.endpoint},
+            wall_offset_ms=wall_clock_ms() - monotonic_ms(),
+            kept=snapshots.kept(),
+        )
+        name = f"kraftlib-disk-{config.node_id}"
+        self.disk: Disk = InlineDisk() if config.flush == "inline" else ThreadDisk(loop, name=name)
+        undo.callback(self.disk.close)
+        self.executor = Executor(
+            self.core,
+            config=config,
+            log=opened.log,
+            elections=opened.elections,
+            disk=self.disk,
+            network=self.errands,
+            snapshots=snapshots,
+            waiters=self.waiters,
+            listeners=self.applier,
+            metrics=self.metrics,
+            clock=monotonic_ms,
+            wall_clock=wall_clock_ms,
+            call_soon=loop.call_soon,
+            set_timer=self._set_timer,
+            on_failure=self._failed,
+            on_leader=self._leader_known,
+            on_shutdown_complete=self._handed_over.set,
+            on_snapshot_lost=lambda snapshot_id: self.housekeeping.snapshot_lost(snapshot_id),
+        )
+        self.appends = self.executor.appends
+        self.housekeeping = Housekeeping(
+            config,
+            opened,
+            loop=loop,
+            background=self.background,
+            executor=self.executor,
+            applier=self.applier,
+            view=self.core.state.log,
+            machine=self.state_machine,
+            serde=self._serde,
+            clock=monotonic_ms,
+            wall_clock=wall_clock_ms,
+        )
+        if self.state_machine is not None:
+            self.applier.register(self._feeding(self.state_machine), state_machine=True)
+        for listener in self._first_listeners:
+            self.applier.register(listener)
+        logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
+        self.errands.open(self.executor)
+        inbox.open(self.errands)
+
+    def _feeding(self, machine: StateMachine) -> StateMachineListener:
+        def deliver(end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
+            self.waiters.applied(end_offset, base_offset=base_offset, results=results)
+
+        return StateMachineListener(
+            machine,
+            deliver=deliver,
+            wants_results=lambda: self.waiters.wants_results,
+            background=self.background.disk,
+            step=self.background.pacer.step,
+        )
+
+    def _set_timer(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0, deadline_ms - monotonic_ms()) / 1_000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        # The wall clock may be set while we run; the clock that the core thinks in may not.
+        self.core.wall_offset_ms = wall_clock_ms() - monotonic_ms()
+        self.executor.timer_fired()
+        self._controllers.meet_voters(self.core, self.network)
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait_for_leader(self, promise: Promise, *, after_epoch: Epoch = -1) -> None:
+        """Settle `promise` with the leader and its epoch, as soon as there is one of an epoch after this."""
+        self._ensure_running()
+        leader = self.executor.leader  # announced: one that was elected a moment ago may still be writing its vote
+        if leader.leader_id is not None and leader.epoch > after_epoch:
+            self._post(settle, [(promise, leader, None)])
+        else:
+            self._leader_waiters.append((after_epoch, promise))
+
+    def wait_for_offset(self, offset: Offset, promise: Promise) -> None:
+        """Settle `promise` once the record at `offset` was applied here."""
+        self._ensure_running()
+        if self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
+        self.applier.wait_for(offset, promise)
+
+    def read_barrier(self, promise: Promise, timeout_ms: int) -> None:
+        """Settle `promise` with the applied offset, once it covers everything that is committed now."""
+        self._ensure_running()
+        if self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
+        self.executor.read_barrier(promise, timeout_ms)
+
+    def _leader_known(self, leader: LeaderAndEpoch) -> None:
+        if leader.leader_id is not None and self._leader_waiters:
+            outcomes: list[Settled] = [
+                (promise, leader, None) for after_epoch, promise in self._leader_waiters if leader.epoch > after_epoch
+            ]
+            self._leader_waiters = [waiter for waiter in self._leader_waiters if leader.epoch <= waiter[0]]
+            self._post(settle, outcomes)
+
+    def _ensure_running(self) -> None:
+        if self.executor.failure is not None:
+            raise again(self.executor.failure)
+        if self._closing is not None:
+            raise ClosedError(f"replica {self._config.node_id} is closed")
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """Return a picture of this moment."""
+        return replica_status(
+            self.core,
+            endpoint=self.endpoint,
+            applied_offset=self.applier.applied_offset,
+            waiting=len(self.waiters),
+            failure=self.executor.failure or self.applier.machine_failure,
+            now_ms=monotonic_ms(),
+        )
+
+    def metrics_by_name(self) -> dict[str, float | str]:
+        """Return Kafka's `raft-metrics`."""
+        return replica_metrics(
+            self.core,
+            self.metrics,
+            applied_offset=self.applier.applied_offset,
+            scrubs=self.housekeeping.scrubber.counts,
+            machine_failed=self.applier.machine_failure is not None,
+        )
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """One past the last record in the log."""
+        return self._opened.log.end_offset
+
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """Return the id of the newest snapshot."""
+        return next(iter(reversed(self._opened.log.snapshots())), None)
+
+    def resign(self, epoch: int) -> None:
+        """Give up the leadership of `epoch`, soon."""
+        self.executor.submit(ev.ResignRequested(epoch))
+
+    def transfer_leadership(self, promise: Promise, epoch: Epoch, target_id: ReplicaId, timeout_ms: int) -> None:
+        """Hand the leadership of `epoch` to a voter; settle `promise` with whoever leads next."""
+        self.wait_for_leader(promise, after_epoch=epoch)
+        self.executor.submit(ev.TransferRequested(epoch, target_id, timeout_ms))
+
+    def change_voters(self, promise: Promise, change: VoterChangeRequest, timeout_ms: int) -> None:
+        """Settle `promise` when the leader has done it, or with what it has said instead."""
+        self._ensure_running()
+        doing = asyncio.ensure_future(
+            change_voters(change, ask=partial(ask_leader, self.core, self.errands), timeout_ms=timeout_ms)
+        )
+        self._changes[doing] = promise
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._changes.pop(task)
+            ended = self._ended_by or (lambda: ClosedError("whoever asked for the change has gone"))
+            self._post(settle, [(promise, None, ended() if task.cancelled() else task.exception())])
+
+        doing.add_done_callback(done)
+
+    def withdraw(self) -> None:
+        """Somebody who waited has gone. Forget those who have, once there may be as many of them as of the others."""
+        for change, promise in self._changes.items():
+            if promise.done():
+                change.cancel()
+        self._gone += 1
+        barriers = self.executor.barriers
+        if 2 * self._gone > len(self._leader_waiters) + self.applier.waiting + len(barriers):
+            self._gone = 0
+            self._leader_waiters = [waiter for waiter in self._leader_waiters if not waiter[1].done()]
+            self.applier.forget_gone()
+            barriers.forget_gone()
+
+    def create_snapshot(self, promise: Promise, values: Iterable[bytes] | None, offset: Offset | None) -> None:
+        """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
+        self._ensure_running()
+        if values is None and self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
+        number = next(self._snapshot_numbers)
+
+        def done(snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:
+            if self._snapshot_waiters.pop(number, None) is not None:
+                self._post(settle, [(promise, snapshot_id, error)])
+
+        self._snapshot_waiters[number] = promise
+        try:
+            self.housekeeping.create(done, values, offset)
+        except BaseException:
+            del self._snapshot_waiters[number]
+            raise
+
+    def begin_snapshot(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
+        """Open a snapshot for writing elsewhere (see `RaftClient.begin_snapshot`)."""
+        self._ensure_running()
+        return self.housekeeping.begin(offset, to_bytes)
+
+    def hold_log(self, name: str, offset: Offset | None, max_bytes: int | None) -> RetentionHold:
+        """Keep the log from `offset` on for a reader (see `RaftClient.hold_log`)."""
+        self._ensure_running()
+        return self.housekeeping.retention.hold(name, offset, max_bytes)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def shutdown(self, timeout_ms: int) -> None:
+        """Finish what was appended, hand over, flush, close; after `timeout_ms` close anyhow. Calls share one end."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._shut_down(timeout_ms))
+        # Whoever waits may be cancelled; the end goes on.
+        await asyncio.shield(self._closing)
+
+    async def _shut_down(self, timeout_ms: int) -> None:
+        deadline = self._loop.time() + timeout_ms / 1_000
+        self.appends.begin_close()
+        try:
+            if self.executor.failure is None and timeout_ms > 0:
+                self.applier.begin_shutdown()
+                async with asyncio.timeout_at(deadline):
+                    await self._finish_appends()
+                left_ms = max(0, round((deadline - self._loop.time()) * 1_000))
+                self.executor.submit(ev.ShutdownRequested(left_ms))
+                async with asyncio.timeout_at(deadline):
+                    await self._end_of_leadership()
+        except TimeoutError:
+            logger.warning("replica %d: nobody took over within %d ms; closing", self._config.node_id, timeout_ms)
+        finally:
+            await self._close()
+
+    async def _finish_appends(self) -> None:
+        """Wait until everybody who waits was told."""
+        told = asyncio.Event()
+        self.waiters.when_settled(Signal(lambda: self._loop.call_soon_threadsafe(told.set)))
+        self.applier.wake()
+        await told.wait()
+
+    async def _end_of_leadership(self) -> None:
+        if self._handed_over is not None and self.executor.failure is None:
+            await self._handed_over.wait()
+
+    async def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.housekeeping.stop()
+        self.executor.stop()
+        self.applier.close()
+        self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
+        try:
+            if self._changes:
+                await asyncio.wait(self._changes)
+            await (self._network_closing or self.network.close())
+        finally:
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        # Joining waits for a flush that is under way; closing the log flushes again.
+        try:
+            await self._loop.run_in_executor(None, self._release)
+        except StorageError as error:
+            if self.executor.failure is None:
+                raise
+            logger.warning("replica %d: closing after its failure: %s", self._config.node_id, error)
+        finally:
+            self._on_closed()
+
+    def _release(self) -> None:
+        if self.background.close(BACKGROUND_ENDS_WITHIN_S):
+            self.disk.close()
+            self._opened.close()
+            return
+        logger.error(
+            "replica %d: a call of the state machine in the background (restore, or the values of a snapshot) has not"
+            " ended; the replica is closed, and its directory stays locked until that call returns",
+            self._config.node_id,
+        )
+        try:
+            self.disk.close()
+            self._opened.log.flush()
+        finally:
+            threading.Thread(target=self._release_later, name="kraftlib-release", daemon=True).start()
+
+    def _release_later(self) -> None:
+        """Release the stores once nobody writes into their directory any more."""
+        self.background.close()
+        try:
+            self._opened.close()
+        except StorageError as error:
+            logger.warning("replica %d: closing late: %s", self._config.node_id, error)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the replica for good, because of `error`."""
+        self.executor.fail(error)
+
+    def _machine_failed(self, failure: ReplicaFailedError) -> None:
+        """The state machine has stopped: this replica goes on for the others, and leads no more."""
+        self.appends.renounce()
+        self.executor.submit(ev.StateMachineFailed())
+        self._on_failure(failure)
+
+    def _failed(self, failure: ReplicaFailedError) -> None:
+        """The replica has stopped itself: nobody is answered any more, and everybody who waits is told."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.housekeeping.stop()
+        self.background.cancel()
+        self.applier.close()
+        self._fail_other_waiters(lambda: again(failure))
+        if self._handed_over is not None:
+            self._handed_over.set()
+        self._network_closing = asyncio.ensure_future(self.network.close())
+        self._on_failure(failure)
+
+    def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
+        self._ended_by = self._ended_by or error_of
+        for change in self._changes:
+            change.cancel()
+        self.applier.failed(error_of)
+        self.executor.barriers.fail(error_of)
+        self.errands.close(error_of())
+        waiting = [*(promise for _, promise in self._leader_waiters), *self._snapshot_waiters.values()]
+        outcomes: list[Settled] = [(promise, None, error_of()) for promise in waiting]
+        self._leader_waiters.clear()
+        self._snapshot_waiters.clear()
+        if outcomes:
+            self._post(settle, outcomes)
+
+
+class _Inbox:
+    """Keeps what arrives between listening and starting; after that the receiver is called directly."""
+
+    def __init__(self) -> None:
+        early: list[tuple[str, tuple[Any, ...]]] = []
+        self._early = early
+        self.request_received = lambda *arguments: early.append(("request_received", arguments))
+        self.response_received = lambda *arguments: early.append(("response_received", arguments))
+        self.request_failed = lambda *arguments: early.append(("request_failed", arguments))
+        self.connection_lost = lambda *arguments: early.append(("connection_lost", arguments))
+
+    def open(self, receiver: Errands) -> None:
+        """Hand over what has arrived, and everything that will."""
+        for name in ("request_received", "response_received", "request_failed", "connection_lost"):
+            setattr(self, name, getattr(receiver, name))
+        for name, arguments in self._early:
+            getattr(receiver, name)(*arguments)

@@ -1,0 +1,451 @@
+"""`RaftClient`: one replica of a quorum, inside your own process.
+
+    async with RaftClient(config, state_machine=machine) as client:
+        await client.wait_for_leader()
+        result = await client.propose(value)
+
+The asyncio face; `kraftlib.blocking.RaftClient` has the same names and signatures for threads. Thin by intention: the
+replica is in `kraftlib.runtime.client.node`, and where it runs in `kraftlib.runtime.client.engine`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as chance
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, TypeVar, cast
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError
+from kraftlib.records.serde import BytesSerde, RecordSerde
+from kraftlib.runtime.client.engine import Engine, InlineEngine, ThreadEngine
+from kraftlib.runtime.client.node import Node
+from kraftlib.runtime.client.status import Status
+from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
+from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.net.request_server import Authorize
+from kraftlib.runtime.net.tcp import TcpTransport
+from kraftlib.runtime.net.transport import Transport
+from kraftlib.runtime.opening import listen_endpoint, open_replica
+from kraftlib.runtime.snapshots.retention import RetentionHold
+from kraftlib.runtime.snapshots.writing import OpenSnapshot
+from kraftlib.runtime.waiters import APPLIED, COMMITTED, Appended, Post, level_of
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+
+T = TypeVar("T")
+
+
+class RaftClient(Generic[T]):
+    """One replica. `T` is what the serde makes of a record; without a serde, bytes.
+
+    `log` and `elections` replace the stores in `config.directory`, `transport` replaces TCP. A `state_machine` gets
+    every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
+    more of them may be registered later. `authorize(peer, api_key)` says whether a peer may send requests of an API, on
+    the engine's thread; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable
+    in tests.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        *,
+        log: ReplicatedLog | None = None,
+        elections: QuorumStateStore | None = None,
+        transport: Transport | None = None,
+        state_machine: StateMachine | None = None,
+        listener: Listener | None = None,
+        serde: RecordSerde[T] | None = None,
+        server_ssl: ssl.SSLContext | None = None,
+        client_ssl: ssl.SSLContext | None = None,
+        authorize: Authorize | None = None,
+        random: chance.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._elections = elections
+        self._transport = transport
+        self._state_machine = state_machine
+        self._listeners = [listener] if listener is not None else []
+        self._serde = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
+        self._to_bytes = self._serde.to_bytes
+        self._bare = isinstance(self._serde, BytesSerde)
+        self._server_ssl = server_ssl
+        self._client_ssl = client_ssl
+        self._authorize = authorize
+        self._random = random or chance.Random()
+        self._engine: Engine = (
+            InlineEngine(self._make_node) if config.engine == "inline" else ThreadEngine(self._make_node, config)
+        )
+        self._ended: asyncio.Future[None] | None = None
+        self._closed = False
+        # Bound late, so that the hot path has no test for being started.
+        self._append_one: Callable[[bytes, Epoch | None, int], asyncio.Future[Appended]] = self._not_started
+
+    # --- beginning and end -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the stores, listen, and take part in the quorum. A client is started once.
+
+        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError.
+        """
+        if self._ended is not None:
+            raise ConfigError("a client is started once: make a new one")
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        try:
+            await self._engine.start()
+        except BaseException:
+            self._closed = True
+            self._end()
+            raise
+        self._append_one = self._engine.append_one
+
+    def _not_started(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
+        raise ClosedError(f"replica {self.node_id} is not started: nothing was appended")
+
+    def _make_node(self, post: Post) -> Node:
+        config = self._config
+        opened = open_replica(config, log=self._log, elections=self._elections)
+        try:
+            transport = self._transport or TcpTransport(
+                listen_endpoint(config),
+                server_ssl=self._server_ssl,
+                client_ssl=self._client_ssl,
+                insecure=config.insecure,
+                frame_max_bytes=config.frame_max_bytes,
+            )
+            return Node(
+                config,
+                opened,
+                transport,
+                serde=self._serde,
+                state_machine=self._state_machine,
+                listeners=self._listeners,
+                random=self._random,
+                post=post,
+                on_failure=lambda failure: post(self._failed, failure),
+                on_closed=lambda: post(self._end, None),
+                authorize=self._authorize,
+            )
+        except BaseException:
+            opened.close()
+            raise
+
+    def _failed(self, failure: ReplicaFailedError) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(failure)
+            self._ended.exception()  # whoever does not ask is told by every call, and by the log
+
+    def _end(self, _: None = None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    async def wait_closed(self) -> None:
+        """Wait until the client was shut down.
+
+        Raises: ReplicaFailedError, as soon as the replica stops itself, or its state machine is stopped. In the second
+        case the replica votes and replicates on, until it is shut down, but does not lead.
+        """
+        if self._ended is None:
+            raise ClosedError("the client is not started")
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigError("wait_closed() is for the event loop that start() ran on, and this is another one")
+        await asyncio.shield(self._ended)
+
+    async def shutdown(self, timeout_ms: int | None = None) -> None:
+        """Finish what was appended, hand leadership over, flush, close. Calling it again waits for the same end.
+
+        The end goes on if this is cancelled. In a forked child it does nothing: the replica is its parent's.
+        `timeout_ms` bounds finishing and handing over; by default it is `config.shutdown_timeout_ms`, and 0 closes at
+        once. Appends that are still unsettled then fail with ClosedError (not written) or OutcomeUnknownError.
+        """
+        self._closed = True
+        await self._engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def close(self) -> None:
+        """Shut down gracefully within `config.shutdown_timeout_ms`."""
+        await self.shutdown()
+
+    async def __aenter__(self) -> RaftClient[T]:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    async def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+        """Append `values` atomically, in one batch; return where they stand, once they have come as far as `wait`.
+
+        `wait` is "appended" (written here, not durable), "flushed" (durable here), "committed" (durable on a majority:
+        never lost) or "applied" (by the state machine here; the results come along). `epoch` makes sure that this
+        replica still leads the epoch in which the values were decided.
+
+        Raises, and then nothing was appended: NotLeaderError, BacklogFullError, RecordTooLargeError, ClosedError,
+        ConfigError (no values, an empty one, an epoch that is not known yet). Raises OutcomeUnknownError, if leadership
+        was lost after they were written, and ReplicaFailedError, if the replica stopped itself.
+        """
+        data = self._encoded(values)
+        return await self._running().append(data, epoch, level_of(wait))
+
+    async def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+        """Append one value: what `append([value])` does, in less time."""
+        # A bare value of the right type is its own bytes, and on this path even a call that says so counts.
+        data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
+        return await self._append_one(data, epoch, COMMITTED if wait == "committed" else level_of(wait))
+
+    def _encoded(self, values: Iterable[T]) -> list[bytes]:
+        data: list[Any] = list(values)
+        # Values that are bytes already are looked at in C: a thousand of them take as long as one call of the serde.
+        if self._bare and set(map(type, data)) <= {bytes}:
+            return data
+        return list(map(self._to_bytes, data))
+
+    async def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
+        """Append one value, wait until the state machine of this replica has applied it, and return its result."""
+        if self._state_machine is None:
+            raise ConfigError("propose() returns a state machine's result, and this client has none: use append_one()")
+        appended = await self._append_one(self._to_bytes(value), epoch, APPLIED)
+        return appended.results[0]
+
+    def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
+        """Promise offsets to `values`, atomically, and return the last one; they are written once scheduled.
+
+        Nobody is told what becomes of them: look for them in `Listener.handle_commit`. Raises as `append` does.
+        """
+        data = self._encoded(values)
+        engine = self._running()
+        engine.check_caller()
+        return engine.call(lambda: engine.node.appends.prepare(data, epoch=epoch))
+
+    def schedule_prepared_append(self) -> None:
+        """Let everything that was prepared be written."""
+        engine = self._running()
+        engine.check_caller()
+        engine.call(engine.node.appends.schedule_prepared)
+
+    # --- listening ---------------------------------------------------------------------------------------------------
+
+    def register(self, listener: Listener) -> None:
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then what comes."""
+        engine = self._running()
+        engine.call(lambda: engine.node.applier.register(listener))
+
+    def unregister(self, listener: Listener) -> None:
+        """Stop feeding `listener`."""
+        engine = self._running()
+        engine.call(lambda: engine.node.applier.unregister(listener))
+
+    async def wait_for_leader(self, *, timeout_ms: int | None = None) -> LeaderAndEpoch:
+        """Return the leader, as soon as one is known here. Raises: TimeoutError."""
+        engine = self._running()
+        return cast(LeaderAndEpoch, await self._within(timeout_ms, "a leader", engine.ask(engine.node.wait_for_leader)))
+
+    async def wait_for_offset(self, offset: Offset, *, timeout_ms: int | None = None) -> None:
+        """Return once the record at `offset` was applied on this replica.
+
+        Raises: TimeoutError; ReplicaFailedError, if the state machine, or without one any registered listener, failed.
+        """
+        engine = self._running()
+        promise = engine.ask(lambda promise: engine.node.wait_for_offset(offset, promise))
+        await self._within(timeout_ms, f"the record at offset {offset}", promise)
+
+    async def read_barrier(self, *, timeout_ms: int = 5_000) -> Offset:
+        """Wait until this replica has applied everything that was committed before this call; return up to where.
+
+        What its state machine shows from then on is linearizable: no older than any append or barrier that had returned
+        before, on whichever replica. It holds on every replica, the leader included, and costs a round trip of the
+        leader to a majority that all callers of the moment share (Raft thesis, 6.4).
+
+        Raises, and then nothing is known: TimeoutError; UnsupportedError, if the leader is no replica of kraftlib;
+        ClosedError, ReplicaFailedError.
+        """
+        if timeout_ms < 1:
+            raise ConfigError(f"timeout_ms={timeout_ms} must be at least 1: a barrier takes a round trip")
+        engine = self._running()
+        promise = engine.ask(lambda promise: engine.node.read_barrier(promise, timeout_ms))
+        return cast(Offset, await self._within(timeout_ms, "a leader to confirm itself and its log to arrive", promise))
+
+    async def _within(self, timeout_ms: int | None, what: str, promise: asyncio.Future[Any]) -> Any:
+        if timeout_ms is None:
+            return await promise
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await promise
+        except TimeoutError:
+            raise TimeoutError(f"replica {self.node_id} waited {timeout_ms} ms for {what} in vain") from None
+
+    # --- leading -----------------------------------------------------------------------------------------------------
+
+    def resign(self, epoch: Epoch) -> None:
+        """Give up the leadership of `epoch`; nothing happens if it is over already.
+
+        Raises: ConfigError for an epoch that is not known yet; NotLeaderError, if somebody else leads it.
+        """
+        engine = self._running()
+        known = self.leader_and_epoch()
+        if not 0 <= epoch <= known.epoch:
+            raise ConfigError(f"epoch={epoch} cannot be resigned: the newest that is known is {known.epoch}")
+        if epoch == known.epoch and known.leader_id != self.node_id:
+            raise NotLeaderError(f"replica {self.node_id} does not lead epoch {epoch} and cannot resign", leader=known)
+        engine.call(lambda: engine.node.resign(epoch))
+
+    async def transfer_leadership(self, target_id: ReplicaId, *, timeout_ms: int = 5_000) -> LeaderAndEpoch:
+        """Let the voter `target_id` lead instead of this replica, once it has everything; return who leads then.
+
+        Appends are taken meanwhile, and written only if the transfer is given up. What was appended and is not
+        committed when leadership goes has an unknown outcome, as ever.
+
+        Raises: NotLeaderError, if this replica does not lead; ConfigError, if the target is no other voter;
+        TimeoutError, if nobody else led in time, and then this replica leads on if it can.
+        """
+        engine = self._running()
+        known = self.leader_and_epoch()
+        if known.leader_id != self.node_id:
+            raise NotLeaderError(f"replica {self.node_id} does not lead, and has nothing to hand over", leader=known)
+        voters = engine.call(lambda: engine.node.core.voters.ids)
+        if target_id == self.node_id or target_id not in voters:
+            raise ConfigError(f"target_id={target_id} must be another one of the voters {', '.join(map(str, voters))}")
+        promise = engine.ask(
+            lambda promise: engine.node.transfer_leadership(promise, known.epoch, target_id, timeout_ms)
+        )
+        return cast(LeaderAndEpoch, await self._within(timeout_ms, f"voter {target_id} to lead", promise))
+
+    async def add_voter(
+        self, key: ReplicaKey, endpoint: Endpoint | Mapping[str, Endpoint], *, timeout_ms: int = 30_000
+    ) -> None:
+        """Make the observer `key`, which is reached at `endpoint`, a voter; return when that is committed (KIP-853).
+
+        It must be running and have caught up; a leader that finds it lagging is asked again until the time is up. Any
+        replica may be told; the leader does it. `endpoint` is that of our listener, or several by listener name.
+
+        Raises: ConfigError, if it is a voter already or cannot be one; UnsupportedError in a static quorum
+        (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if a leader may have written
+        it and nobody said what became of it: it was lost, lost its leadership, took too long, or this client closed.
+        Then `status().voters` of the leader tells. ReplicaFailedError leaves it open, too.
+        """
+        places = endpoint if isinstance(endpoint, Mapping) else {self._config.listener_name: endpoint}
+        await self._change_voters(
+            lambda cluster_id: addition(key, places, cluster_id=cluster_id, timeout_ms=timeout_ms), timeout_ms
+        )
+
+    async def remove_voter(self, key: ReplicaKey, *, timeout_ms: int = 30_000) -> None:
+        """Make the voter `key` an observer; return when that is committed (KIP-853). It may be this very replica.
+
+        Raises: as `add_voter`; ConfigError, if it is no voter, or the last one.
+        """
+        await self._change_voters(lambda cluster_id: removal(key, cluster_id=cluster_id), timeout_ms)
+
+    async def upgrade_kraft_version(self, version: int = 1, *, timeout_ms: int = 30_000) -> None:
+        """Make a static quorum a dynamic one, whose voters stand in the log; there is no way back (KIP-853).
+
+        Raises: UnsupportedError, if a voter does not know the version or has not said so yet; else as `add_voter`.
+        """
+        await self._change_voters(lambda cluster_id: upgrade(version, timeout_ms=timeout_ms), timeout_ms)
+
+    async def _change_voters(self, change: Callable[[str | None], VoterChangeRequest], timeout_ms: int) -> None:
+        if timeout_ms < 1:
+            raise ConfigError(f"timeout_ms={timeout_ms} must be at least 1: a change of voters takes a round trip")
+        engine = self._running()
+        node = engine.node
+        request = change(node.core.state.cluster_id)
+        await engine.ask(lambda promise: node.change_voters(promise, request, timeout_ms))
+
+    async def create_snapshot(
+        self, values: Iterable[T] | None = None, *, offset: Offset | None = None
+    ) -> OffsetAndEpoch:
+        """Write a snapshot that replaces every record below `offset`; return its id, once it is durable.
+
+        Without arguments: of the state machine, as it stands. With `values`: of a listener's state as it was when it
+        had taken every batch below `offset`; they are taken one by one on another thread. Snapshots of the state
+        machine are taken without being asked, too: see `RaftConfig.snapshot_interval_bytes`.
+
+        Raises: ConfigError, StorageError.
+        """
+        engine = self._running()
+        data = None if values is None else map(self._to_bytes, values)
+        return cast(
+            OffsetAndEpoch, await engine.ask(lambda promise: engine.node.create_snapshot(promise, data, offset))
+        )
+
+    def begin_snapshot(self, *, offset: Offset | None = None) -> OpenSnapshot:
+        """Open a snapshot for writing that replaces every record below `offset`; by default what was applied here.
+
+        It takes any number of values, a batch of them in memory at a time, from a thread of your own. Raises:
+        ConfigError, if `offset` is not the committed end of a batch that the log still holds; StorageError.
+        """
+        engine = self._running()
+        return engine.call(lambda: engine.node.begin_snapshot(offset, self._to_bytes))
+
+    def hold_log(self, name: str, *, offset: Offset | None = None, max_bytes: int | None = None) -> RetentionHold:
+        """Keep the log from `offset` on for the reader `name`, until it moves on, lets go, or `max_bytes` are exceeded.
+
+        It outlives restarts of this replica: the same name returns the same hold, moved on to `offset` if that is
+        given. Without `offset` a new one begins at the start of the log. `max_bytes` is by default
+        `config.hold_max_bytes`. Only snapshots of this replica wait for it; a download that replaces its log does not.
+
+        Raises: ConfigError, if `offset` is gone already.
+        """
+        engine = self._running()
+        return engine.call(lambda: engine.node.hold_log(name, offset, max_bytes))
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> ReplicaId:
+        """Number of this replica."""
+        return self._config.node_id
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Its number and the id of its directory, by which a voter set of kraft.version 1 names it."""
+        return self._engine.node.core.key
+
+    @property
+    def config(self) -> RaftConfig:
+        """What it was configured with."""
+        return self._config
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens."""
+        return self._engine.node.endpoint
+
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """Return the leader and epoch as known here."""
+        return self._engine.node.executor.leader
+
+    def high_watermark(self) -> Offset | None:
+        """Return one past the last record known to be committed; None, while nothing is known."""
+        return self._engine.node.core.high_watermark
+
+    def log_end_offset(self) -> Offset:
+        """Return one past the last record in the log of this replica, committed or not."""
+        return self._engine.node.log_end_offset
+
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """Return the id of the newest snapshot of this replica."""
+        return self._engine.call(self._engine.node.latest_snapshot_id)
+
+    def kraft_version(self) -> int:
+        """Return the finalized kraft.version: 0 for a static quorum, 1 for a dynamic one."""
+        return self._engine.node.core.kraft_version
+
+    def status(self) -> Status:
+        """Return what this replica knows of itself and its quorum; also after it was closed."""
+        return self._engine.call(self._engine.node.status)
+
+    def metrics(self) -> dict[str, float | str]:
+        """Return Kafka's `raft-metrics` by name; also after it was closed."""
+        return self._engine.call(self._engine.node.metrics_by_name)
+
+    def _running(self) -> Engine:
+        if self._closed or self._ended is None:
+            raise ClosedError(f"replica {self.node_id} is {'closed' if self._closed else 'not started'}")
+        return self._engine

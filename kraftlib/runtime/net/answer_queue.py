@@ -1,0 +1,84 @@
+"""Answers leave in the order of their requests, whenever they are given.
+
+Kafka's clients match answers by their order on the connection. A replica answers a Vote at once and holds a Fetch for
+up to half a second, so what is ready waits here for what was asked before it. Every transport needs this, so it stands
+alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kraftlib.errors import ensure
+from kraftlib.runtime.net.transport import Frame
+
+
+class Answer:
+    """The place of one answer in its connection's order; call it with the frame. It is a `Reply`."""
+
+    __slots__ = ("_given", "_queue", "frame")
+
+    def __init__(self, queue: AnswerQueue) -> None:
+        self._queue = queue
+        self._given = False
+        self.frame: Frame | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether the answer is here, be it a frame or the wish to close."""
+        return self._given
+
+    def __call__(self, frame: Frame | None) -> None:
+        """Give the answer. None: close the connection when its turn comes. Does nothing if the connection is gone."""
+        ensure(not self._given, "a request is answered once")
+        self._given = True
+        self.frame = frame
+        self._queue.given(self)
+
+
+class AnswerQueue:
+    """The outstanding answers of one connection.
+
+    `send` takes frames whose turn has come, always at least one. `hang_up` is called instead of the rest when the turn
+    of a None comes.
+    """
+
+    __slots__ = ("_answers", "_hang_up", "_send")
+
+    def __init__(self, send: Callable[[Sequence[Frame]], None], hang_up: Callable[[], None]) -> None:
+        self._answers: deque[Answer] | None = deque()
+        self._send = send
+        self._hang_up = hang_up
+
+    def __len__(self) -> int:
+        """How many requests are unanswered, or answered before their turn."""
+        return len(self._answers) if self._answers is not None else 0
+
+    def expect(self) -> Answer:
+        """Return the place of the next answer."""
+        answer = Answer(self)
+        if self._answers is not None:
+            self._answers.append(answer)
+        return answer
+
+    def drop(self) -> None:
+        """Forget all: the connection is gone. Later answers are heard by nobody."""
+        self._answers = None
+
+    def given(self, answer: Answer) -> None:
+        """Send what can be sent now that `answer` is there."""
+        answers = self._answers
+        if not answers or answers[0] is not answer:
+            return
+        frames: list[Frame] = []
+        while answers and answers[0].given:
+            frame = answers.popleft().frame
+            if frame is None:
+                self.drop()
+                break
+            frames.append(frame)
+        if frames:
+            self._send(frames)
+        if self._answers is None:
+            self._hang_up()

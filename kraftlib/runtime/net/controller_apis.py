@@ -1,0 +1,77 @@
+"""What Kafka's brokers and controllers ask the active controller, and what a leader says that is none.
+
+In a quorum of Kafka's controllers the leader of the log is also the active controller: brokers register with it, send
+it heartbeats and their clients' requests. A replica of ours that leads for a moment (`RaftConfig.yield_to`) serves
+these requests just to refuse them: whoever hears NOT_CONTROLLER looks for the controller and asks again, while an API
+that is not there at all is an error that Kafka logs, or a closed connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.versions import Versions
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.events import Event, PeerIdentified
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
+from kraftlib.types import Endpoint
+from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
+
+if TYPE_CHECKING:
+    from kraftlib.runtime.net.network import Network
+
+REFUSED: Final[Mapping[int, Versions]] = {
+    ApiKey.CREATE_TOPICS: Versions(2, 7),  # without it a broker tries in a hot loop to create its own topics
+    ApiKey.ALTER_PARTITION: Versions(2, 3),
+    ApiKey.ENVELOPE: Versions(0, 0),
+    ApiKey.BROKER_REGISTRATION: Versions(0, 4),
+    ApiKey.BROKER_HEARTBEAT: Versions(0, 2),
+    ApiKey.UNREGISTER_BROKER: Versions(0, 0),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Versions(0, 0),
+    ApiKey.CONTROLLER_REGISTRATION: Versions(0, 0),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: Versions(0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: Versions(0, 0),
+}
+"""The versions that a controller of Kafka 4.4 serves."""
+
+
+def refusal(request: Message) -> Message:
+    """Return the answer that sends the asker to the controller."""
+    return error_answer(request, ErrorCode.NOT_CONTROLLER)
+
+
+class Controllers:
+    """Who among the peers is a controller of Kafka, and what follows for what we serve and to whom we yield.
+
+    `submit` takes events for the core.
+    """
+
+    def __init__(self, config: RaftConfig, *, submit: Callable[[Event], None]) -> None:
+        self._config: Final = config
+        self._submit: Final = submit
+        self.served: Final = {**SERVED, **(PRIVATE if config.private_apis else {})}
+        """What is served, by API; grows, once it is known that there are controllers."""
+        self._refuse(wanted=bool(config.yield_to))
+
+    def identified(self, endpoint: Endpoint, is_controller: bool) -> None:
+        """Take note of what a peer has said it is."""
+        self._refuse(wanted=is_controller and self._config.yield_to is None)
+        self._submit(PeerIdentified(endpoint, is_controller))
+
+    def meet_voters(self, core: Replica, network: Network) -> None:
+        """As leader see that every voter has said what it is; one that just fetches is asked nothing else."""
+        if self._config.yield_to is not None or core.role is not Role.LEADER:
+            return
+        for voter in core.voters.others(core.key):
+            endpoint = voter.endpoints.get(self._config.listener_name.upper())
+            if endpoint is not None:
+                network.meet(voter.key.id, endpoint)
+
+    def _refuse(self, *, wanted: bool) -> None:
+        """From now on refuse by name what is asked of a controller: brokers then look further."""
+        if wanted:
+            self.served.update(REFUSED)

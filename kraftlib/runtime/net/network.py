@@ -1,0 +1,161 @@
+"""Between frames and messages: speaks each peer's versions, matches answers to questions, and lets no bytes harm.
+
+    executor --send--> Asking --encode--> transport --> peer
+    executor <--response_received-- decode <--reply-- transport <--
+    peer --> transport --> Serving --request_received--> executor --respond--> encode --> peer
+
+This module joins the two halves, which know nothing of each other, into what the executor uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.versions import Versions
+from kraftlib.config import RaftConfig
+from kraftlib.consensus.events import Failure
+from kraftlib.errors import ensure
+from kraftlib.records.batch import Batch
+from kraftlib.runtime.net.api_versions import SERVED
+from kraftlib.runtime.net.identity import Identities
+from kraftlib.runtime.net.notices import Notices
+from kraftlib.runtime.net.request_sender import Asking, Identified
+from kraftlib.runtime.net.request_server import Authorize, Serving
+from kraftlib.runtime.net.transport import Destination, Frame, Peer, Reply, Transport
+from kraftlib.types import Endpoint
+from kraftlib.wire.messages.fetch import FetchResponse
+
+logger = logging.getLogger(__name__)
+
+
+class NetworkReceiver(Protocol):
+    """The executor, as the network sees it. Calls come from the event loop, never from inside a call to Network."""
+
+    def request_received(self, request_id: int, message: Message, version: int, peer: Peer) -> None:
+        """Take a request, to be answered once by `respond` or `respond_records`."""
+        ...
+
+    def response_received(self, correlation_id: int, message: Message) -> None:
+        """Take the answer to what was sent with this id."""
+        ...
+
+    def request_failed(self, correlation_id: int, failure: Failure) -> None:
+        """Take note that what was sent with this id will have no answer."""
+        ...
+
+    def connection_lost(self, destination: int, refused: bool) -> None:
+        """Take note that a connection is gone or could not be made; what was in flight on it has failed before."""
+        ...
+
+
+class Network:
+    """Sends and answers messages over a transport.
+
+    `features` returns the levels of the features that are in force (`{"kraft.version": 1}`). `authorize` says whether a
+    peer may ask for an API; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. Certificates that name a replica must
+    be of `cluster_id`, if that is given (`kraftlib.runtime.net.identity`). `served` are the requests that
+    `receiver` answers; ApiVersions is answered here. `identified` hears what each peer that is asked says it is.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        client_id: str,
+        receiver: NetworkReceiver,
+        config: RaftConfig,
+        features: Callable[[], Mapping[str, int]] = dict,
+        cluster_id: str | None = None,
+        authorize: Authorize | None = None,
+        served: Mapping[int, Versions] = SERVED,
+        identified: Identified = lambda endpoint, is_controller: None,
+    ) -> None:
+        self._transport: Final = transport
+        self._client_id: Final = client_id
+        self._receiver: Final = receiver
+        self._config: Final = config
+        self._features: Final = features
+        self._cluster_id: Final = cluster_id
+        self._authorize: Final = authorize
+        self._served: Final = served
+        self._identified: Final = identified
+        self._asking: Asking | None = None
+        self._serving: Serving | None = None
+        self._notices: Notices | None = None
+
+    @property
+    def trouble(self) -> Mapping[str, int]:
+        """How often peers sent what cannot be served or read, by kind."""
+        return {} if self._notices is None else self._notices.counts
+
+    async def start(self) -> Endpoint:
+        """Begin to serve; return where. Raises: ConfigError, as the transport does."""
+        ensure(self._notices is None, "a network is started once")
+        notices = self._notices = Notices(logger, asyncio.get_running_loop().time)
+        self._serving = Serving(
+            self._receiver,
+            features=self._features,
+            authorize=self._authorize,
+            identities=Identities(cluster_id=self._cluster_id, required=self._config.strict),
+            served=self._served,
+            notices=notices,
+        )
+        endpoint = await self._transport.start(self)
+        self._asking = Asking(
+            self._transport,
+            self._receiver,
+            client_id=self._client_id,
+            silence_s=self._config.request_timeout_ms / 1000,
+            notices=notices,
+            identified=self._identified,
+        )
+        return endpoint
+
+    async def close(self) -> None:
+        """Ask, answer and tell nothing more; close the transport."""
+        if self._asking is not None:
+            self._asking.close()
+        self._asking = self._serving = None
+        await self._transport.close()
+
+    def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
+        """Send `request` to a replica (number >= 0) or a bootstrap server (-2, -3, ...); return at once.
+
+        What comes of it is told with `correlation_id`. It fails with UNSUPPORTED_VERSION, if the peer serves no version
+        of it, or none that can hold it: a pre-vote needs version 2 of Vote. Does nothing after `close`.
+        """
+        if self._asking is not None:
+            self._asking.send(correlation_id, destination, endpoint, request)
+
+    def meet(self, destination: int, endpoint: Endpoint) -> None:
+        """Connect to a replica, if there is no connection with it yet: it is then identified. Nothing after `close`."""
+        if self._asking is not None:
+            self._asking.meet(destination, endpoint)
+
+    def respond(self, request_id: int, response: Message | None) -> None:
+        """Answer a request; None closes its connection. Does nothing after `close`."""
+        if self._serving is not None:
+            self._serving.respond(request_id, response)
+
+    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
+        """Answer a Fetch with the bytes of `batches` put into its one partition. Does nothing after `close`."""
+        if self._serving is not None:
+            self._serving.respond_records(request_id, response, batches)
+
+    # What the transport calls (FrameReceiver).
+
+    def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
+        """Take a request of a peer."""
+        if self._serving is not None:
+            self._serving.request_received(frame, reply, peer)
+        else:
+            reply(None)
+
+    def connection_lost(self, destination: Destination, refused: bool) -> None:
+        """Take note that a connection of ours is gone."""
+        if self._asking is not None:
+            self._asking.connection_lost(destination, refused)

@@ -1,0 +1,168 @@
+"""Questions of others: decoded, allowed, handed to the executor, and answered over the connection that they came by.
+
+What a peer sends never raises here. A request that cannot be read, or is none that we serve, closes its connection: an
+error code could not be read either, and some stop a Kafka replica. ApiVersions of a version from the future is the
+exception, since its answer is how the two sides agree on one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.versions import Versions
+from kraftlib.errors import InvariantError, LocalProtocolError, ProtocolError
+from kraftlib.records.batch import Batch
+from kraftlib.runtime.net import api_versions
+from kraftlib.runtime.net.controller_apis import REFUSED, refusal
+from kraftlib.runtime.net.hot_loops import HotLoops, is_in_vain
+from kraftlib.runtime.net.identity import Identities
+from kraftlib.runtime.net.notices import Notices, quoted
+from kraftlib.runtime.net.transport import Frame, Peer, Reply
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
+from kraftlib.wire.frames import (
+    Request,
+    UnknownApiError,
+    decode_request,
+    encode_fetch_response,
+    encode_response,
+    refuse_api_versions,
+)
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from kraftlib.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from kraftlib.runtime.net.network import NetworkReceiver
+
+Authorize = Callable[[Peer, int], bool]
+"""Whether a peer may send requests of this API key."""
+
+
+@attrs.define
+class _Asked:
+    """A request that waits for its answer."""
+
+    reply: Reply
+    peer: Peer
+    version: int
+    correlation_id: int
+
+
+class Serving:
+    """Takes requests and sends their answers."""
+
+    def __init__(
+        self,
+        receiver: NetworkReceiver,
+        *,
+        features: Callable[[], Mapping[str, int]],
+        authorize: Authorize | None,
+        identities: Identities,
+        served: Mapping[int, Versions],
+        notices: Notices,
+    ) -> None:
+        self._receiver: Final = receiver
+        self._features: Final = features
+        self._authorize: Final = authorize
+        self._identities: Final = identities
+        self._served: Final = served
+        self._notices: Final = notices
+        self._loop: Final = asyncio.get_running_loop()
+        self._hot_loops: Final = HotLoops(self._loop.time)
+        self._asked: dict[int, _Asked] = {}
+        self._last_id = 0
+
+    def close(self) -> None:
+        """Forget what was asked."""
+        self._asked.clear()
+
+    def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
+        """Take a request."""
+        if int.from_bytes(frame[:2], "big") not in self._served:
+            self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
+            return
+        try:
+            request = decode_request(frame)
+        except UnknownApiError as error:
+            if error.head.api_key == ApiKey.API_VERSIONS:
+                reply(refuse_api_versions(error.head.correlation_id))
+            else:
+                self._refuse(reply, peer, f"{error}; client id {quoted(error.head.client_id or '')}")
+        except (ProtocolError, MemoryError) as error:
+            self._refuse(reply, peer, f"{type(error).__name__}: {error}")
+        else:
+            self._take(request, reply, peer)
+
+    def respond(self, request_id: int, response: Message | None) -> None:
+        """Answer a request; None closes its connection."""
+        asked = self._waiting(request_id)
+        if response is None:
+            asked.reply(None)
+            return
+        try:
+            frame = encode_response(response, version=asked.version, correlation_id=asked.correlation_id)
+        except LocalProtocolError as error:  # our own mistake, but what a peer asks must not stop a replica
+            self._refuse(asked.reply, asked.peer, f"the answer does not fit into version {asked.version}: {error}")
+            return
+        pause_s = self._hot_loops.pause_s(asked.peer) if is_in_vain(response) else 0.0
+        if pause_s > 0:
+            self._notices.counts["hot_loop"] += 1
+            self._loop.call_later(pause_s, asked.reply, frame)
+        else:
+            asked.reply(frame)
+
+    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
+        """Answer a Fetch with the bytes of `batches` put into its one partition."""
+        asked = self._waiting(request_id)
+        pieces = [batch.data for batch in batches]
+        asked.reply(
+            encode_fetch_response(response, version=asked.version, correlation_id=asked.correlation_id, pieces=pieces)
+        )
+
+    def _waiting(self, request_id: int) -> _Asked:
+        asked = self._asked.pop(request_id, None)
+        if asked is None:
+            raise InvariantError(f"request {request_id} is not waiting for an answer")
+        return asked
+
+    def _take(self, request: Request, reply: Reply, peer: Peer) -> None:
+        message, version = request.message, request.api_version
+        if isinstance(message, ApiVersionsRequest):
+            response = api_versions.answer(message, version, finalized=self._features(), served=self._served)
+            reply(encode_response(response, version=version, correlation_id=request.correlation_id))
+            return
+        if self._authorize is not None and not self._authorize(peer, request.api_key):
+            self._deny(request, reply, peer)
+            return
+        complaint = self._identities.complaint(peer, message)
+        if complaint is not None:
+            # No error code: some stop a Kafka replica, whose certificate is wrong and nothing else.
+            self._refuse(reply, peer, complaint)
+            return
+        self._last_id = request_id = self._last_id + 1
+        self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id)
+        if request.api_key in REFUSED:
+            self.respond(request_id, refusal(message))
+        else:
+            self._receiver.request_received(request_id, message, version, peer)
+
+    def _deny(self, request: Request, reply: Reply, peer: Peer) -> None:
+        """Say that this peer may not ask for that. A Kafka replica stops when it is told so."""
+        known = APIS[request.api_key]
+        who = peer.principal or "nobody in particular"
+        self._notices.warn("denied", _host(peer), "denied %s to %s (%s)", known.key.name, peer.address, quoted(who))
+        response = error_answer(request.message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        reply(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
+
+    def _refuse(self, reply: Reply, peer: Peer, reason: str) -> None:
+        self._notices.warn("request", _host(peer), "closed the connection of %s: %s", peer.address, reason)
+        reply(None)
+
+
+def _host(peer: Peer) -> str:
+    """Return the address without the port, which changes with every connection."""
+    return peer.address.rpartition(":")[0]

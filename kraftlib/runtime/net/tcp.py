@@ -1,0 +1,122 @@
+"""Frames over TCP in Kafka's framing, with TLS if asked for. What Kafka's own replicas and tools connect to.
+
+Two sides that know nothing of each other: `tcp_server` accepts connections and answers in order, `tcp_client` makes one
+connection for each destination. This module joins them into the `Transport` of a replica.
+
+Protocol objects instead of streams (81 against 91 us a round trip, 115,000 against 85,000 round trips a second on 16
+connections), one write for all frames of a turn, no timer and no task per frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from kraftlib.errors import ClosedError, ensure
+from kraftlib.runtime.net.notices import Notices
+from kraftlib.runtime.net.tcp_client import FrameClient
+from kraftlib.runtime.net.tcp_limits import FRAME_MAX_BYTES, TcpLimits
+from kraftlib.runtime.net.tcp_server import FrameServer
+from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.types import Endpoint
+
+logger = logging.getLogger(__name__)
+
+CLOSE_PATIENCE_S: Final = 1.0
+"""How long `close` lets the last answers travel."""
+
+
+class TcpTransport:
+    """The default `Transport`.
+
+    `server_ssl` encrypts what is accepted, `client_ssl` what is connected to; both sides check of the other what their
+    context tells them to (for mutual TLS: `verify_mode = CERT_REQUIRED` and the same authority on both). Without
+    `server_ssl` it listens on loopback only, unless `insecure=True`.
+    """
+
+    def __init__(
+        self,
+        listen: Endpoint,
+        *,
+        server_ssl: ssl.SSLContext | None = None,
+        client_ssl: ssl.SSLContext | None = None,
+        insecure: bool = False,
+        frame_max_bytes: int = FRAME_MAX_BYTES,
+        limits: TcpLimits | None = None,
+    ) -> None:
+        self._listen = listen
+        self._server_ssl = server_ssl
+        self._client_ssl = client_ssl
+        self._insecure = insecure
+        self._frame_max_bytes = frame_max_bytes
+        self._limits = limits or TcpLimits()
+        self._notices: Notices | None = None
+        self._server: FrameServer | None = None
+        self._client: FrameClient | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def trouble(self) -> Mapping[str, int]:
+        """How often peers were refused or broken off with, by kind, since the start."""
+        return {} if self._notices is None else self._notices.counts
+
+    @property
+    def accepted_connections(self) -> int:
+        """How many connections of others are open."""
+        return 0 if self._server is None else self._server.connections
+
+    async def start(self, receiver: FrameReceiver) -> Endpoint:
+        """Listen. Raises: ConfigError, if that would let others in without TLS, or the address cannot be had."""
+        ensure(self._client is None, "a transport is started once")
+        loop = asyncio.get_running_loop()
+        self._notices = Notices(logger, loop.time)
+        server = FrameServer(
+            receiver,
+            tls=self._server_ssl,
+            frame_max_bytes=self._frame_max_bytes,
+            limits=self._limits,
+            notices=self._notices,
+        )
+        endpoint = await server.start(self._listen, insecure=self._insecure)
+        self._server = server
+        self._client = FrameClient(
+            receiver,
+            tls=self._client_ssl,
+            frame_max_bytes=self._frame_max_bytes,
+            limits=self._limits,
+            notices=self._notices,
+        )
+        self._sweep()
+        return endpoint
+
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        """Send a request; `reply` is never called before this returns."""
+        if self._client is None:
+            raise ClosedError("the transport is not started, or closed")
+        self._client.send(destination, frame, reply)
+
+    def disconnect(self, destination: Destination) -> None:
+        """Drop the connection; requests in flight get None, soon, and `connection_lost` is not called."""
+        if self._client is not None:
+            self._client.disconnect(destination)
+
+    async def close(self) -> None:
+        """Stop accepting, give the last answers a moment to leave, drop all connections."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        client, self._client = self._client, None
+        server, self._server = self._server, None
+        if client is not None:
+            await client.close(CLOSE_PATIENCE_S)
+        if server is not None:
+            await server.close(CLOSE_PATIENCE_S)
+
+    def _sweep(self) -> None:
+        limits = self._limits
+        shortest_ms = min(limits.first_frame_ms, limits.frame_ms, limits.stall_ms)
+        if self._server is not None:
+            self._server.sweep()
+            self._sweeping = asyncio.get_running_loop().call_later(min(1.0, shortest_ms / 4000), self._sweep)

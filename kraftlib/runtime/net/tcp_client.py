@@ -1,0 +1,246 @@
+"""The connecting side of `TcpTransport`: one connection for each destination, made when there is something to send.
+
+    idle --send--> connecting --made--> open --lost--> idle          connection_lost(refused=False)
+                       |--refused--> idle, pausing                   connection_lost(refused=True)
+                       |--failed---> idle, pausing                   nothing is told
+
+A connection that has brought an answer was a good one: after its loss the next attempt is made at once, and whether it
+is refused is the news by which followers tell a dead leader from a cut cable. After an attempt that failed, or a
+connection that ended before its first answer, there is a pause, doubling up to a limit; what is sent meanwhile fails
+without a word to the receiver, who has had the news.
+
+Only an attempt that the other host itself has refused is called so (`is_refusal`): nobody listens there. One that ran
+out of time, a name that was not found, no way to the host, no descriptor left in this process, or TLS that does not
+agree say nothing of whether the peer lives: its requests fail, and that is all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Final, cast
+
+from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
+from kraftlib.runtime.net.notices import Notices
+from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
+from kraftlib.runtime.net.tcp_limits import TcpLimits
+from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.wire.frames import describe_foreign_bytes
+
+
+class ClientConnection(asyncio.Protocol):
+    """One attempt to connect, and the connection that came of it."""
+
+    def __init__(self, route: Route) -> None:
+        self._route: Final = route
+        self._reader = FrameReader(route.client.frame_max_bytes)
+        self._writer = FrameWriter()
+        self._replies: deque[Reply] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._ended = False
+        self._attempt = route.client.loop.create_task(self._connect(), name=f"kraftlib-connect {route.destination}")
+        route.client.keep(self._attempt)
+
+    def send(self, frame: bytes, reply: Reply) -> None:
+        """Send now, or as soon as there is a connection."""
+        loop, replies, writer = self._route.client.loop, self._replies, self._writer
+        if len(replies) >= self._route.client.limits.queue_max:
+            loop.call_soon(reply, None)
+            return
+        if replies and not writer.gathering:
+            writer.gather()
+            loop.call_soon(writer.flush)
+        replies.append(reply)
+        writer.write(frame)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send what has waited."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._route.client.opened(self)
+        if self._ended:
+            self._transport.abort()
+            return
+        tune(transport.get_extra_info("socket"))
+        self._writer.attach(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out the answers that are whole with these bytes."""
+        reader, replies = self._reader, self._replies
+        reader.feed(data)
+        try:
+            while not self._ended and (frame := reader.next_frame()) is not None:
+                if not replies:
+                    self._break_off("unasked", "it sent an answer to no question")
+                    return
+                self._route.failures = 0
+                replies.popleft()(frame)
+        except BadFrameError as error:
+            foreign = describe_foreign_bytes(error.first_bytes)
+            sent = f"; it sent {foreign}" if foreign else ""
+            self._break_off("bad_frame", f"it announced an answer of {error.length} bytes{sent}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell everybody who waits."""
+        self._route.client.closed(self)
+        self._end(refused=False)
+
+    def abandon(self) -> None:
+        """Drop the connection at our own wish: those who wait get None, soon, and nobody hears of a lost connection."""
+        self._ended = True
+        self._attempt.cancel()
+        self._writer.detach()
+        if self._transport is not None:
+            self._transport.abort()
+        replies, self._replies = self._replies, deque()
+        for reply in replies:
+            self._route.client.loop.call_soon(reply, None)
+
+    async def _connect(self) -> None:
+        client, endpoint = self._route.client, self._route.destination.endpoint
+        name = endpoint.host if client.tls is not None else None
+        try:
+            async with asyncio.timeout(client.limits.connect_ms / 1000):
+                await client.loop.create_connection(
+                    lambda: self, endpoint.host, endpoint.port, ssl=client.tls, server_hostname=name
+                )
+        except (OSError, ValueError, OverflowError) as error:
+            # The last two: a host or a port, told by a peer, that no system takes.
+            if isinstance(error, ssl.SSLError | ConnectionAbortedError):
+                self._warn("handshake", handshake_trouble(error))
+            # One that is reset amid the handshake was made, and is lost: a dying process may accept one more.
+            is_lost = isinstance(error, ConnectionResetError)
+            self._end(refused=True if is_refusal(error) else False if is_lost else None)
+
+    def _break_off(self, kind: str, reason: str) -> None:
+        self._warn(kind, reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _warn(self, kind: str, reason: str) -> None:
+        destination = self._route.destination
+        self._route.client.notices.warn(
+            kind, destination, "broke off with %s (%d): %s", destination.endpoint, destination.number, reason
+        )
+
+    def _end(self, *, refused: bool | None) -> None:
+        """Tell everybody who waits; and the receiver, unless nothing (None) is known of the peer."""
+        if self._ended:
+            return
+        self._ended = True
+        self._writer.detach()
+        route = self._route
+        route.ended(self)
+        replies, self._replies = self._replies, deque()
+        for reply in replies:
+            reply(None)
+        if refused is not None:
+            route.client.receiver.connection_lost(route.destination, refused)
+
+
+class Route:
+    """The way to one destination: the present connection, and how patient to be about the next."""
+
+    def __init__(self, client: FrameClient, destination: Destination) -> None:
+        self.client: Final = client
+        self.destination: Final = destination
+        self.failures = 0
+        """Attempts, and connections without an answer, since the last answer."""
+        self._connection: ClientConnection | None = None
+        self._not_before = 0.0
+
+    def send(self, frame: bytes, reply: Reply) -> None:
+        """Send over the present connection or a new one; fail soon while it is too early for that."""
+        connection = self._connection
+        if connection is None:
+            if self.failures and self.client.loop.time() < self._not_before:
+                self.client.loop.call_soon(reply, None)
+                return
+            self.failures += 1  # until an answer comes
+            connection = self._connection = ClientConnection(self)
+        connection.send(frame, reply)
+
+    def ended(self, connection: ClientConnection) -> None:
+        """Take note that `connection` is no more, so that the next `send` makes another."""
+        if self._connection is connection:
+            self._connection = None
+        limits = self.client.limits
+        pause_ms = (
+            min(limits.backoff_ms * 2 ** min(self.failures - 1, 20), limits.backoff_max_ms) if self.failures else 0
+        )
+        self._not_before = self.client.loop.time() + pause_ms / 1000
+
+    def abandon(self) -> None:
+        """Drop the present connection, if there is one."""
+        if self._connection is not None:
+            self._connection.abandon()
+            self._connection = None
+
+
+def pause_ms(failures: int, limits: TcpLimits) -> int:
+    """Return how long to wait with the next attempt after so many failures in a row."""
+    return min(limits.backoff_ms * 2 ** min(failures - 1, 20), limits.backoff_max_ms) if failures else 0
+
+
+class FrameClient:
+    """Connects to whomever something is sent to."""
+
+    def __init__(
+        self,
+        receiver: FrameReceiver,
+        *,
+        tls: ssl.SSLContext | None,
+        frame_max_bytes: int,
+        limits: TcpLimits,
+        notices: Notices,
+    ) -> None:
+        self.receiver: Final = receiver
+        self.tls: Final = tls
+        self.frame_max_bytes: Final = frame_max_bytes
+        self.limits: Final = limits
+        self.notices: Final = notices
+        self.loop: Final = asyncio.get_running_loop()
+        self._routes: dict[int, Route] = {}
+        self._open: set[ClientConnection] = set()
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
+
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        """Send; the connection of this number to another endpoint is dropped first."""
+        route = self._routes.get(destination.number)
+        if route is None or route.destination != destination:
+            if route is not None:
+                route.abandon()
+            route = self._routes[destination.number] = Route(self, destination)
+        route.send(frame, reply)
+
+    def disconnect(self, destination: Destination) -> None:
+        """Drop the connection to `destination`, if there is one."""
+        route = self._routes.get(destination.number)
+        if route is not None and route.destination == destination:
+            route.abandon()
+
+    def opened(self, connection: ClientConnection) -> None:
+        """Take note that `connection` has a socket."""
+        self._open.add(connection)
+        self._all_gone.clear()
+
+    def closed(self, connection: ClientConnection) -> None:
+        """Take note that `connection` has none any more."""
+        self._open.discard(connection)
+        if not self._open:
+            self._all_gone.set()
+
+    def keep(self, attempt: asyncio.Task[None]) -> None:
+        """Keep `attempt` alive until it is over."""
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
+
+    async def close(self, patience_s: float) -> None:
+        """Drop all connections; wait at most `patience_s` until their sockets are closed."""
+        for route in self._routes.values():
+            route.abandon()
+        self._routes.clear()
+        await asyncio.gather(*self._attempts, return_exceptions=True)
+        await happens_within(self._all_gone, patience_s)

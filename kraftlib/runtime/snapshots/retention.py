@@ -1,0 +1,316 @@
+"""How much of the log is kept: by size, by age, by snapshot, and for readers that said they are not done yet.
+
+Kafka's rule: while there are two snapshots, the oldest one goes, and with it the log below the next one, if all
+together is too large or if the oldest is too old. Beyond Kafka the log is never cut on the word of a snapshot that was
+not read to its end and found whole, and not beyond what a reader holds.
+
+A hold that nobody ever releases would fill the disk. So each has a size: when the log has grown beyond it and the hold
+alone stands in the way, it expires: the log says so, and so does the reader's next word to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ClosedError, ConfigError, CorruptBatchError, HoldExpiredError, KraftError
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.disk import Disk
+from kraftlib.runtime.pace import unhurried
+from kraftlib.runtime.snapshots.writing import verify_snapshot
+from kraftlib.storage.holds_file import NAME_MAX, StoredHold
+from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.types import Offset, OffsetAndEpoch
+
+logger: Final = logging.getLogger("kraftlib.runtime.snapshots.retention")
+
+
+KEPT_ON_FULL_DISK: Final = 2
+"""How many snapshots a full disk may not take: one that is found damaged leaves another one."""
+
+
+class RetentionHold:
+    """A reader's claim on the log: nothing from `offset` on is deleted while it lasts. For any thread.
+
+    The reader moves it on with `advance` as it reads, and gives it up with `release`. It outlives a restart of the
+    replica: asking for the same name again returns it where it stood.
+    """
+
+    def __init__(self, name: str, offset: Offset, max_bytes: int, changed: Callable[[], object]) -> None:
+        self.name: Final = name
+        self.max_bytes: Final = max_bytes
+        """It expires when it alone keeps a log of more than this."""
+        self._offset = offset
+        self._changed = changed
+        self._lock: Final = threading.Lock()
+        self._expired = self._released = False
+
+    @property
+    def offset(self) -> Offset:
+        """First offset that is still wanted."""
+        return self._offset
+
+    @property
+    def expired(self) -> bool:
+        """Whether it was given up because the log had become too large."""
+        return self._expired
+
+    def advance(self, offset: Offset) -> None:
+        """Everything below `offset` has been read; what is below what was said before changes nothing.
+
+        Raises: HoldExpiredError, if it has expired: records may be gone, so begin again with the newest snapshot.
+        """
+        with self._lock:
+            if self._expired:
+                raise HoldExpiredError(
+                    f"the hold of {self.name!r} at offset {self._offset} has expired: the log had grown beyond its "
+                    f"max_bytes={self.max_bytes}; begin again with the newest snapshot, and a new hold"
+                )
+            self._offset = max(self._offset, offset)
+
+    def release(self) -> None:
+        """Give it up. Calling it twice is allowed. Once the client is closed it is there again after a restart."""
+        with self._lock:
+            changed, self._released = not self._released, True
+        if changed:
+            self._changed()
+
+    def __repr__(self) -> str:
+        state = "expired" if self._expired else "released" if self._released else "held"
+        return f"<RetentionHold {self.name!r} at {self._offset}, {state}>"
+
+
+@attrs.frozen
+class _Facts:
+    """What a stored snapshot says of itself. It never changes."""
+
+    size: int
+    timestamp_ms: int
+
+
+class Retention:
+    """Looks what may go, one snapshot at a time, and asks the core for it with `delete`.
+
+    On the loop, all but the reading of snapshots, which happens in the `background`. `save` keeps the holds.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        log: ReplicatedLog,
+        *,
+        background: Disk,
+        delete: Callable[[OffsetAndEpoch], None],
+        wall_clock: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+        holds: Iterable[StoredHold] = (),
+        save: Callable[[Sequence[StoredHold]], None] = lambda holds: None,
+        step: Callable[[], None] = unhurried,
+        on_damage: Callable[[OffsetAndEpoch, str], None] = lambda snapshot_id, reason: None,
+    ) -> None:
+        """`on_damage` hears of snapshots that are not whole."""
+        self._config = config
+        self._log = log
+        self._background = background
+        self._delete = delete
+        self._wall_clock = wall_clock
+        self._call_soon = call_soon
+        self._save = save
+        self._step = step
+        self._on_damage = on_damage
+        self._facts: dict[OffsetAndEpoch, _Facts] = {}
+        self._verified: set[OffsetAndEpoch] = set()
+        self._damaged: set[OffsetAndEpoch] = set()
+        self._busy = False
+        self._going: Offset = 0
+        """What is below has been asked to go: perhaps it has not gone yet, but nobody can hold it any more."""
+        self._holds = {hold.name: self._hold(hold.name, hold.offset, hold.max_bytes) for hold in holds}
+        self._saved: Sequence[StoredHold] | None = self._to_store()
+        """What is stored, or about to be; None, if nobody knows."""
+
+    # --- holds -------------------------------------------------------------------------------------------------------
+
+    def hold(self, name: str, offset: Offset | None, max_bytes: int | None) -> RetentionHold:
+        """Return the hold of this name, moved on to `offset`; a new one at `offset`, or at the start of the log.
+
+        Raises: ConfigError for an offset that is gone already, or about to go, or an impossible name.
+        """
+        if not name or len(name) > NAME_MAX or not name.isprintable():
+            raise ConfigError(f"name={name!r} is no name of a reader: take 1 to {NAME_MAX} printable characters")
+        start = max(self._log.start_offset, self._going)
+        found = self._holds.get(name)
+        if found is not None and not found.expired and not found._released:
+            if offset is not None:
+                found.advance(offset)
+            return found
+        if offset is not None and offset < start:
+            raise ConfigError(f"offset={offset} cannot be held, the log begins at {start}: load the newest snapshot")
+        limit = self._config.hold_max_bytes if max_bytes is None else max_bytes
+        made = self._holds[name] = self._hold(name, start if offset is None else offset, limit)
+        self._save_holds()
+        return made
+
+    @property
+    def holds(self) -> Sequence[RetentionHold]:
+        """Those that are neither released nor expired."""
+        return [hold for hold in self._holds.values() if not hold._released and not hold._expired]
+
+    def _hold(self, name: str, offset: Offset, max_bytes: int) -> RetentionHold:
+        return RetentionHold(name, offset, max_bytes, lambda: self._call_soon(self.look))
+
+    def _to_store(self) -> Sequence[StoredHold]:
+        return [StoredHold(name=hold.name, offset=hold.offset, max_bytes=hold.max_bytes) for hold in self.holds]
+
+    def _save_holds(self) -> None:
+        holds = self._to_store()
+        if holds != self._saved:
+            self._saved = holds
+            self._background.run(lambda: self._save(holds), self._holds_saved)
+
+    def _holds_saved(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            self._saved = None  # the next look tries again: a full disk may have space by then
+            _log_failure(None, error)
+
+    # --- what goes ---------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """See whether something may go, and have it deleted; then look again."""
+        self._save_holds()
+        ids = [snapshot for snapshot in self._log.snapshots() if snapshot not in self._damaged]
+        if self._busy or len(ids) < 2:
+            return
+        unknown = [snapshot for snapshot in ids if snapshot not in self._facts]
+        if unknown:
+            self._in_background(lambda: {snapshot: self._read_facts(snapshot) for snapshot in unknown}, self._learned)
+            return
+        if not self._is_due(ids):
+            return
+        successor = ids[1]
+        if self._is_held(successor.offset):
+            return
+        if successor in self._verified:
+            self.let_go(successor)
+            if successor == next(iter(self._log.snapshots())):
+                self._call_soon(self.look)
+        else:
+            self._in_background(lambda: self._verify(successor), self._learned)
+
+    def let_go(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Have the log begin at this snapshot, which is whole, and below which nobody holds anything."""
+        self._going = max(self._going, snapshot_id.offset)
+        self._delete(snapshot_id)
+
+    def verified(self, snapshot_id: OffsetAndEpoch) -> None:
+        """This snapshot was read to its end and is whole."""
+        self._verified.add(snapshot_id)
+        self._damaged.discard(snapshot_id)
+
+    def forget(self, snapshot_id: OffsetAndEpoch) -> None:
+        """This snapshot is gone; another one may have its id."""
+        self._verified.discard(snapshot_id)
+        self._damaged.discard(snapshot_id)
+        self._facts.pop(snapshot_id, None)
+
+    def make_room(self) -> None:
+        """The disk is full: let all but the two newest snapshots go, and the log below them, but nothing that is held.
+
+        What no snapshot has is never deleted to make room.
+        """
+        ids = [snapshot for snapshot in self._log.snapshots() if snapshot not in self._damaged]
+        if self._busy or len(ids) <= KEPT_ON_FULL_DISK:
+            return
+        oldest = ids[-KEPT_ON_FULL_DISK]
+        if any(hold.offset < oldest.offset for hold in self.holds):
+            return
+        if oldest in self._verified:
+            logger.warning(
+                "replica %d: the disk is full: the snapshots before %s go, and the log below it",
+                *(self._config.node_id, oldest),
+            )
+            self.let_go(oldest)
+        else:
+            self._in_background(lambda: self._verify(oldest), self._learned)
+
+    def _is_due(self, ids: Sequence[OffsetAndEpoch]) -> bool:
+        total = self._log.size_bytes + sum(self._facts[snapshot].size for snapshot in ids)
+        age_ms = self._wall_clock() - self._facts[ids[0]].timestamp_ms
+        too_large = 0 <= self._config.retention_bytes < total
+        return too_large or 0 <= self._config.retention_ms < age_ms
+
+    def _is_held(self, offset: Offset) -> bool:
+        """Whether a reader wants records below `offset`. Those whose log has become too large do so no more."""
+        held = False
+        for hold in self.holds:
+            if hold.offset < offset:
+                if self._log.size_bytes > hold.max_bytes:
+                    self._expire(hold)
+                else:
+                    held = True
+        return held
+
+    def _expire(self, hold: RetentionHold) -> None:
+        with hold._lock:
+            hold._expired = True
+        logger.error(
+            "replica %d: the hold of %r at offset %d has expired: it kept a log of %d bytes, its limit is %d",
+            *(self._config.node_id, hold.name, hold.offset, self._log.size_bytes, hold.max_bytes),
+        )
+        self._save_holds()
+
+    def _read_facts(self, snapshot_id: OffsetAndEpoch) -> _Facts | KraftError:
+        try:
+            with SnapshotReader(self._log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
+                return _Facts(reader.size, reader.header.last_contained_log_timestamp)
+        except ClosedError:
+            raise
+        except KraftError as error:
+            self._report_damage(snapshot_id, error)
+            return error
+
+    def _verify(self, snapshot_id: OffsetAndEpoch) -> dict[OffsetAndEpoch, _Facts | KraftError]:
+        try:
+            verify_snapshot(self._log, snapshot_id, step=self._step)
+        except ClosedError:
+            raise
+        except KraftError as error:
+            self._report_damage(snapshot_id, error)
+            return {snapshot_id: error}
+        self._verified.add(snapshot_id)
+        return {}
+
+    def _report_damage(self, snapshot_id: OffsetAndEpoch, error: KraftError) -> None:
+        if snapshot_id in self._log.snapshots():  # else it went while it was read
+            logger.error("replica %d: snapshot %s is damaged, nothing is deleted on its word: %s",
+                         self._config.node_id, snapshot_id, error)  # fmt: skip
+
+    def _learned(self, facts: dict[OffsetAndEpoch, _Facts | KraftError]) -> None:
+        for snapshot_id, known in facts.items():
+            if isinstance(known, KraftError):
+                self._damaged.add(snapshot_id)
+                if isinstance(known, CorruptBatchError):
+                    self._on_damage(snapshot_id, str(known))
+            else:
+                self._facts[snapshot_id] = known
+        self.look()
+
+    def _in_background(self, work: Callable[[], Any], after: Callable[[Any], None]) -> None:
+        def done(result: Any, error: BaseException | None) -> None:
+            self._busy = False
+            if error is None:
+                after(result)
+            else:
+                _log_failure(None, error)
+
+        self._busy = True
+        self._background.run(work, done)
+
+
+def _log_failure(_: object, error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, ClosedError):
+        logger.error("retention: %s", error, exc_info=error)

@@ -1,0 +1,214 @@
+"""A quorum with nothing faked: sockets, files, fsync, and directories that are opened again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import ClosedError, ConfigError, DirectoryInUseError, NotLeaderError, OutcomeUnknownError
+from kraftlib.runtime.client.raft_client import RaftClient, node
+from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.storage.directory import claim_directory, format_directory
+from kraftlib.storage.names import PARTITION_DIRECTORY
+from kraftlib.storage.sync_point import read_sync_point
+from kraftlib.types import Endpoint
+from tests.runtime.quorum import PATIENCE_S, TIMING, until
+
+SETTINGS = pytest.mark.parametrize(
+    ("engine", "flush", "event_loop"),
+    [
+        ("inline", "thread", "asyncio"),
+        ("inline", "inline", "asyncio"),
+        ("thread", "thread", "asyncio"),
+        ("thread", "thread", "auto"),
+    ],
+)
+
+
+class Journal(Listener):
+    def __init__(self) -> None:
+        self.records: list[tuple[int, int, bytes]] = []
+
+    def handle_commit(self, reader: BatchReader) -> None:
+        for batch in reader:
+            self.records += [(record.offset, record.epoch, record.value) for record in batch.records]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def configs(directory: Path, **settings: Any) -> list[RaftConfig]:
+    voters = tuple(StaticVoter(index + 1, Endpoint("127.0.0.1", port)) for index, port in enumerate(free_ports(3)))
+    for voter in voters:
+        format_directory(directory / str(voter.id), node_id=voter.id, cluster_id="real", ignore_formatted=True)
+    return [
+        RaftConfig(node_id=voter.id, directory=directory / str(voter.id), voters=voters, **{**TIMING, **settings})
+        for voter in voters
+    ]
+
+
+@asynccontextmanager
+async def running(configs: Sequence[RaftConfig]) -> AsyncIterator[tuple[list[RaftClient[bytes]], list[Journal]]]:
+    journals = [Journal() for _ in configs]
+    clients: list[RaftClient[bytes]] = [
+        RaftClient(config, listener=journal) for config, journal in zip(configs, journals, strict=True)
+    ]
+    async with asyncio.timeout(2 * PATIENCE_S), AsyncExitStack() as stack:
+        for client in clients:
+            await client.start()
+            stack.push_async_callback(client.shutdown, timeout_ms=0)
+        yield clients, journals
+
+
+async def leader_of(clients: Sequence[RaftClient[bytes]]) -> RaftClient[bytes]:
+    while True:
+        known = await clients[0].wait_for_leader()
+        leader = next(client for client in clients if client.node_id == known.leader_id)
+        try:
+            await leader.append_one(b"probe")
+            return leader
+        except (NotLeaderError, OutcomeUnknownError):
+            await asyncio.sleep(0.005)  # what one replica knows of another may be old
+
+
+@SETTINGS
+async def test_three_replicas_on_sockets_and_files_agree_and_remember(
+    tmp_path: Path, engine: str, flush: str, event_loop: str
+) -> None:
+    settings = {"engine": engine, "flush": flush, "event_loop": event_loop}
+    async with running(configs(tmp_path, **settings)) as (clients, journals):
+        leader = await leader_of(clients)
+        appended = await asyncio.gather(*(leader.append_one(b"value %d" % number) for number in range(300)))
+        last = max(one.last_offset for one in appended)
+        for client in clients:
+            await client.wait_for_offset(last, timeout_ms=20_000)
+        expected = journals[0].records
+        assert len(expected) >= 301
+        assert all(journal.records[: last + 1] == expected[: last + 1] for journal in journals)
+
+    async with running(configs(tmp_path, **settings)) as (clients, journals):
+        leader = await leader_of(clients)
+        after = await leader.append_one(b"after")
+        assert after.epoch > appended[0].epoch
+        for client in clients:
+            await client.wait_for_offset(after.last_offset, timeout_ms=20_000)
+        for journal in journals:
+            assert journal.records[: len(expected)] == expected, "every byte came back from the files"
+            assert journal.records[-1][2] == b"after"
+
+
+async def test_an_address_that_is_taken_is_said_and_the_directory_is_free_again(tmp_path: Path) -> None:
+    config = configs(tmp_path, engine="inline")[0]
+    own = config.voters[0].endpoint
+    with socket.create_server((own.host, own.port)):
+        client: RaftClient[bytes] = RaftClient(config)
+        with pytest.raises(ConfigError, match=str(own.port)):
+            await client.start()
+    async with running([config]) as ((again,), _):
+        assert again.endpoint == own
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_two_clients_on_one_directory_are_one_too_many(tmp_path: Path, engine: str) -> None:
+    config = configs(tmp_path, engine=engine)[0]
+    async with running([config]):
+        with pytest.raises(DirectoryInUseError, match=str(tmp_path)):
+            await RaftClient(config).start()
+
+
+class Stubborn(StateMachine):
+    """The values of its snapshot do not come before they may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def apply(self, record: CommittedRecord) -> None:
+        pass
+
+    def freeze(self) -> Iterator[bytes]:
+        self.asked.set()
+        self.may_go_on.wait(PATIENCE_S)
+        yield b"value"
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_an_end_does_not_wait_for_ever_for_the_application_and_keeps_the_directory_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """What is still under way in the background would write into a directory that is another process's by then."""
+    monkeypatch.setattr(node, "BACKGROUND_ENDS_WITHIN_S", 0.01)
+    config = attrs.evolve(configs(tmp_path, engine=engine)[0])
+    config = attrs.evolve(config, voters=config.voters[:1])
+    machine = Stubborn()
+    client: RaftClient[bytes] = RaftClient(config, state_machine=machine)
+    await client.start()
+    await client.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+    await client.propose(b"record")
+    snapshot = asyncio.ensure_future(client.create_snapshot())
+    await until(machine.asked.is_set)
+    await client.shutdown()
+    with pytest.raises(DirectoryInUseError):
+        await RaftClient(config).start()
+    machine.may_go_on.set()
+    with pytest.raises(ClosedError):
+        await snapshot
+    await until(lambda: not is_locked(tmp_path / "1"))
+    async with running([config]) as ((again,), _):
+        assert again.status().log_end_offset > 1
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a replica has this directory open."""
+    try:
+        claim_directory(directory).lock.release()
+    except DirectoryInUseError:
+        return True
+    return False
+
+
+async def test_a_node_that_listens_beyond_loopback_needs_tls_or_says_insecure(tmp_path: Path) -> None:
+    config = configs(tmp_path, engine="inline", listen=Endpoint("0.0.0.0", 0))[0]
+    with pytest.raises(ConfigError, match="insecure"):
+        await RaftClient(config).start()
+
+
+async def test_a_leader_that_is_gone_is_replaced_long_before_the_fetch_timeout(tmp_path: Path) -> None:
+    """Its connections break and new ones are refused: that is news, and no timer is waited for."""
+    minute = {"fetch_timeout_ms": 60_000, "fetch_max_wait_ms": 500}
+    async with running(configs(tmp_path, engine="inline", **minute)) as (clients, _):
+        old = await leader_of(clients)
+        await old.shutdown(timeout_ms=0)
+        others = [client for client in clients if client is not old]
+        async with asyncio.timeout(20):
+            for client in others:
+                await until(lambda client=client: client.leader_and_epoch().leader_id not in (None, old.node_id))
+            assert await leader_of(others) is not old
+
+
+@pytest.mark.parametrize(("sync_note", "alone"), [("auto", True), ("auto", False), ("always", False), ("never", True)])
+async def test_a_note_is_synced_where_nobody_could_repair_the_log(sync_note: str, alone: bool, tmp_path: Path) -> None:
+    members = configs(tmp_path, sync_note=sync_note)
+    if alone:
+        members = [attrs.evolve(members[0], voters=members[0].voters[:1])]
+    async with running(members) as (clients, _):
+        leader = await leader_of(clients)
+        directory = next(config.directory for config in members if config.node_id == leader.node_id)
+        assert directory is not None
+        found = read_sync_point(directory / PARTITION_DIRECTORY)
+
+    assert found is not None
+    assert found.is_exact is (sync_note == "always" or (sync_note == "auto" and alone))

@@ -1,0 +1,50 @@
+"""Trouble is counted always and logged rarely."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kraftlib.runtime.net.notices import REMEMBERED_MAX, Notices, quoted
+
+logger = logging.getLogger("tests.notices")
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_same_trouble_with_the_same_peer_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    notices = Notices(logger, clock)
+    for _ in range(100):
+        notices.warn("frame", "1.2.3.4", "bad frame of %s", "1.2.3.4")
+    notices.warn("frame", "5.6.7.8", "bad frame of %s", "5.6.7.8")
+    notices.warn("http", "1.2.3.4", "HTTP of %s", "1.2.3.4")
+    assert caplog.messages == ["bad frame of 1.2.3.4", "bad frame of 5.6.7.8", "HTTP of 1.2.3.4"]
+
+    clock.now += 60
+    notices.warn("frame", "1.2.3.4", "bad frame of %s", "1.2.3.4")
+
+    assert caplog.messages[3:] == ["bad frame of 1.2.3.4 (and 99 times since the last such line)"]
+    assert notices.counts == {"frame": 102, "http": 1}
+
+
+def test_a_flood_of_peers_takes_no_memory() -> None:
+    notices = Notices(logging.getLogger("tests.silent"), Clock())
+    notices._logger.disabled = True
+    for number in range(3 * REMEMBERED_MAX):
+        notices.warn("frame", number, "bad")
+
+    assert len(notices._last) <= REMEMBERED_MAX
+    assert notices.counts["frame"] == 3 * REMEMBERED_MAX
+
+
+def test_what_a_peer_sent_cannot_forge_a_line() -> None:
+    assert "\n" not in quoted("raft\nINFO all is well")
+    assert "\x1b" not in quoted("\x1b[2J")
+    assert len(quoted("x" * 100_000)) < 300

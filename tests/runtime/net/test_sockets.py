@@ -1,0 +1,88 @@
+"""Where a transport may listen, and whom a certificate names."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from kraftlib.errors import ConfigError
+from kraftlib.runtime.net.sockets import address_text, bind, certificate_name, happens_within, is_loopback, tune
+from kraftlib.types import Endpoint
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+async def test_others_are_not_let_in_without_tls(host: str) -> None:
+    with pytest.raises(ConfigError, match="insecure=True"):
+        await bind(Endpoint(host, 0), encrypted=False, insecure=False)
+
+
+@pytest.mark.parametrize("how", [{"encrypted": True, "insecure": False}, {"encrypted": False, "insecure": True}])
+async def test_others_are_let_in_with_tls_or_on_demand(how: dict[str, bool]) -> None:
+    with await bind(Endpoint("0.0.0.0", 0), **how) as listener:
+        assert listener.getsockname()[1] > 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.3.2.1"])
+async def test_loopback_needs_no_leave(host: str) -> None:
+    with await bind(Endpoint(host, 0), encrypted=False, insecure=False) as listener:
+        assert is_loopback(listener.getsockname()[0])
+
+
+async def test_an_address_in_use_is_named_with_a_remedy() -> None:
+    with await bind(Endpoint("127.0.0.1", 0), encrypted=False, insecure=False) as first:
+        taken = Endpoint("127.0.0.1", first.getsockname()[1])
+
+        with pytest.raises(ConfigError, match=f"{taken}: the address is in use; .* another port"):
+            await bind(taken, encrypted=False, insecure=False)
+
+
+async def test_an_address_of_another_host_is_named_with_a_remedy() -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:9: this host has no such address"):
+        await bind(Endpoint("192.0.2.1", 9), encrypted=True, insecure=False)
+
+
+async def test_a_host_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="cannot listen on no-such-host"):
+        await bind(Endpoint("no-such-host.invalid", 0), encrypted=True, insecure=False)
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [(("127.0.0.1", 9), "127.0.0.1:9"), (("::1", 9, 0, 0), "[::1]:9"), ("/run/x", "/run/x"), (None, "unknown")],
+)
+def test_addresses_are_written_as_people_do(address: Any, text: str) -> None:
+    assert address_text(address) == text
+
+
+@pytest.mark.parametrize(
+    ("certificate", "name"),
+    [
+        (None, None),
+        ({}, None),
+        ({"subject": ((("commonName", "node-1"),),)}, "node-1"),
+        ({"subject": (), "subjectAltName": (("DNS", "a.example"),)}, "a.example"),
+        (
+            {"subject": ((("commonName", "x"),),), "subjectAltName": (("DNS", "d"), ("URI", "kraft://c/1"))},
+            "kraft://c/1",
+        ),
+    ],
+)
+def test_a_certificate_names_its_uri_first(certificate: Any, name: str | None) -> None:
+    assert certificate_name(certificate) == name
+
+
+async def test_waiting_for_an_event_ends() -> None:
+    event = asyncio.Event()
+    assert not await happens_within(event, 0.001)
+    event.set()
+    assert await happens_within(event, 10)
+
+
+def test_a_tuned_socket_sends_small_frames_at_once() -> None:
+    with socket.socket() as one:
+        tune(one)
+        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

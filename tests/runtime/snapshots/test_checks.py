@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kraftlib.errors import ClosedError, CorruptBatchError, StorageError
+from kraftlib.runtime.snapshots.checks import Soundness, Unchecked
+from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.types import OffsetAndEpoch
+
+ONE, TWO = OffsetAndEpoch(offset=10, epoch=1), OffsetAndEpoch(offset=20, epoch=1)
+
+
+class CheckedLog(MemoryReplicatedLog):
+    """A log of which a test says what is wrong with its snapshots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: dict[OffsetAndEpoch, Exception] = {}
+        self.checked: list[OffsetAndEpoch] = []
+
+    def check_snapshot(self, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None]) -> None:
+        self.checked.append(snapshot_id)
+        if snapshot_id in self.faults:
+            raise self.faults[snapshot_id]
+
+    def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        raise NotImplementedError
+
+    def lost_controls(self) -> None:
+        return None
+
+
+class Later:
+    """A disk that works when it is told to."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
+
+    def run(self, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        self.work.append((function, done))
+
+    def flush(self, log: Any, done: Callable[[Any, BaseException | None], None]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def finish(self) -> None:
+        function, done = self.work.pop(0)
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001 - as a disk does
+            done(None, error)
+        else:
+            done(result, None)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.log, self.disk = CheckedLog(), Later()
+        self.damaged: list[tuple[OffsetAndEpoch, str]] = []
+        self.told: list[str] = []
+        self.soundness = Soundness(
+            self.log, background=self.disk, on_damage=lambda snapshot_id, why: self.damaged.append((snapshot_id, why))
+        )
+
+    def ask(self, snapshot_id: OffsetAndEpoch, name: str) -> None:
+        self.soundness.when_checked(snapshot_id, lambda: self.told.append(name))
+
+
+def test_a_snapshot_is_read_once_for_all_who_ask() -> None:
+    rig = Rig()
+    rig.ask(ONE, "a")
+    rig.ask(ONE, "b")
+    assert (rig.told, rig.soundness.is_sound(ONE)) == ([], False)
+    rig.disk.finish()
+    rig.ask(ONE, "c")
+    assert (rig.told, rig.log.checked) == (["a", "b", "c"], [ONE])
+    assert rig.soundness.is_sound(ONE)
+
+
+def test_one_who_waits_and_raises_keeps_it_from_nobody_else() -> None:
+    rig = Rig()
+    rig.soundness.when_checked(ONE, lambda: [][0])
+    rig.ask(ONE, "b")
+    with pytest.raises(IndexError):
+        rig.disk.finish()
+    assert rig.told == ["b"]
+
+
+def test_whoever_waits_for_a_damaged_one_is_told_and_damage_is_reported_once() -> None:
+    rig = Rig()
+    rig.log.faults[ONE] = CorruptBatchError("torn")
+    rig.ask(ONE, "a")
+    rig.disk.finish()
+    rig.ask(ONE, "b")
+    rig.soundness.note_damaged(ONE, "once more")
+    assert (rig.told, rig.damaged) == (["a", "b"], [(ONE, "torn")])
+    assert rig.soundness.is_damaged(ONE)
+    assert not rig.soundness.is_sound(ONE)
+
+
+def test_another_one_of_the_same_id_begins_anew() -> None:
+    rig = Rig()
+    rig.soundness.note_damaged(ONE, "torn")
+    rig.soundness.forget(ONE)
+    assert not rig.soundness.is_damaged(ONE)
+    rig.ask(ONE, "a")
+    rig.disk.finish()
+    assert rig.soundness.is_sound(ONE)
+    rig.soundness.note_damaged(TWO, "torn")
+    rig.soundness.note_sound(TWO)
+    assert rig.soundness.is_sound(TWO)
+    assert not rig.soundness.is_damaged(TWO)
+
+
+def test_what_is_doubted_is_read_again() -> None:
+    rig = Rig()
+    rig.soundness.note_sound(ONE)
+    rig.soundness.doubt(ONE)
+    rig.ask(ONE, "a")
+    assert rig.told == []
+    rig.disk.finish()
+    assert rig.log.checked == [ONE]
+
+
+def test_one_that_is_gone_is_for_whoever_opens_it_and_no_damage() -> None:
+    rig = Rig()
+    rig.log.faults[ONE] = StorageError("no such file")
+    rig.ask(ONE, "a")
+    rig.disk.finish()
+    assert (rig.told, rig.damaged) == (["a"], [])
+
+
+def test_at_the_end_of_the_replica_nobody_is_told_anything() -> None:
+    rig = Rig()
+    rig.log.faults[ONE] = ClosedError("closing")
+    rig.ask(ONE, "a")
+    rig.disk.finish()
+    assert (rig.told, rig.damaged) == ([], [])
+
+
+def test_a_log_that_cannot_do_without_them_has_all_its_snapshots_believed() -> None:
+    damaged: list[Any] = []
+    soundness = Soundness(
+        MemoryReplicatedLog(), background=Later(), on_damage=lambda *arguments: damaged.append(arguments)
+    )
+    told: list[str] = []
+    soundness.when_checked(ONE, lambda: told.append("a"))
+    soundness.note_damaged(ONE, "torn")
+    assert (told, damaged, soundness.is_sound(ONE)) == (["a"], [], True)
+    unchecked = Unchecked()
+    unchecked.note_sound(ONE)
+    unchecked.when_checked(ONE, lambda: told.append("b"))
+    assert (told, unchecked.is_damaged(ONE)) == (["a", "b"], False)
