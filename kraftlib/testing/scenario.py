@@ -2,7 +2,7 @@
 
 A scenario is a short story about one thing that can go wrong: who is there, what happens at which point of the
 protocol, and what must hold in the end. All invariants are on while it is told. It bears the id of its row in
-`docs/reference/scenarios.md`.
+`docs/contributing/scenarios.md`.
 """
 
 from __future__ import annotations

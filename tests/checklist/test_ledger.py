@@ -1,4 +1,4 @@
-"""Keeps `docs/reference/test-checklist.md` honest: no row is missing, and every test that it names exists."""
+"""Keeps `docs/contributing/test-checklist.md` honest: no row is missing, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
-PAGE = TESTS.parent / "docs" / "reference" / "test-checklist.md"
+PAGE = TESTS.parent / "docs" / "contributing" / "test-checklist.md"
 ROWS = Path(__file__).parent / "rows.txt"
 
 

@@ -1,6 +1,6 @@
 """What only a real kernel can do: refuse writes, descriptors and memory, and keep a dead connection open.
 
-The ids are those of `docs/reference/scenarios.md`.
+The ids are those of `docs/contributing/scenarios.md`.
 """
 
 from __future__ import annotations

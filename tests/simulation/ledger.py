@@ -16,7 +16,7 @@ import attrs
 from kraftlib.testing.campaign import Summary
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "reference" / "simulated-hours.md"
+PAGE: Final = ROOT / "docs" / "contributing" / "simulated-hours.md"
 BEGIN: Final = "| date | commit | profile | first seed | seeds | simulated hours | faults | violations |"
 
 

@@ -1,4 +1,4 @@
-"""Keeps `docs/reference/scenarios.md` honest: all 99 are there, and whatever it names exists."""
+"""Keeps `docs/contributing/scenarios.md` honest: all 99 are there, and whatever it names exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from kraftlib.testing.scenarios import SCENARIOS
 
 TESTS = Path(__file__).resolve().parent.parent
-PAGE = TESTS.parent / "docs" / "reference" / "scenarios.md"
+PAGE = TESTS.parent / "docs" / "contributing" / "scenarios.md"
 
 COUNTS: Final = {"E": 20, "L": 17, "C": 7, "N": 13, "M": 13, "S": 16, "P": 13}
 IDS: Final = [f"{group}{number}" for group, count in COUNTS.items() for number in range(1, count + 1)]

@@ -5,7 +5,7 @@
 
 A story knows what it provokes and at which point of the protocol; the swarm of `kraftlib.testing.simulation` does not.
 So a story that fails says which rule was broken, and a rule that nobody breaks in a thousand seeds is tried all the
-same. `docs/reference/scenarios.md` lists all of them, and where those are shown that no simulation can show.
+same. `docs/contributing/scenarios.md` lists all of them, and where those are shown that no simulation can show.
 """
 
 from __future__ import annotations
