@@ -26,9 +26,9 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError
 from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.client.engine import loop_factory
 from kraftlib.runtime.client.home import Home
-from kraftlib.runtime.client.raft_client import raft_client as asyncio_face
 from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.request_server import Authorize

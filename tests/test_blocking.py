@@ -18,7 +18,7 @@ from kraftlib import blocking
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError
 from kraftlib.records.serde import JsonSerde
-from kraftlib.runtime.client.raft_client import raft_client as asyncio_face
+from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import FrameReceiver

@@ -13,9 +13,9 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.runtime.client import engine as engine_module
 from kraftlib.runtime.client.engine import InlineEngine, ThreadEngine, loop_factory
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.client.raft_client import engine as engine_module
 from kraftlib.runtime.listener import BatchReader, Listener
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.types import Endpoint

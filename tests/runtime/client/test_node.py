@@ -15,7 +15,8 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, ConfigError, DirectoryInUseError, NotLeaderError, OutcomeUnknownError
-from kraftlib.runtime.client.raft_client import RaftClient, node
+from kraftlib.runtime.client import node
+from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.storage.directory import claim_directory, format_directory
 from kraftlib.storage.names import PARTITION_DIRECTORY

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from kraftlib.runtime import housekeeping
-from kraftlib.runtime.client.raft_client import node
+from kraftlib.runtime.client import node
 from kraftlib.runtime.pace import Pacer
 from kraftlib.storage.interface import ReplicatedLog
 
