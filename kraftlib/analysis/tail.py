@@ -86,11 +86,19 @@ class LogTail:
         bases = self._bases()
         if not bases:
             return OffsetAndEpoch(offset=0, epoch=0)
-        ended = self._checkpoint_at(bases[-1])
-        place = OffsetAndEpoch(offset=bases[-1], epoch=0 if ended is None else ended.epoch)
-        near = self._near(bases[-1], 2**62)
-        for header, _ in self._headers(near, None, is_last=True):
+        base = bases[-1]
+        known = self._furthest(base)
+        if known is None:
+            ended = self._checkpoint_at(base)
+            place = OffsetAndEpoch(offset=base, epoch=0 if ended is None else ended.epoch)
+            spot = self._near(base, 2**62)
+        else:
+            place, spot = known
+        for header, position in self._headers(spot, None, is_last=True):
             place = OffsetAndEpoch(offset=header.last_offset + 1, epoch=header.epoch)
+            spot = _Spot(base_offset=base, position=position + header.size, epoch=header.epoch)
+        if spot.position:
+            self._remember(place.offset, spot)
         return place
 
     def advance(self, start: OffsetAndEpoch, limits: Limits = Limits(), *, end: int | None = None) -> OffsetAndEpoch:
@@ -286,6 +294,19 @@ class LogTail:
 
     def _path(self, base_offset: int) -> Path:
         return self._directory / names.segment_name(base_offset)
+
+    def _furthest(self, base_offset: int) -> tuple[OffsetAndEpoch, _Spot] | None:
+        """Return the last place of a segment that is remembered, as far as the segment still reaches."""
+        size = self._size(base_offset)
+        known = [
+            (offset, spot)
+            for offset, spot in self._spots.items()
+            if spot.base_offset == base_offset and spot.position <= size
+        ]
+        if not known:
+            return None
+        offset, spot = max(known, key=lambda one: one[0])
+        return OffsetAndEpoch(offset=offset, epoch=spot.epoch), spot
 
     def _size(self, base_offset: int) -> int:
         return files.size_of(self._path(base_offset))

@@ -19,7 +19,8 @@ for _name in ("pyspark", "numpy", "pyarrow"):
         raise ModuleNotFoundError(f"kraftlib.spark needs {_name}: pip install 'kraftlib[spark]'", name=_name)
 
 # What is missing is named before it is imported.
+from kraftlib.spark.progress import lag  # noqa: E402
 from kraftlib.spark.sessions import session  # noqa: E402
 from kraftlib.spark.tables import lookup, order_key, pin, read, register  # noqa: E402
 
-__all__ = ["lookup", "order_key", "pin", "read", "register", "session"]
+__all__ = ["lag", "lookup", "order_key", "pin", "read", "register", "session"]

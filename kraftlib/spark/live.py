@@ -81,6 +81,12 @@ class LiveArchive:
                 return
             time.sleep(0.01)
 
+    def high_watermark(self) -> int | None:
+        """Return one past the last record that the leader said is committed; None, if it has not said."""
+        with self._lock:
+            progress = self._progress
+        return None if progress is None else progress.high_watermark or None
+
     def _run(self) -> None:
         while not self._stop.is_set():
             try:

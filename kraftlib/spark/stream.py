@@ -37,7 +37,7 @@ from kraftlib.analysis.reading import read_splits, read_table, schema_for
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.tail import BehindError, Limits, LogTail, Piece, parse_place, place_text
 from kraftlib.archive.directory import MARKER, find_archives
-from kraftlib.errors import ConfigError, NotFormattedError
+from kraftlib.errors import ConfigError, KraftError, NotFormattedError
 from kraftlib.spark.live import LiveArchive
 from kraftlib.spark.sessions import prepare_worker
 from kraftlib.spark.stream_options import EARLIEST, LATEST, StreamOptions, parse_stream_options
@@ -97,6 +97,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end != place or self._target is not None or time.monotonic() >= until:
                 return place_text(end)
             time.sleep(POLL_S)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return how far the log reaches now, for the progress of the query; None, if nobody knows.
+
+        Beyond the place there may be `high_watermark`: what a live quorum has committed and the archive has not yet. Of
+        a log that cannot be read the next batch tells: a report is no reason to fail.
+        """
+        try:
+            told = place_text(self._followed().end())
+        except KraftError:
+            return None
+        committed = self._live.high_watermark() if self._live is not None else None
+        return told if committed is None else {**told, "high_watermark": committed}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember where the log ends now: the query goes as far, and no further."""

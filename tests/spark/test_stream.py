@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,8 @@ def test_a_live_quorum_is_followed_through_a_restart_of_the_query_and_a_compacti
         query.run(**options)
 
     assert query.offsets == list(range(end_offset))
+    latest = json.loads(query.query.lastProgress.sources[0].latestOffset)
+    assert latest["offset"] == latest["high_watermark"] == end_offset
 
 
 def voter(directory: Path) -> RaftClient[bytes]:
