@@ -12,10 +12,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.errors import KraftError
 from kraftlib.spark.needs import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
@@ -36,7 +39,7 @@ def session(
     memory: str = LOCAL_MEMORY,
     config: Mapping[str, str] | None = None,
     start_timeout_s: float = START_TIMEOUT_S,
-) -> Any:
+) -> SparkSession:
     """Return a Spark session, a new one in local mode unless `master`, spark-submit or an active session is there.
 
     `memory` is the heap of local mode; `config` has the last word on every setting, and spark-submit the one before.

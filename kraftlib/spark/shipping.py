@@ -18,12 +18,15 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from kraftlib import __version__
 from kraftlib.errors import ConfigError
 from kraftlib.spark.needs import check_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SHIP: Final = ("auto", "never")
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
@@ -48,7 +51,7 @@ def archive(directory: Path) -> Path:
     return path
 
 
-def ship_to(spark: Any, *, ship: str) -> bool:
+def ship_to(spark: SparkSession, *, ship: str) -> bool:
     """Give kraftlib to whatever works for a session, if need be; return whether the format must be registered there.
 
     Raises: ConfigError, if `ship` is neither auto nor never.
@@ -72,12 +75,12 @@ def ship_to(spark: Any, *, ship: str) -> bool:
     return True
 
 
-def is_connect(spark: Any) -> bool:
+def is_connect(spark: SparkSession) -> bool:
     """Whether a session is one of Spark Connect, whose planners and executors are elsewhere."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def knows_format(spark: Any) -> bool:
+def knows_format(spark: SparkSession) -> bool:
     """Whether a server of Spark Connect has the format: kraftlib is installed there, or was registered before."""
     from pyspark.errors import PySparkException
 

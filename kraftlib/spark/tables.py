@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -15,8 +15,11 @@ from kraftlib.analysis.splits import pin as pinned_files
 from kraftlib.spark.sessions import PUSHDOWN
 from kraftlib.spark.shipping import ship_to
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-def register(spark: Any, *, ship: str = "auto") -> None:
+
+def register(spark: SparkSession, *, ship: str = "auto") -> None:
     """Make the format `kraft` known to a session.
 
     Executors of a cluster get this kraftlib as an archive, and so does a server of Spark Connect that has none, unless
@@ -28,7 +31,7 @@ def register(spark: Any, *, ship: str = "auto") -> None:
         spark.dataSource.register(KraftDataSource)
 
 
-def read(spark: Any, path: str | os.PathLike[str], **options: object) -> Any:
+def read(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> DataFrame:
     """Return what is at `path` as a DataFrame; options are those of the format, as keywords.
 
     It can be asked any number of times. A filter on it does not prune what is read: options do (startOffset, …), and so
@@ -39,7 +42,7 @@ def read(spark: Any, path: str | os.PathLike[str], **options: object) -> Any:
     return load(spark, "kraft", path, options)
 
 
-def load(spark: Any, name: str, path: str | os.PathLike[str], options: Mapping[str, object]) -> Any:
+def load(spark: SparkSession, name: str, path: str | os.PathLike[str], options: Mapping[str, object]) -> DataFrame:
     """Return what is at `path` by the format of that name, with tasks for all processors of the session."""
     given = text_options(options)
     if "parallelism" not in {name.lower() for name in given}:
@@ -48,7 +51,7 @@ def load(spark: Any, name: str, path: str | os.PathLike[str], options: Mapping[s
     return spark.read.format(name).options(**given).load(absolute(path))
 
 
-def lookup(spark: Any, path: str | os.PathLike[str], condition: Any, **options: object) -> Any:
+def lookup(spark: SparkSession, path: str | os.PathLike[str], condition: str | Column, **options: object) -> DataFrame:
     """Return the rows at `path` that meet `condition`, SQL or a Column, as a DataFrame that holds them.
 
     What the condition says of offset, epoch and timestamp prunes files, splits and batches, if the session allows it.
@@ -69,7 +72,7 @@ def pin(path: str | os.PathLike[str], **options: object) -> str:
     return pin_text(pinned_files(attrs.evolve(options_of(path, **options), pin=None)))
 
 
-def order_key() -> Any:
+def order_key() -> Column:
     """Return the Column by which records of snapshots and logs (include=latest or all) stand in the order of a fold.
 
     A snapshot stands for everything before its end: its rows come where its last offset is, before the record there, in
@@ -81,7 +84,7 @@ def order_key() -> Any:
     return f.struct(place.alias("place"), (f.col("origin") != "snapshot").alias("is_log"), f.col("offset"))
 
 
-def parallelism(spark: Any) -> int:
+def parallelism(spark: SparkSession) -> int:
     """Return how many tasks run at once, 0 if the session does not say: through Spark Connect."""
     from pyspark.errors import PySparkException
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -22,6 +22,9 @@ from kraftlib.analysis.reading import schema_for
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.jobs.compact import metadata
 from kraftlib.spark.tables import load, register
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ROW: Final = (
     "replica string, segment string, position bigint, base_offset bigint, last_offset bigint, epoch int,"
@@ -38,7 +41,7 @@ TASK_BYTES: Final = "512m"
 """What a task reads, unless it is said: a row stands for many batches, so rows are few, and tasks are what costs."""
 
 
-def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
+def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> Audit:
     """Compare all replicas below `path`. The answer is that of `kraftlib.analysis.audit.audit`.
 
     What comes to the driver is ranges of what is wrong, bounded for each replica, however long the logs are.
@@ -63,7 +66,7 @@ def audit(spark: Any, path: str | os.PathLike[str], **options: object) -> Audit:
         beside.unpersist()
 
 
-def _judged(suspects: Any, ranges: Sequence[ReplicaRange], options: ReadOptions) -> tuple[list[Finding], int]:
+def _judged(suspects: DataFrame, ranges: Sequence[ReplicaRange], options: ReadOptions) -> tuple[list[Finding], int]:
     """Return what is wrong in stretches that are not alike, and how many more batches are there than were counted."""
     from pyspark.sql import functions as f
 
@@ -80,7 +83,7 @@ def _judged(suspects: Any, ranges: Sequence[ReplicaRange], options: ReadOptions)
     return findings, sum(row.more for row in found)
 
 
-def _metadata_rows(spark: Any, path: str, **options: object) -> Iterator[tuple[bytes, bytes]]:
+def _metadata_rows(spark: SparkSession, path: str, **options: object) -> Iterator[tuple[bytes, bytes]]:
     """Return key and value of the state of Kafka's metadata, folded by executors.
 
     Raises: KraftError, if what is there is no such metadata.
@@ -124,7 +127,7 @@ class _Judge:
         return [attrs.astuple(finding) for finding in LogJudge(log, rows, ranges, self._index_of).findings()]
 
 
-def _stretches(spark: Any, path: str | os.PathLike[str], given: Mapping[str, object]) -> Any:
+def _stretches(spark: SparkSession, path: str | os.PathLike[str], given: Mapping[str, object]) -> DataFrame:
     from kraftlib.spark.audits import FORMAT, AuditSource
 
     register(spark)  # which brings kraftlib to executors that lack it
@@ -132,7 +135,7 @@ def _stretches(spark: Any, path: str | os.PathLike[str], given: Mapping[str, obj
     return load(spark, FORMAT, path, given)
 
 
-def _edges(beside: Any) -> tuple[list[dict[str, Any]], int]:
+def _edges(beside: DataFrame) -> tuple[list[dict[str, Any]], int]:
     """Return the last offset of each replica, as far as it can be believed; and how many batches there are, of those
     that stand in equal stretches one."""
     from pyspark.sql import functions as f
@@ -151,7 +154,7 @@ def _edges(beside: Any) -> tuple[list[dict[str, Any]], int]:
     return found, sum(row.pop("batches") for row in found)
 
 
-def _is_alike(ranges: Sequence[ReplicaRange]) -> Any:
+def _is_alike(ranges: Sequence[ReplicaRange]) -> Column:
     """Return whether every replica that has offsets of a stretch has the same batches there, and none is wrong."""
     from pyspark.sql import functions as f
 

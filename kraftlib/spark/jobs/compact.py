@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.analysis.compacting import (
     KRAFT_VERSION,
@@ -31,6 +31,9 @@ from kraftlib.records.control_messages import VotersRecord
 from kraftlib.spark.tables import pin, read
 from kraftlib.types import OffsetAndEpoch
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 BROADCAST_BYTES: Final = 5 << 28
 """Of a log up to this size the positions that won, eight bytes each, fit into a heap of 1 GB, however many keys."""
 
@@ -41,14 +44,14 @@ _POSITION: Final = f"IF(origin = 'snapshot', offset + {SNAPSHOT_POSITION}L, offs
 
 
 def compact(
-    spark: Any,
+    spark: SparkSession,
     path: str | os.PathLike[str],
     *,
     key: str = "key",
     value: str = "value",
     keep_deleted: bool = False,
     **options: object,
-) -> Any:
+) -> DataFrame:
     """Return key and value of the last record of each key, of those that were not deleted.
 
     `key` and `value` are SQL over the columns key and value of a record, for strings or binary: records of KRaft have
@@ -71,13 +74,13 @@ def compact(
 
 
 def fold(
-    spark: Any,
+    spark: SparkSession,
     path: str | os.PathLike[str],
     reducer: Reducer,
     *,
     void: Sequence[tuple[int, int]] = (),
     **options: object,
-) -> Any:
+) -> DataFrame:
     """Return key and value of the state to which the records lead, as `reducer` folds them, group by group.
 
     Records at positions in `void`, ranges from first to last, are left out. What the reducer raises fails the job.
@@ -103,7 +106,7 @@ def fold(
     return states.select(f.explode("state").alias("item")).select("item.key", "item.value")
 
 
-def metadata(spark: Any, path: str | os.PathLike[str], **options: object) -> Any:
+def metadata(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> DataFrame:
     """Return key and value of the state of a Kafka cluster: what a snapshot at the end of the log, or endOffset, holds.
 
     The twin is `kraftlib.analysis.metadata_state.metadata_state`. Its errors fail the job.
@@ -114,7 +117,7 @@ def metadata(spark: Any, path: str | os.PathLike[str], **options: object) -> Any
     return fold(spark, path, plan.reducer, void=plan.void, **options)
 
 
-def quorum(spark: Any, path: str | os.PathLike[str], **options: object) -> tuple[int, VotersRecord | None]:
+def quorum(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> tuple[int, VotersRecord | None]:
     """Return the kraft.version and the voters in force at the end of the log, or at `endOffset`: for a checkpoint.
 
     The twin is `kraftlib.analysis.compacting.quorum_at`.
@@ -126,7 +129,7 @@ def quorum(spark: Any, path: str | os.PathLike[str], **options: object) -> tuple
 
 
 def increment(
-    spark: Any,
+    spark: SparkSession,
     path: str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
@@ -148,7 +151,7 @@ def increment(
 
 
 def metadata_increment(
-    spark: Any,
+    spark: SparkSession,
     path: str | os.PathLike[str],
     directory: str | os.PathLike[str],
     *,
@@ -169,7 +172,7 @@ def metadata_increment(
     return write_increment(table, Path(directory), base=base, target=target, timestamp_ms=timestamp_ms)
 
 
-def _rows(spark: Any, path: str | os.PathLike[str], columns: str, options: dict[str, object]) -> Any:
+def _rows(spark: SparkSession, path: str | os.PathLike[str], columns: str, options: dict[str, object]) -> DataFrame:
     """Return position and columns of the data records, of a pinned input."""
     if "columns" in options or "view" in options:
         raise ConfigError("a job chooses view and columns itself")

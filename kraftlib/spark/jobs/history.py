@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftlib.analysis.entities import nothing_about, option_text, parse_entity, wanted_entities
 from kraftlib.analysis.history import COLUMNS, HISTORY, leader_in
@@ -13,8 +13,11 @@ from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.tables import read
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-def history(spark: Any, path: str | os.PathLike[str], what: str, **options: object) -> Any:
+
+def history(spark: SparkSession, path: str | os.PathLike[str], what: str, **options: object) -> DataFrame:
     """Return the changes of `what` (as `topic:events`) as a DataFrame; the answer of `kraftlib.analysis.history`.
 
     Raises: ConfigError, if `what` names no kind of thing, or nothing that is in the log; and for several replicas.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftlib.analysis.export import BUCKET, PARTITIONED_BY, check_bucket, check_new
 from kraftlib.analysis.options import pin_text
@@ -11,9 +11,17 @@ from kraftlib.analysis.reading import options_of
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.tables import read
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 def to_parquet(
-    spark: Any, path: str | os.PathLike[str], out: str | os.PathLike[str], *, bucket: int = BUCKET, **options: object
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    bucket: int = BUCKET,
+    **options: object,
 ) -> None:
     """Write the records at `path` below the new directory `out`, by cluster and bucket of offsets.
 

@@ -7,23 +7,26 @@ adds is everything that is asked of the table behind it.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kraftlib.analysis.reading import options_of
 from kraftlib.analysis.replicas import check_one_log
 from kraftlib.analysis.reports import check_report, offset_at, parts_as_of
 from kraftlib.spark.tables import read
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 def report(
-    spark: Any,
+    spark: SparkSession,
     path: str | os.PathLike[str],
     what: str,
     *,
     at_offset: int | None = None,
     at_timestamp: object = None,
     **options: object,
-) -> Any:
+) -> DataFrame:
     """Return a DataFrame of `what` (topics, partitions, brokers …) as of an offset, which is exclusive, or a time.
 
     The answer is that of `kraftlib.analysis.reports.report`, and so are the errors.

@@ -17,13 +17,16 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import pyarrow as pa
 
 from kraftlib.errors import ConfigError
 from kraftlib.spark.tables import parallelism, register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SEED_TIMEOUT_S: Final = 300.0
 TASKS_PER_CORE: Final = 2
@@ -65,7 +68,7 @@ class SweepOptions:
         return " ".join(words + ([] if self.until_ms is None else ["--until-ms", str(self.until_ms)]))
 
 
-def sweep(spark: Any, seeds: range, *, tasks: int | None = None, **options: Any) -> Any:
+def sweep(spark: SparkSession, seeds: range, *, tasks: int | None = None, **options: object) -> DataFrame:
     """Return a DataFrame with a row for each of `seeds`, which ascend by one; options are those of SweepOptions.
 
     Raises: ConfigError, if there are no seeds.
@@ -76,7 +79,12 @@ def sweep(spark: Any, seeds: range, *, tasks: int | None = None, **options: Any)
 
     register(spark)  # which brings kraftlib to executors that lack it
     many = min(len(seeds), tasks or TASKS_PER_CORE * max(parallelism(spark), 1))
-    given = {"first": seeds.start, "end": seeds.stop, "tasks": many, **attrs.asdict(SweepOptions(**options))}
+    given = {
+        "first": seeds.start,
+        "end": seeds.stop,
+        "tasks": many,
+        **attrs.asdict(SweepOptions(**cast("dict[str, Any]", options))),
+    }
     spark.dataSource.register(SeedSource)
     said = {name: str(value) for name, value in given.items() if value is not None}
     return spark.read.format(SeedSource.name()).options(**said).load()
