@@ -25,21 +25,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kraftlib import (
-    Appended,
-    Batch,
-    ElectionState,
-    EpochStart,
-    EpochTable,
-    InvariantError,
-    NotLeaderError,
-    OffsetAndEpoch,
-    RaftClient,
-    RaftConfig,
-    ReplicaKey,
-    StorageError,
-    read_batch,
-)
+from kraftlib import NotLeaderError, RaftClient, RaftConfig, StorageError
+from kraftlib.errors import InvariantError
+from kraftlib.records.batch import Batch, read_batch
+from kraftlib.runtime.waiters import Appended
+from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, ReplicaKey
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS batches (base_offset INTEGER PRIMARY KEY, last_offset INTEGER, epoch INTEGER, data BLOB);

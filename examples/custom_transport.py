@@ -21,18 +21,8 @@ import tempfile
 from collections import deque
 from pathlib import Path
 
-from kraftlib import (
-    Destination,
-    Endpoint,
-    Frame,
-    FrameReceiver,
-    MemoryQuorumStateStore,
-    MemoryReplicatedLog,
-    Peer,
-    RaftClient,
-    RaftConfig,
-    Reply,
-)
+from kraftlib import Endpoint, MemoryQuorumStateStore, MemoryReplicatedLog, RaftClient, RaftConfig
+from kraftlib.runtime.net.transport import Destination, Frame, FrameReceiver, Peer, Reply
 
 HEAD = struct.Struct("<4sI")  # ours: a magic word, and the length in little endian
 MAGIC = b"krft"

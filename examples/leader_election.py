@@ -12,17 +12,9 @@ from __future__ import annotations
 
 import asyncio
 
-from kraftlib import (
-    Endpoint,
-    LeaderAndEpoch,
-    Listener,
-    MemoryHub,
-    MemoryQuorumStateStore,
-    MemoryReplicatedLog,
-    MemoryTransport,
-    RaftClient,
-    RaftConfig,
-)
+from kraftlib import Endpoint, Listener, MemoryQuorumStateStore, MemoryReplicatedLog, RaftClient, RaftConfig
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.types import LeaderAndEpoch
 
 
 class PrintShop:

@@ -34,6 +34,24 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_first_code_of_the_readme_runs_as_a_paste_and_is_short() -> None:
+    """Line by line in an interactive interpreter, where an empty line ends a block, and as a file."""
+    (first, *_) = [b for b in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if b.language == "python"]
+    assert len(first.text.splitlines()) <= 15
+    for command in ([sys.executable, "-q", "-i"], [sys.executable, "-"]):
+        done = subprocess.run(
+            command,
+            input=first.text + "\n",
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.stdout.splitlines()[-1:] == ["2 5"], done.stdout + done.stderr
+        assert "Error" not in done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_code_is_marked_so_that_it_is_found_and_left_out_only_with_a_reason(page: Path) -> None:
     wrong = []

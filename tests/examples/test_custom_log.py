@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from examples.custom_log import SqliteElections, SqliteLog
-from kraftlib import CorruptBatchError, StorageError
+from kraftlib import StorageError
+from kraftlib.errors import CorruptBatchError
 from kraftlib.testing.log_contract import LOG_CHECKS, STORE_CHECKS, fill, read_all
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from examples.custom_transport import UnixSocketTransport
-from kraftlib import Destination, Endpoint
-from kraftlib.runtime.net.transport import Transport
+from kraftlib import Endpoint
+from kraftlib.runtime.net.transport import Destination, Transport
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Lost, Station, TransportCheck, station
 
 
