@@ -31,7 +31,7 @@ STAMP = VENV / "kraftlib-stamp"
 """Says what .venv holds and what that was made from. Written last, so that a half-made one has none."""
 
 CORE, FULL = "core", "full"
-EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,prometheus,opentelemetry,spark,test,dev,docs]"}
+EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,spark,test,dev,docs]"}
 
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
