@@ -1,4 +1,4 @@
-"""Configuration of one replica: every field with its unit, default and reason.
+"""Configuration of one replica: `help(RaftConfig)` tells each option with its unit and default.
 
 One frozen value, `RaftConfig`, made in code, from a TOML file (`RaftConfig.from_toml`) or from Kafka's own property
 names (`RaftConfig.from_properties`). What is wrong raises ConfigError before anything is opened, bound or written.
@@ -6,12 +6,14 @@ names (`RaftConfig.from_properties`). What is wrong raises ConfigError before an
 
 from __future__ import annotations
 
+import difflib
+import functools
 import logging
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,187 +98,229 @@ def parse_voters(text: str) -> tuple[StaticVoter, ...]:
 
 @attrs.frozen(kw_only=True)
 class RaftConfig:
-    """Identity, places, timeouts and limits of one replica."""
+    """Identity, addresses, timeouts and limits of one replica. Each option is a keyword.
 
-    node_id: ReplicaId = attrs.field(validator=at_least(0))
-    """Number of this replica in its quorum."""
+    After the name of an option stand its unit or form and its default. "Beyond Kafka" marks options that a Kafka
+    controller does not have.
 
-    directory: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
-    """Kafka's `metadata.log.dir`, made by `kraftlib format`. None: nothing is kept on disk (memory log)."""
+    **Who and where**
 
-    cluster_id: str | None = None
-    """Name of the cluster. None: the one that the directory was formatted with."""
+    node_id (number, required)
+        The number of this replica in its quorum.
+    directory (path, default None)
+        Kafka's `metadata.log.dir`; `kraftlib format` creates it. None: the log is kept in memory only.
+    cluster_id (text, default None)
+        The name of the cluster. None: the name that the directory was formatted with.
+    voters (list of `id@host:port`, default empty)
+        The voters of a static quorum (kraft.version 0). Empty: the voters are read from the log (kraft.version 1). All
+        replicas name the same ids for ever; a replica that has run with other ids is refused. Addresses may change.
+    bootstrap_servers (list of `host:port`, default empty)
+        The replicas that are asked for the leader. Empty: the static voters.
+    listen (`host:port`, default 127.0.0.1:0)
+        The address on which this replica accepts connections. Port 0: the port of its entry in `voters`, or any free
+        port.
+    advertised (`host:port`, default None)
+        The address that other replicas are told to connect to. None: the address that this replica listens on.
+    listener_name (text, default "CONTROLLER")
+        The name of the listener in voter sets and BeginQuorumEpoch, in upper case, as Kafka compares it.
+    insecure (true or false, default False)
+        Allow listening beyond loopback without TLS.
 
-    voters: tuple[StaticVoter, ...] = ()
-    """Static quorum (kraft.version 0). Empty where the voters stand in the log (kraft.version 1). The same ids on every
-    replica, for ever: one that has run with another list is refused. Addresses may change."""
+    **Elections**
 
-    bootstrap_servers: tuple[Endpoint, ...] = ()
-    """Where to look for the leader. Empty: the static voters."""
+    election_timeout_ms (milliseconds, default 1000)
+        A voter that knows no leader starts an election after this time plus a random time of up to the same length.
+    election_backoff_max_ms (milliseconds, default 1000)
+        The longest wait of a voter that is not the first successor that a resigning leader names.
+    election_priority (0 to 100, default 0)
+        The preference for this voter as leader. A leader with a lower priority hands over to this voter once it has
+        been caught up for `priority_takeover_ms`. The priority never prevents the election of another voter, and its
+        effect fades while this voter fails to lead. Kafka replicas do not know it (beyond Kafka).
+    priority_takeover_ms (milliseconds, default 10000)
+        The time for which a voter with a higher priority is caught up before a leader hands over to it (beyond Kafka).
+    leader_loss_stagger_ms (milliseconds, default 20)
+        A follower whose connection broke and whose new connection is refused takes the leader for dead. It starts an
+        election after one slot of this length for each voter before it, so that a killed leader is replaced in tens
+        of milliseconds and two voters do not start at once (beyond Kafka).
+    yield_to (list of replica ids, default None)
+        Among Kafka's controllers: the voters that run a controller. Such a voter stands before this replica; if this
+        replica is elected all the same, it commits the start of its epoch and hands over to the first of them that is
+        caught up. None: every voter whose ApiVersions lists `metadata.version`. Empty: no voter (beyond Kafka).
+    shutdown_timeout_ms (milliseconds, default 5000)
+        The time for which a graceful shutdown waits for a successor.
 
-    listen: Endpoint = Endpoint("127.0.0.1", 0)
-    """Where this replica accepts connections. Loopback by default; port 0: that of its entry in `voters`, or any."""
+    **Fetching and requests**
 
-    advertised: Endpoint | None = None
-    """What others are told to connect to. None: what is listened on."""
+    fetch_timeout_ms (milliseconds, default 2000)
+        A follower that completes no Fetch for this time starts an election. A leader that no majority fetches from
+        resigns after 1.5 times as long.
+    fetch_max_wait_ms (milliseconds, default 500)
+        The longest time for which a leader holds a Fetch that it has no news for.
+    fetch_max_bytes (bytes, default 1 MiB)
+        The bytes that a follower asks for in one Fetch; the answer holds at least one batch.
+    snapshot_max_bytes (bytes, default 1 MiB)
+        The bytes of a snapshot that a follower asks for in one FetchSnapshot.
+    snapshot_rate_bytes (bytes per second, default 0)
+        The highest rate at which a follower fetches a snapshot. 0: no limit (beyond Kafka).
+    request_timeout_ms (milliseconds, default 2000)
+        A request without an answer for this time has failed; a later answer is ignored.
+    retry_backoff_ms (milliseconds, default 20)
+        The pause of a connection after an error.
+    frame_max_bytes (bytes, default 100 MiB)
+        The largest request or response that is read from a connection.
+    epoch_jump_max (epochs, default 1000000)
+        An epoch that is further ahead than this is refused, since it would use up the 32 bits of epochs. A replica
+        that joins a quorum of a higher epoch needs a larger value (beyond Kafka).
+    private_apis (true or false, default True)
+        Serve and send requests that only kraftlib knows, such as read barriers. Kafka replicas are never sent one
+        (beyond Kafka).
+    auto_join (true or false, default False)
+        An observer of a dynamic quorum adds itself to the voters (KIP-1186), and first removes the voter of its own id
+        with another disk. A voter of its id that still fetches is not removed: this replica then has a wrong id.
+    strict (true or false, default False)
+        Refuse raft requests without a cluster id, and requests for another replica before their epoch is taken over,
+        by closing the connection (beyond Kafka).
 
-    listener_name: str = "CONTROLLER"
-    """Name of the listener in voter sets and BeginQuorumEpoch; upper case, as Kafka compares."""
+    **Appending**
 
-    insecure: bool = False
-    """Allow listening beyond loopback without TLS."""
+    append_linger_ms (milliseconds, default 0)
+        The time for which a leader gathers records before it writes them. 0: records that arrive during a flush form
+        the next batch.
+    batch_max_bytes (bytes, default 8 MiB)
+        The largest batch, and so the largest atomic append.
+    backlog_max_bytes (bytes, default 64 MiB)
+        An append raises BacklogFullError while more bytes than this are appended and not committed.
 
-    election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(0))
-    """A voter that knows no leader stands after this much plus as much again at random."""
+    **The log on disk**
 
-    election_backoff_max_ms: int = attrs.field(default=1_000, validator=at_least(0))
-    """Longest wait of a voter that is not the first successor named by a leaving leader."""
+    segment_bytes (bytes, default 1 GiB)
+        A log segment is closed before it grows beyond this size.
+    segment_ms (milliseconds, default 7 days)
+        A log segment is closed when its first batch is older than this.
+    segment_reserve_bytes (bytes, default 0)
+        The disk space that is reserved ahead of the end of the log; the size of the file does not change. 0: none.
+    segment_zero_fill (true or false, default False)
+        Fill `segment_reserve_bytes` of the next segment with zeros in the background. Flushes are then faster on some
+        file systems (beyond Kafka).
+    sync_note (`auto`, `always` or `never`, default "auto")
+        Whether each flush also makes durable how far it came, in `kraftlib-sync.json`, before it counts; this is one
+        more sync of one page. Without the note a power cut may leave what looks like damage, which is then repaired
+        from the other replicas. `auto`: for a sole voter and for one of two voters, since no other majority could
+        repair them. `always`: also where all replicas may lose power at once. `never`: a sole voter may need a backup
+        after a power cut (beyond Kafka).
+    disk_reserve_bytes (bytes, default 8 MiB)
+        The space that is reserved in `kraftlib-reserve.bin` and released when the disk is full, so that votes can
+        always be written. With less than twice as much free space a leader refuses appends (DiskFullError) and a
+        follower takes no records. 0: no reserve; a full disk stops the replica (beyond Kafka).
+    scrub_interval_ms (milliseconds, default 24 hours)
+        The interval at which the whole directory is read, to find damage while other replicas can repair it. 0: never
+        (beyond Kafka).
+    scrub_bytes_per_s (bytes per second, default 16 MiB)
+        The highest rate of that reading (beyond Kafka).
+    file_mode (octal mode, default 0o600)
+        The mode of new files; new directories get it with search permission added.
 
-    fetch_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
-    """A follower that completes no Fetch for this long starts an election; a leader that no majority fetches from
-    resigns after 1.5 times as long."""
+    **Snapshots and retention**
 
-    fetch_max_wait_ms: int = attrs.field(default=500, validator=at_least(0))
-    """How long a leader may hold a Fetch that it has nothing to answer."""
+    snapshot_interval_bytes (bytes, default 20 MiB)
+        A snapshot is taken after this many bytes were applied since the last snapshot. 0: never for this reason.
+    snapshot_interval_ms (milliseconds, default 1 hour)
+        A snapshot is taken when the last one is older than this and a record was applied since. 0: never for this
+        reason.
+    snapshot_interval_records (records, default 0)
+        A snapshot is taken after this many records were applied since the last snapshot. 0: never for this reason
+        (beyond Kafka).
+    increments_max (increments, default 8)
+        The largest number of increments on one checkpoint of an IncrementalStateMachine before they are merged into
+        the next checkpoint. 0: checkpoints only (beyond Kafka).
+    retention_bytes (bytes, default 100 MiB)
+        While log and snapshots are larger than this, the oldest snapshot is deleted, and the log below the next one.
+        The newest snapshot and the log behind it always stay. -1: never for this reason.
+    retention_ms (milliseconds, default 7 days)
+        A snapshot is deleted when the last record that it covers is older than this and there is a newer snapshot. -1:
+        never for this reason.
+    retention_interval_ms (milliseconds, default 60000)
+        The interval at which retention checks what to delete; it also checks after each new snapshot.
+    hold_max_bytes (bytes, default 1 GiB)
+        A retention hold expires when it alone keeps more bytes of the log than this, so that a reader that never comes
+        back cannot fill the disk (beyond Kafka).
 
-    fetch_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
-    """How many bytes a follower asks for at once; at least one batch always comes."""
+    **Threads**
 
-    snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
-    """How many bytes of a snapshot a follower asks for at once."""
-
-    snapshot_rate_bytes: int = attrs.field(default=0, validator=at_least(0))
-    """How many bytes of a snapshot a follower asks for per second, at most; 0: as many as come (beyond Kafka)."""
-
-    request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
-    """A request without an answer for this long is given up; its late answer is ignored."""
-
-    retry_backoff_ms: int = attrs.field(default=20, validator=at_least(0))
-    """Pause of a connection after an error answer."""
-
-    election_priority: int = attrs.field(default=0, validator=between(0, PRIORITY_MAX))
-    """How much this voter is wanted as leader, 0 to 100. A leader of lower priority hands over to it once it has had
-    everything for `priority_takeover_ms`, and it stands a little earlier than others. It never keeps anybody from being
-    elected, and its effect fades while it fails to lead. Known to replicas of ours only (beyond Kafka)."""
-
-    priority_takeover_ms: int = attrs.field(default=10_000, validator=at_least(1))
-    """How long a voter of higher priority must have been there before a leader hands over to it."""
-
-    leader_loss_stagger_ms: int = attrs.field(default=20, validator=at_least(0))
-    """A follower that lost its connection and is refused a new one takes the leader for dead and stands after as many
-    of these slots as there are voters before it, so that a killed leader is replaced in tens of milliseconds and no
-    two stand at once (beyond Kafka)."""
-
-    append_linger_ms: int = attrs.field(default=0, validator=at_least(0))
-    """How long a leader gathers appends before writing them. 0: what arrives while a flush runs is the next batch."""
-
-    batch_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1_024))
-    """Largest batch, hence largest atomic append."""
-
-    backlog_max_bytes: int = attrs.field(default=64 * MEBIBYTE, validator=at_least(1_024))
-    """Appended and not yet committed bytes, beyond which an append raises BacklogFullError."""
-
-    segment_bytes: int = attrs.field(default=1_024 * MEBIBYTE, validator=at_least(8 * MEBIBYTE))
-    """A log segment is closed before it would grow beyond this."""
-
-    segment_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(1))
-    """A log segment is closed when its first batch is older than this."""
-
-    snapshot_interval_bytes: int = attrs.field(default=20 * MEBIBYTE, validator=at_least(0))
-    """A snapshot of the state machine is taken when so much was applied since the last one; 0: never for that."""
-
-    snapshot_interval_ms: int = attrs.field(default=3_600_000, validator=at_least(0))
-    """A snapshot is taken when the last one is so old and anything was applied since; 0: never for that."""
-
-    snapshot_interval_records: int = attrs.field(default=0, validator=at_least(0))
-    """A snapshot is taken when so many records were applied since the last one; 0: never for that (beyond Kafka)."""
-
-    increments_max: int = attrs.field(default=8, validator=at_least(0))
-    """How many increments a state machine that knows its changes may put on a checkpoint, before they are merged into
-    the next one; 0: only checkpoints (beyond Kafka)."""
-
-    retention_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(-1))
-    """Beyond this size of log and snapshots the oldest snapshot goes, and the log below the next one; -1: never for
-    that. The newest snapshot and the log behind it always stay."""
-
-    retention_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(-1))
-    """A snapshot goes when the last record that it covers is older than this and there is a newer one; -1: never."""
-
-    retention_interval_ms: int = attrs.field(default=60_000, validator=at_least(1))
-    """How often retention looks whether something may go; after each new snapshot it looks, too."""
-
-    hold_max_bytes: int = attrs.field(default=1_024 * MEBIBYTE, validator=at_least(0))
-    """A retention hold expires when it alone keeps a log of more than this, so that a reader that is gone for good
-    cannot fill the disk (beyond Kafka)."""
-
-    segment_reserve_bytes: int = attrs.field(default=0, validator=at_least(0))
-    """How much disk space is reserved ahead of the end of the log, without changing the size of its file. 0: none; a
-    full disk is then noticed by the space that is left, and a little later."""
-
-    segment_zero_fill: bool = False
-    """Whether `segment_reserve_bytes` of the next segment are filled with zeros beforehand, in the background, and not
-    only reserved: flushes are faster on some file systems, and a segment that grows ends in zeros (beyond Kafka)."""
-
-    sync_note: str = attrs.field(default="auto", validator=one_of(*SYNC_NOTES))
-    """Whether each flush also makes durable how far it came, in `kraftlib-sync.json`, before it counts. Without that a
-    power cut may leave what looks like damage, which the others then repair. `auto`: where there is no majority without
-    this replica, alone or as one of two voters, for there nobody could. `always`: also where all replicas may lose
-    power at once. `never`: a sole voter may then have to be restored from a backup after a power cut. It costs one more
-    sync per flush, of one page (beyond Kafka)."""
-
-    disk_reserve_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(0))
-    """Space taken in advance, in `kraftlib-reserve.bin`, and given back when the disk is full, so that votes can always
-    be written. With less than twice as much left a leader refuses appends (DiskFullError) and a follower takes no
-    records, until there is space again. 0: no reserve, and a full disk stops the replica."""
-
-    scrub_interval_ms: int = attrs.field(default=24 * 3_600 * 1_000, validator=at_least(0))
-    """How often all that is stored is read, to find what the disk has lost while others still have it. 0: never."""
-
-    scrub_bytes_per_s: int = attrs.field(default=16 * MEBIBYTE, validator=at_least(1_024))
-    """How fast that is done at most."""
-
-    frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
-    """Largest request or answer that is read from a connection."""
-
-    epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
-    """A peer's epoch further ahead than this is refused: it would wear out the 32 bits of epochs (beyond Kafka).
-
-    A replica that is new, or was away for long, in a quorum of so high an epoch needs a greater one to join it.
+    engine (`thread` or `inline`, default "thread")
+        `thread`: the replica has an event loop of its own, so that a busy host does not cost the quorum its leader.
+        `inline`: the replica runs in the loop of the host, which is faster and needs a host that never blocks.
+    flush (`thread` or `inline`, default "thread")
+        `thread`: fsync runs beside the loop. `inline`: fsync runs in the loop, which is faster on a fast disk; on a
+        slow disk it causes elections.
+    event_loop (`auto`, `asyncio` or `uvloop`, default "auto")
+        The event loop of an engine with a thread of its own. `auto`: uvloop if it is installed.
     """
 
+    # Who and where
+    node_id: ReplicaId = attrs.field(validator=at_least(0))
+    directory: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
+    cluster_id: str | None = None
+    voters: tuple[StaticVoter, ...] = ()
+    bootstrap_servers: tuple[Endpoint, ...] = ()
+    listen: Endpoint = Endpoint("127.0.0.1", 0)
+    advertised: Endpoint | None = None
+    listener_name: str = "CONTROLLER"
+    insecure: bool = False
+
+    # Elections
+    election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(0))
+    election_backoff_max_ms: int = attrs.field(default=1_000, validator=at_least(0))
+    election_priority: int = attrs.field(default=0, validator=between(0, PRIORITY_MAX))
+    priority_takeover_ms: int = attrs.field(default=10_000, validator=at_least(1))
+    leader_loss_stagger_ms: int = attrs.field(default=20, validator=at_least(0))
     yield_to: tuple[ReplicaId, ...] | None = attrs.field(default=None, converter=attrs.converters.optional(tuple))
-    """Among Kafka's controllers: the voters that have a controller of their own. A leader of a Kafka cluster does more
-    than lead a log, so this replica lets them stand first and, once elected all the same, proves its epoch and hands
-    over to the first of them that has caught up; meanwhile it tells brokers that it is no controller (beyond Kafka).
-    None: whoever says, when it is connected to, that it supports `metadata.version`. Empty: nobody."""
-
-    private_apis: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
-    """Serve and ask what only replicas of ours know, such as read barriers. Kafka peers never hear of it (beyond
-    Kafka)."""
-
-    auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    """An observer of a dynamic quorum adds itself to the voters (KIP-1186), after removing its own lost disk. A voter
-    of its id that still fetches is never removed: then this replica was given a wrong id."""
-
-    strict: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    """Also refuse raft requests that name no cluster, and those meant for another replica before their epoch is
-    believed (beyond Kafka). What it refuses it refuses by closing the connection."""
-
     shutdown_timeout_ms: int = attrs.field(default=5_000, validator=at_least(0))
-    """How long a graceful shutdown waits for a successor."""
 
-    engine: str = attrs.field(default="thread", validator=one_of(*ENGINES))
-    """`thread`: the replica has an event loop of its own, so that a busy host does not cost the quorum its leader.
-    `inline`: it runs in the host's loop, which is faster and needs a host that never blocks."""
+    # Fetching and requests
+    fetch_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
+    fetch_max_wait_ms: int = attrs.field(default=500, validator=at_least(0))
+    fetch_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
+    snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
+    snapshot_rate_bytes: int = attrs.field(default=0, validator=at_least(0))
+    request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
+    retry_backoff_ms: int = attrs.field(default=20, validator=at_least(0))
+    frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
+    epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
+    private_apis: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
+    auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
+    strict: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
 
-    flush: str = attrs.field(default="thread", validator=one_of(*FLUSHES))
-    """`thread`: fsync runs beside the loop. `inline`: in it, faster on a fast disk; a slow one then costs elections."""
+    # Appending
+    append_linger_ms: int = attrs.field(default=0, validator=at_least(0))
+    batch_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1_024))
+    backlog_max_bytes: int = attrs.field(default=64 * MEBIBYTE, validator=at_least(1_024))
 
-    event_loop: str = attrs.field(default="auto", validator=one_of(*EVENT_LOOPS))
-    """Loop of an engine with a thread of its own: `uvloop`, `asyncio`, or `auto`: uvloop where it is installed."""
-
+    # The log on disk
+    segment_bytes: int = attrs.field(default=1_024 * MEBIBYTE, validator=at_least(8 * MEBIBYTE))
+    segment_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(1))
+    segment_reserve_bytes: int = attrs.field(default=0, validator=at_least(0))
+    segment_zero_fill: bool = False
+    sync_note: str = attrs.field(default="auto", validator=one_of(*SYNC_NOTES))
+    disk_reserve_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(0))
+    scrub_interval_ms: int = attrs.field(default=24 * 3_600 * 1_000, validator=at_least(0))
+    scrub_bytes_per_s: int = attrs.field(default=16 * MEBIBYTE, validator=at_least(1_024))
     file_mode: int = attrs.field(default=0o600, validator=at_least(0))
-    """Mode of new files; directories get it with search permission added."""
+
+    # Snapshots and retention
+    snapshot_interval_bytes: int = attrs.field(default=20 * MEBIBYTE, validator=at_least(0))
+    snapshot_interval_ms: int = attrs.field(default=3_600_000, validator=at_least(0))
+    snapshot_interval_records: int = attrs.field(default=0, validator=at_least(0))
+    increments_max: int = attrs.field(default=8, validator=at_least(0))
+    retention_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(-1))
+    retention_ms: int = attrs.field(default=7 * 24 * 3_600 * 1_000, validator=at_least(-1))
+    retention_interval_ms: int = attrs.field(default=60_000, validator=at_least(1))
+    hold_max_bytes: int = attrs.field(default=1_024 * MEBIBYTE, validator=at_least(0))
+
+    # Threads
+    engine: str = attrs.field(default="thread", validator=one_of(*ENGINES))
+    flush: str = attrs.field(default="thread", validator=one_of(*FLUSHES))
+    event_loop: str = attrs.field(default="auto", validator=one_of(*EVENT_LOOPS))
 
     def __attrs_post_init__(self) -> None:
         if self.fetch_max_wait_ms >= self.fetch_timeout_ms:
@@ -354,11 +398,34 @@ class RaftConfig:
         fields = typing.get_type_hints(cls)
         unknown = sorted(set(table) - set(fields))
         if unknown:
-            raise ConfigError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(fields))}")
+            raise ConfigError(f"{where}: unknown key {unknown[0]!r}; {_nearest(unknown[0], fields)}")
         if "node_id" not in table:
             raise ConfigError(f"{where}: node_id is missing")
         values = {name: _from_plain(name, value, fields[name]) for name, value in table.items()}
         return cls(**values)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return the hint for the unknown option `name`: the known one that it resembles most, else all of them."""
+    near = difflib.get_close_matches(name.lower().replace("-", "_").replace(".", "_"), known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+
+
+def _naming_the_nearest(init: Callable[..., None]) -> Callable[..., None]:
+    """Return `init` of RaftConfig with an error for an unknown keyword that suggests the nearest option."""
+
+    @functools.wraps(init)
+    def checked(self: RaftConfig, **options: object) -> None:
+        known = attrs.fields_dict(RaftConfig)
+        for name in options:
+            if name not in known:
+                raise ConfigError(f"RaftConfig has no option {name!r}; {_nearest(name, known)}")
+        init(self, **options)
+
+    return checked
+
+
+RaftConfig.__init__ = _naming_the_nearest(RaftConfig.__init__)  # type: ignore[method-assign]
 
 
 def _from_plain(name: str, value: object, wanted: object) -> Any:

@@ -10,6 +10,7 @@ instead of 25). Source: `KafkaConfig` of 3.9 to 4.3; the file format is that of 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -83,6 +84,8 @@ NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
 """What is said of keys that match, the first match counting."""
 
 UNKNOWN: Final = "kraftlib knows no such key of Kafka's"
+SLIP: Final = 0.96
+"""Similarity above which a key is a misspelt one. Kafka's own keys resemble each other less."""
 LISTED: Final = 65_536
 """Longest file, in lines."""
 
@@ -183,7 +186,9 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
 
 
 def word_on(key: str) -> str:
-    """Return why this key, which is not ours, has no effect."""
+    """Return why this key, which is not ours, has no effect; for a likely slip of the pen the key that is meant."""
+    if near := difflib.get_close_matches(key, [*NUMBERS, *OTHERS], n=1, cutoff=SLIP):
+        return f"{UNKNOWN}; did you mean {near[0]}?"
     return next((text for pattern, text in NOT_OURS if re.fullmatch(pattern, key)), UNKNOWN)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -58,7 +62,7 @@ def test_fields_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
         ("node_id = ", "is no TOML"),
         ("kraftlib = 3", "must be a table"),
         ("", "node_id is missing"),
-        ("node_id = 1\nfetch_timeout = 3", "unknown key 'fetch_timeout'; known are .*fetch_timeout_ms"),
+        ("node_id = 1\nfetch_timeout = 3", "unknown key 'fetch_timeout'; did you mean 'fetch_timeout_ms'\\?"),
         ("node_id = '1'", "node_id='1' must be of type int"),
         ("node_id = true", "node_id=True must be of type int"),
         ("node_id = -1", "node_id=-1 must be an integer of at least 0"),
@@ -100,12 +104,51 @@ def test_voters_are_written_as_kafka_writes_them() -> None:
     assert parse_voter(" 7@h:1 ").id == 7
 
 
-def test_every_field_says_what_it_is_in_the_source() -> None:
-    """The reference page is made from these docstrings."""
-    lines = Path(__import__("kraftlib.config").config.__file__).read_text().splitlines()
-    for field in attrs.fields(RaftConfig):
-        at = next(number for number, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
-        assert lines[at + 1].startswith('    """'), field.name
+UNITS = {
+    "bytes": {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3},
+    "milliseconds": {"hour": 3_600_000, "hours": 3_600_000, "day": 86_400_000, "days": 86_400_000},
+}
+
+
+def told(text: str, unit: str) -> object:
+    """Return the value of a default as the help writes it."""
+    if match := re.fullmatch(r"([0-9]+) (\w+)", text):
+        return int(match[1]) * UNITS[unit.removesuffix(" per second")][match[2]]
+    if text == "empty":
+        return ()
+    if match := re.fullmatch(r"([0-9.]+):([0-9]+)", text):
+        return Endpoint(match[1], int(match[2]))
+    return ast.literal_eval(text)
+
+
+def test_the_help_tells_each_option_with_its_unit_and_its_default_in_groups() -> None:
+    help_text = inspect.getdoc(RaftConfig) or ""
+    entries = re.findall(r"^(\w+) \((.+), (?:default (.+)|required)\)\n    \S", help_text, re.MULTILINE)
+
+    fields = attrs.fields_dict(RaftConfig)
+    assert [name for name, _, _ in entries] == list(fields)
+    for name, unit, default in entries:
+        assert (told(default, unit) if default else attrs.NOTHING) == fields[name].default, name
+        for suffix, wanted in (("_ms", "milliseconds"), ("_bytes", "bytes"), ("_bytes_per_s", "bytes per second")):
+            assert not name.endswith(suffix) or unit.startswith(wanted), name
+    assert len(re.findall(r"^\*\*.+\*\*$", help_text, re.MULTILINE)) >= 6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RaftConfig(node_id=1, fetch_timout_ms=3), "no option 'fetch_timout_ms'; did you mean 'fetch_timeout_"),
+        (lambda: attrs.evolve(RaftConfig(node_id=1), listne="x"), "no option 'listne'; did you mean 'listen'"),
+        (lambda: RaftConfig.from_mapping({"node_id": 1, "voter": ""}), "unknown key 'voter'; did you mean 'voters'"),
+        (
+            lambda: RaftConfig.from_mapping({"node_id": 1, "quux": 1}),
+            "unknown key 'quux'; known are advertised, append",
+        ),
+    ],
+)
+def test_an_unknown_option_suggests_the_nearest(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("value", [[2, 3], ["2", "3"], "2,3", "2, 3"])

@@ -221,3 +221,28 @@ def test_a_word_is_there_for_what_kafka_has() -> None:
         "sasl.enabled.mechanisms",
     ):
         assert word_on(key) != UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("controller.quorum.fetch.timout.ms", "controller.quorum.fetch.timeout.ms"),
+        ("controller.quorum.voter", "controller.quorum.voters"),
+        ("metadata.max.retention.byte", "metadata.max.retention.bytes"),
+    ],
+)
+def test_a_misspelt_key_is_told_with_the_key_that_is_meant(key: str, meant: str) -> None:
+    assert word_on(key) == f"{UNKNOWN}; did you mean {meant}?"
+
+
+def test_no_key_of_kafkas_own_is_taken_for_a_misspelt_one() -> None:
+    """These resemble the keys of a replica most."""
+    for key in (
+        "metadata.log.segment.min.bytes",
+        "controller.quorum.retry.backoff.max.ms",
+        "log.segment.bytes",
+        "metadata.max.idle.interval.ms",
+        "inter.broker.listener.name",
+        "queued.max.request.bytes",
+    ):
+        assert "did you mean" not in word_on(key)
