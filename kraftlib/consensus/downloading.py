@@ -51,7 +51,7 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
         return None
     snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
     fills = state.filling is not None and state.log.may_begin_at(snapshot_id)
-    if end_offset < state.committed_offset and not fills:
+    if end_offset < min(state.committed_offset, state.log.end_offset) and not fills:
         state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
         return None
     kept = state.kept
@@ -298,28 +298,36 @@ def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list
         role.download = None
         role.writing_chunk = False
         restart_fetch_timer(state, role)
-    if state.high_watermark is not None and state.high_watermark >= event.snapshot_id.offset:
+    if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
         return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
-    state.committed_offset = max(state.committed_offset, event.snapshot_id.offset)
-    if state.committed_offset > state.log.end_offset:
-        return []  # a snapshot of our own is ahead of the log: what is committed is known when the log has caught up
-    state.high_watermark = state.committed_offset
-    return [AdvanceHighWatermark(state.committed_offset)]
+    return _commit_snapshot(state, event.snapshot_id)
 
 
 def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> list[Action]:
     """The log begins anew at the end of the snapshot, all of which is committed."""
-    ensure(event.snapshot_id.offset >= state.committed_offset, f"snapshot {event.snapshot_id} is behind the commits")
+    least = min(state.committed_offset, state.log.end_offset)
+    ensure(event.snapshot_id.offset >= least, f"snapshot {event.snapshot_id} is behind the commits")
     state.log.install(event.snapshot_id, event.controls)
-    state.filling = None
-    state.high_watermark = state.committed_offset = event.snapshot_id.offset
-    state.kept = None
+    state.filling = state.kept = None
     role = state.role_state
     if isinstance(role, Follower):
         role.download = None
         role.writing_chunk = False
         restart_fetch_timer(state, role)
-    return [AdvanceHighWatermark(event.snapshot_id.offset)]
+    return _commit_snapshot(state, event.snapshot_id)
+
+
+def _commit_snapshot(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
+    """All that a snapshot has is committed: tell so, unless more is known to be committed than the log has.
+
+    A snapshot of our own may be ahead of the log, or a committed hole was cut off. The high watermark does not fall; it
+    is told when the log has caught up with it.
+    """
+    state.committed_offset = max(state.committed_offset, snapshot_id.offset)
+    if state.committed_offset > state.log.end_offset:
+        return []
+    state.high_watermark = state.committed_offset
+    return [AdvanceHighWatermark(state.committed_offset)]
 
 
 def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list[Action]:

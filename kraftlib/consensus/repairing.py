@@ -31,8 +31,9 @@ def handle_storage_failed(state: ReplicaState, event: StorageFailed) -> list[Act
         state.log.delete_before(event.begins_at)
         if not event.holes:
             state.log.holes, state.filling = [], None
-            high_watermark = state.high_watermark
-            return [] if high_watermark is None else [AdvanceHighWatermark(high_watermark)]  # readers go on there
+            if state.high_watermark is None or state.high_watermark > state.log.end_offset:
+                return []
+            return [AdvanceHighWatermark(state.high_watermark)]  # readers go on there
     if not event.holes:
         return []
     state.log.holes = list(event.holes)

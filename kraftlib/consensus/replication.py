@@ -416,19 +416,21 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
     """Cut our log back to where it may agree with the leader's: the end of their common epoch. Fetch tries again there.
 
     None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (scenario L3).
+    A hole goes from its start, although part of it may be committed: nothing of it is here. The log then ends below the
+    high watermark, which was told and does not fall.
     """
     if leader_end.epoch == 0:
         end_offset = min(leader_end.offset, state.log.end_offset)
     else:
         own_end = state.log.end_for(leader_end.epoch)
         end_offset = min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset
-    end_offset = truncated_end(state, end_offset)
     if end_offset < max(state.committed_offset, state.log.start_offset) or end_offset >= state.log.end_offset:
         state.refuse(
             "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation",
             f"the leader's log ends at {leader_end}, ours at {state.log.end}, committed is {state.committed_offset}",
         )
         return None
+    end_offset = truncated_end(state, end_offset)
     log.info("%s: truncating from %s to %d", state.id_text, state.log.end, end_offset)
     drops_hole = any(hole.end_offset > end_offset for hole in state.log.holes)
     state.log.truncate(end_offset)
@@ -447,7 +449,8 @@ def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
     """Only whole batches go: take over where the log really ends. No Fetch names the end before."""
     state.is_truncating = False
     ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")
-    ensure(event.end_offset >= state.committed_offset, f"truncated below the high watermark {state.committed_offset}")
+    least = min(state.committed_offset, state.log.end_offset)  # a hole that was cut off may have been committed
+    ensure(event.end_offset >= least, f"truncated below the high watermark {state.committed_offset}")
     if event.end_offset < state.log.end_offset:
         state.log.truncate(event.end_offset)
     return []
@@ -461,11 +464,13 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
     if not partition.records:
         note_leader_end(state, partition.high_watermark)
     actions: list[Action] = []
+    before = state.log.end_offset
     if batches:
         state.log.append(batches)
         actions += [AppendToLog(batches), FlushLog(state.log.log_version)]
     high_watermark, known = min(partition.high_watermark, state.log.end_offset), state.high_watermark
-    if high_watermark >= state.committed_offset and (known is None or high_watermark > known):
+    # A log that has lost a committed hole ends below what was told: it is told once more when all of it is here again.
+    if high_watermark >= state.committed_offset and (known is None or high_watermark > known or before < known):
         actions += advance_high_watermark(state, high_watermark)
     return actions
 

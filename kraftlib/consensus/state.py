@@ -101,7 +101,8 @@ class ReplicaState:
     high_watermark: Offset | None = None
     """One past the last committed record; None where it is not known, as at the start of an own leadership."""
     committed_offset: Offset = 0
-    """The greatest high watermark ever known here: nothing below it is ever truncated."""
+    """The greatest high watermark ever known here: nothing below it is ever truncated, but for what the disk has lost.
+    Where a hole was cut off, the log ends below it until that is fetched again."""
     amnesia: Amnesia | None = None
     """It neither votes nor stands, since it may have voted already; None while its election state is known."""
     is_truncating: bool = False

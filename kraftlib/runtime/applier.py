@@ -332,7 +332,7 @@ class Applier:
     def _give(self, feed: Feed, high_watermark: Offset) -> bool:
         if feed.next_offset is None or feed.next_offset < self._log.start_offset:
             return self._load(feed, high_watermark)
-        if feed.next_offset >= high_watermark:
+        if feed.next_offset >= min(high_watermark, self._log.end_offset):  # the log may have lost what was committed
             return False
         try:
             batches = self._committed(feed.next_offset, high_watermark)

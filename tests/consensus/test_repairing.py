@@ -18,6 +18,8 @@ from kraftlib.consensus.actions import (
     WriteRepair,
 )
 from kraftlib.consensus.events import (
+    Flushed,
+    LogTruncated,
     Repaired,
     RepairRefused,
     RepairWritten,
@@ -26,6 +28,7 @@ from kraftlib.consensus.events import (
     SnapshotChunkWritten,
     SnapshotCreated,
     SnapshotDamaged,
+    SnapshotInstalled,
     SnapshotLost,
     StorageFailed,
     TimeoutReached,
@@ -331,6 +334,56 @@ def test_nothing_committed_is_cut_for_a_hole() -> None:
 
     assert not [action for action in actions if isinstance(action, TruncateLog)]
     assert core.state.log.holes == [HOLE]
+
+
+def cut_off_a_committed_hole() -> Replica:
+    """A replica that knows 4 records to be committed, and has lost [2, 4) with an uncommitted suffix behind it."""
+    core = follower(log=log_view(1, 1, 1, 2, 2, 2, voters=voter_set(1, 2, 3)), epoch=3)
+    lead_on(core, high_watermark=4)
+    core.handle(StorageFailed((HOLE,)), core.state.now_ms)
+    lead_on(core)  # an answer to what was asked before the damage
+    actions = lead_on(core, diverging=(4, 2))
+    assert [action.end_offset for action in actions if isinstance(action, TruncateLog)] == [2]
+    assert [action.election.amnesiac for action in actions if isinstance(action, PersistElection)] == [True]
+    core.handle(LogTruncated(2), core.state.now_ms)
+    core.handle(TimeoutReached(), core.state.now_ms + 1_000)
+    return core
+
+
+def advanced(actions: list[Any]) -> list[int]:
+    return [action.high_watermark for action in actions if isinstance(action, AdvanceHighWatermark)]
+
+
+def test_a_committed_hole_does_not_keep_what_diverges_behind_it() -> None:
+    """The leader's end is not below the high watermark: that the hole goes with it does not leave the log as it is."""
+    core = cut_off_a_committed_hole()
+
+    assert position(core) == (-1, 2, 1), "it fetches what is missing, as nobody, and is not stuck"
+    assert core.status().high_watermark == 4, "what was committed stays so"
+
+
+def test_readers_before_a_hole_that_was_cut_off_go_on_when_all_that_is_committed_is_here_again() -> None:
+    core = cut_off_a_committed_hole()
+    first = lead_on(core, records((2, 1)), high_watermark=4)
+    core.handle(Flushed(3, core.state.log.log_version), core.state.now_ms + 1_000)
+    second = lead_on(core, records((3, 2)), high_watermark=4)
+    core.handle(Flushed(4, core.state.log.log_version), core.state.now_ms + 1_000)
+
+    assert (advanced(first), advanced(second)) == ([], [4])
+    assert advanced(lead_on(core, high_watermark=4)) == [], "once"
+
+
+def test_a_snapshot_of_less_than_was_committed_does_not_let_the_high_watermark_fall() -> None:
+    """It begins behind the log that is left, so it is of use; what it lacks is fetched."""
+    core = cut_off_a_committed_hole()
+    snapshot_id = OffsetAndEpoch(epoch=2, offset=3)
+    lead_on(core, snapshot=(3, 2))
+    reply(core, 2, snapshot_chunk(b"12345", size=5, snapshot_id=snapshot_id, epoch=3))
+    core.handle(SnapshotChunkWritten(snapshot_id, 5), core.state.now_ms)
+    actions = core.handle(SnapshotInstalled(snapshot_id, ()), core.state.now_ms)
+
+    assert (advanced(actions), core.status().high_watermark, core.status().log_end_offset) == ([], 4, 3)
+    assert advanced(lead_on(core, records((3, 2)), high_watermark=4)) == [4]
 
 
 def test_a_snapshot_that_ends_before_our_log_costs_the_vote_until_all_is_here_again() -> None:

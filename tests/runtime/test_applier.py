@@ -795,6 +795,28 @@ def test_a_listener_before_a_damaged_place_keeps_nobody_else_from_what_is_sound(
     assert len(late.records) == 10
 
 
+def test_a_listener_beyond_a_log_that_has_lost_what_was_committed_waits_for_it(rig: Rig) -> None:
+    """A committed hole was cut off with what diverged behind it, and is fetched again."""
+    early, late = Recorder(), Recorder()
+    rig.applier.register(early)
+    rig.append(b"a")
+    rig.append(b"b")
+    rig.applier.advance(2)
+    rig.run()
+    rig.append(b"c")
+    rig.log.truncate(1)
+    rig.applier.register(late)
+    rig.applier.advance(3)
+    rig.run()
+    assert (early.records, late.records, rig.failures) == ([(0, b"a"), (1, b"b")], [(0, b"a")], [])
+
+    rig.append(b"b")
+    rig.append(b"c")
+    rig.applier.advance(3)
+    rig.run()
+    assert early.records == late.records == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
 def test_an_error_of_the_log_is_the_replicas(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(start: int, size: int) -> Any:
         raise StorageError("unreadable")

@@ -50,10 +50,11 @@ def plan_snapshot(log: ReplicatedLog, *, offset: Offset, high_watermark: Offset,
 
     Raises: ConfigError, if that is not committed, not in the log any more, or in the midst of a batch (scenario N7).
     """
-    if not log.start_offset < offset <= high_watermark:
+    latest = min(high_watermark, log.end_offset)  # the log may have lost what was committed, and fetch it again
+    if not log.start_offset < offset <= latest:
         raise ConfigError(
             f"a snapshot cannot end at offset {offset}: it replaces committed records that the log still holds, from "
-            f"{log.start_offset + 1} to {high_watermark}"
+            f"{log.start_offset + 1} to {latest}"
         )
     last = log.read(offset - 1, 1)[0]
     if last.last_offset != offset - 1:

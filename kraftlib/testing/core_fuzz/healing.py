@@ -27,13 +27,7 @@ def get_well(world: CoreWorld) -> int:
     if not electable(world):
         return -1
     began_ms, appended_ms, goal = world.now_ms, 0, None
-    restart_ms = began_ms + LONGEST_MS // 2
     for _ in range(STEPS_MAX):
-        if world.now_ms > restart_ms:
-            # A replica that runs cuts off nothing that it knows to be committed, not even where it lacks it (L3). What
-            # it logs asks for a look; a restart lets it begin anew.
-            restart_ms += LONGEST_MS
-            _restart_impaired(world)
         if world.now_ms - began_ms > LONGEST_MS:
             break
         if world.wire:
@@ -55,14 +49,6 @@ def get_well(world: CoreWorld) -> int:
             return world.now_ms - began_ms
         world.pass_time(whole=True)
     raise BrokenPromiseError("V1" if goal is None else "V3", f"does not get on after {LONGEST_MS} ms: {_state(world)}")
-
-
-def _restart_impaired(world: CoreWorld) -> None:
-    for host in world.hosts.values():
-        if is_impaired(host):
-            world.count("restarted, since it was not repaired")
-            host.crash()
-            host.start()
 
 
 def _disks_are_done(world: CoreWorld) -> bool:

@@ -476,7 +476,8 @@ pub fn receive(state: &mut State, asked: &Fetch, rules: &Rules) {
     }
 }
 
-/// Cut the log back to where it may agree with the leader's, never below what is known to be committed.
+/// Cut the log back to where it may agree with the leader's, never below what is known to be committed. A hole goes from
+/// its start, although it may be committed: nothing of it is here.
 fn truncate(replica: &mut Replica, leader_end: End, rules: &Rules) {
     let own = replica.log.end_for(leader_end.epoch);
     let agreed = if own.epoch == leader_end.epoch {
@@ -492,7 +493,7 @@ fn truncate(replica: &mut Replica, leader_end: End, rules: &Rules) {
     replica.log = replica.log.prefix(end);
     replica.flushed = replica.flushed.min(end);
     if drops_hole {
-        (replica.damaged, replica.snapshot, replica.committed) = (false, 0, 0);
+        (replica.damaged, replica.snapshot) = (false, 0);
         replica.amnesiac |= rules.cut_hole_is_amnesia;
     }
 }

@@ -77,6 +77,12 @@ def test_a_snapshot_ends_at_the_end_of_a_committed_batch(log: MemoryReplicatedLo
         plan_snapshot(log, offset=offset, high_watermark=10, view=view(log))
 
 
+def test_a_snapshot_does_not_end_beyond_a_log_that_has_lost_what_was_committed(log: MemoryReplicatedLog) -> None:
+    log.truncate(8)
+    with pytest.raises(ConfigError, match="from 1 to 8"):
+        plan_snapshot(log, offset=10, high_watermark=12, view=view(log))
+
+
 def test_a_snapshot_that_cannot_be_written_leaves_nothing(log: MemoryReplicatedLog) -> None:
     plan = plan_snapshot(log, offset=8, high_watermark=12, view=view(log))
     with pytest.raises(RecordTooLargeError):

@@ -102,8 +102,9 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.replication._append",
-                "if high_watermark >= state.committed_offset and (known is None or high_watermark > known):",
-                "if high_watermark != known:",
+                "high_watermark >= state.committed_offset and"
+                " (known is None or high_watermark > known or before < known)",
+                "high_watermark != known",
             ),
         ),
     ),
