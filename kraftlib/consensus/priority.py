@@ -8,15 +8,17 @@ Nobody is ever refused a vote for it, so it cannot block an election. It works i
   leader with `yield_to` hands over to the first of these voters that has everything, at once;
 * a leader whose disk is full takes no records. When it has been full for the fetch timeout, so that each voter has told
   of its own, the leader hands over to a voter that has everything and asks for more than one byte: its disk has space.
-  No voter with a full disk is handed the leadership, or asks for it. Where all are full, the leader waits for space;
+  No voter with a full disk is handed the leadership, or asks for it. Where no majority has space, nobody could commit
+  anything in its place, and the leader waits for space;
 * a voter with a priority stands a little earlier than others.
 
 All of it fades, so that a voter which cannot lead costs a healthy quorum ever less. A leader remembers its last
 hand-over to each voter, also when it follows others meanwhile. The next one waits for `priority_takeover_ms`, doubled
-for each hand-over in a row. A row ends when none was needed for twice that pause and the time of an election: the
-target led for so long. Two voters that yield to each other hand over ever more rarely, too. And each time that a voter
-stood, or was handed the leadership, without committing anything as leader, it is wanted half as much in the next
-election.
+for each hand-over in a row, without an end. A row ends when none was needed for twice that pause and the time of an
+election: the target led for so long. So a voter that cannot lead, and two that yield to each other, cost one hand-over
+each time that their row has become twice as long; and who can lead again waits no longer than it has failed to. And
+each time that a voter stood, or was handed the leadership, without committing anything as leader, it is wanted half as
+much in the next election.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from kraftlib.consensus.checks import back_off, cluster_error, endpoint_of, lead
 from kraftlib.consensus.connections import FIRST_LANE, Outstanding
 from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.roles import Follower, Leader, Progress, Rival, Transfer
-from kraftlib.consensus.state import FADING_MAX, HandOver, ReplicaState
+from kraftlib.consensus.state import HandOver, ReplicaState
 from kraftlib.types import ZERO_UUID, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
@@ -136,6 +138,8 @@ def next_leader_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
 def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
     """Return the voters that are to lead in our place, the most wanted first, and when each is due."""
     if state.disk_full:
+        if not _majority_has_space(state, role):
+            return []
         others = sorted(role.progress, key=lambda replica_id: (-priority_of(role, replica_id), replica_id))
         due_ms = state.disk_full_since_ms + state.config.fetch_timeout_ms
         # A hand-over to any of them that was in vain delays the next one to any: else they would take turns at it.
@@ -155,10 +159,20 @@ def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
     ]
 
 
+def _majority_has_space(state: ReplicaState, role: Leader) -> bool:
+    """Whether the voters that live and have space could commit something without us, whose disk is full."""
+    spacious = sum(1 for progress in role.progress.values() if progress.has_space and _lives(state, progress))
+    return spacious >= state.voters.majority
+
+
+def _lives(state: ReplicaState, progress: Progress) -> bool:
+    last_ms = progress.last_fetch_ms
+    return last_ms is not None and state.now_ms - last_ms < state.config.fetch_timeout_ms
+
+
 def is_ready(state: ReplicaState, progress: Progress) -> bool:
     """Whether a voter has everything, and lives: one that died in a quiet hour has everything, too."""
-    lives = progress.last_fetch_ms is not None and state.now_ms - progress.last_fetch_ms < state.config.fetch_timeout_ms
-    return lives and progress.end_offset == state.log.end_offset
+    return _lives(state, progress) and progress.end_offset == state.log.end_offset
 
 
 def _next_hand_over_ms(state: ReplicaState, replica_id: ReplicaId) -> int:
@@ -178,4 +192,4 @@ def _note_hand_over(state: ReplicaState, replica_id: ReplicaId) -> None:
 
 def _pause_ms(state: ReplicaState, last: HandOver) -> int:
     """How long to wait after a hand-over before the next one to the same voter."""
-    return state.config.priority_takeover_ms << min(last.count, FADING_MAX)
+    return state.config.priority_takeover_ms << last.count

@@ -30,7 +30,7 @@ from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offse
 log = logging.getLogger("kraftlib.consensus")
 
 FADING_MAX: Final = 6
-"""How often the effect of a priority is halved, and a pause doubled, at most."""
+"""How often the effect of a priority is halved, and the patience with a stalled quorum doubled, at most."""
 
 
 WARNINGS_MAX: Final = 200

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.events import ResignRequested
 from kraftlib.consensus.roles import Leader
-from kraftlib.consensus.state import FADING_MAX
 from kraftlib.errors import CorruptBatchError
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.subject import restored, state_of
@@ -223,7 +222,8 @@ def whoever_is_wanted_leads(world: World) -> None:
         return leader is not None and leader.config.election_priority >= wanted
 
     config = voters[0].config
-    limit_ms = patience_ms(world) + TAKEOVERS * (config.priority_takeover_ms << FADING_MAX)
+    # A pause before the next hand-over is never longer than the row of hand-overs was before, so than the run.
+    limit_ms = patience_ms(world) + TAKEOVERS * (2 * config.priority_takeover_ms + world.now_ms)
     if not world.run_until(leads, limit_ms) and not world.network.older:
         _violated(world, "PRIORITY", f"for {limit_ms} ms no voter of priority {wanted} has led: {_roles(world)}")
     settle(world)

@@ -46,7 +46,7 @@ def fsync_fails(story: Story) -> None:
 @scenario(
     "S6",
     "the disk is full: at an append, a new segment, a snapshot, a vote",
-    expected="appends are refused; it leads on unless a voter with space can; votes are cast; no other election",
+    expected="appends are refused; it leads on unless a majority has space; votes are cast; no other election",
 )
 def full_disk(story: Story) -> None:
     full = story.leader()
@@ -82,7 +82,7 @@ def full_disk(story: Story) -> None:
 
 
 def _hands_over_for_space(story: Story, leader: SimulatedNode) -> SimulatedNode:
-    """Fill the disk of a leader: it leads on while nobody has space, then hands over once. Return the new leader."""
+    """Fill the disk of a leader: it leads while no majority has space, then hands over once. Return the new leader."""
     others = story.followers(leader)
     story.everybody_has_everything()
     elections, before = story.elections, story.committed
@@ -98,6 +98,9 @@ def _hands_over_for_space(story: Story, leader: SimulatedNode) -> SimulatedNode:
     story.pass_ms(5 * story.config.fetch_timeout_ms)
     story.expect(story.elections == elections, "a leader was deposed because of a full disk, and nobody has space")
     story.expect(story.committed == before, "something was committed that was refused")
+    story.fill(others[0], full=False)
+    story.pass_ms(5 * story.config.fetch_timeout_ms)
+    story.expect(story.elections == elections, "a full disk cost an election, and no majority has space")
     story.fill(*others, full=False)
     successor = story.replaced(leader)
     story.expect(successor.key.id in story.state(leader).hand_overs, f"{successor} was not handed the leadership")
