@@ -89,18 +89,31 @@ def _read_all(source: FileSnapshotSource, snapshot_id: OffsetAndEpoch) -> Iterat
 
 
 def set_aside(directory: Path, snapshot_id: OffsetAndEpoch, reason: str, *, file_mode: int) -> LostSnapshot:
-    """Move a damaged snapshot out of the way, durably; return what is still known of it."""
+    """Move a damaged snapshot out of the way, durably; return what is still known of it.
+
+    It may be repeated after an error: a file that was moved already is in its place, and only the sync is missing.
+    """
     path = directory / names.checkpoint_name(snapshot_id)
-    lost = _what_is_left(path, snapshot_id, reason)
     place = directory / names.DAMAGED_DIRECTORY
-    logger.error("%s is damaged and counts no more, it is kept in %s for a look: %s", path, place.name, reason)
     files.refuse_link(place)
+    moved = place / path.name
+    if not path.exists() and moved.exists():
+        lost = _what_is_left(moved, snapshot_id, reason)
+        _sync_both(place, directory)
+        return lost
+    lost = _what_is_left(path, snapshot_id, reason)
+    logger.error("%s is damaged and counts no more, it is kept in %s for a look: %s", path, place.name, reason)
     files.make_directory(place, mode=files.directory_mode(file_mode))
     remove_damaged(directory)
-    files.rename(path, place / path.name)
+    files.rename(path, moved)
+    _sync_both(place, directory)
+    return lost
+
+
+def _sync_both(place: Path, directory: Path) -> None:
+    """Make a move from `directory` to `place` durable; where it went comes first."""
     files.sync_directory(place)
     files.sync_directory(directory)
-    return lost
 
 
 def _what_is_left(path: Path, snapshot_id: OffsetAndEpoch, reason: str) -> LostSnapshot:

@@ -19,6 +19,7 @@ from kraftlib.storage.damaged_snapshots import (
     remove_damaged,
     set_aside,
 )
+from kraftlib.storage.reserve import Reserve
 from kraftlib.types import OffsetAndEpoch
 
 ID = OffsetAndEpoch(offset=42, epoch=3)
@@ -120,6 +121,38 @@ def test_the_last_damaged_one_is_kept_for_a_look(tmp_path: Path) -> None:
     assert remove_damaged(tmp_path)
     assert not remove_damaged(tmp_path)
     assert not remove_damaged(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("full_at", [1, 2, 3, 4])
+def test_it_is_set_aside_on_a_full_disk_too_and_what_is_known_of_it_is_not_lost(
+    full_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full at one of its calls, and the reserve makes it possible to repeat them all."""
+    reserve = Reserve(tmp_path, size=4_096)
+    assert reserve.restore()
+    path = stored(tmp_path, content()[:-1])
+    calls: list[str] = []
+
+    def full_once(name: str) -> None:
+        real = getattr(files, name)
+
+        def call(*arguments: object, **more: object) -> object:
+            calls.append(name)
+            if len(calls) == full_at:
+                error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise StorageError(f"cannot {name}: {error}") from error
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(files, name, call)
+
+    for name in ("make_directory", "rename", "sync_directory"):
+        full_once(name)
+    lost = reserve.spend(lambda: set_aside(tmp_path, ID, "cut", file_mode=0o600))
+
+    assert len(calls) > full_at
+    assert (lost.snapshot_id, lost.reason, lost.has_header) == (ID, "cut", True)
+    assert (tmp_path / names.DAMAGED_DIRECTORY / path.name).read_bytes() == content()[:-1]
+    assert not path.exists()
 
 
 def test_no_link_is_followed_to_where_it_is_kept(tmp_path: Path) -> None:
