@@ -127,6 +127,7 @@ class Housekeeping:
             call_soon=partial(call_soon_from_anywhere, loop),
             holds=opened.holds.read(),
             save=opened.holds.write,
+            remove_late=opened.holds.remove_late,
             step=background.pacer.step,
             on_damage=self.soundness.note_damaged,
         )
@@ -197,6 +198,7 @@ class Housekeeping:
         """Look no more."""
         self._stopped = True
         self.scrubber.stop()
+        self.retention.stop()
         if self._space_timer is not None:
             self._space_timer.cancel()
         if self._timer is not None:

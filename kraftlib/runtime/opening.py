@@ -59,6 +59,17 @@ class HoldStore:
         if self.directory is not None:
             write_holds(self.directory, holds, mode=self.file_mode)
 
+    def remove_late(self, name: str) -> None:
+        """Take a hold out, once this replica has let go of its directory. Raises: StorageError; DirectoryInUseError."""
+        from kraftlib.storage.lock import DirectoryLock  # as little needed by memory stores as the directory
+
+        if self.directory is not None:
+            lock = DirectoryLock.acquire(self.directory.parent, mode=self.file_mode)
+            try:
+                self.write([hold for hold in read_holds(self.directory) if hold.name != name])
+            finally:
+                lock.release()
+
 
 @attrs.frozen(kw_only=True)
 class Opened:

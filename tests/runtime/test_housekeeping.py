@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import RecordTooLargeError
+from kraftlib.errors import DirectoryInUseError, RecordTooLargeError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
@@ -95,6 +96,37 @@ async def test_a_hold_is_still_there_after_a_restart(tmp_path: Path) -> None:
         assert hold.offset == 1
         hold.release()
         await until(lambda: second.status().log_start_offset > 1)
+
+
+@ENGINES
+async def test_a_hold_that_is_released_at_the_end_or_after_it_is_gone_after_a_restart(
+    engine: str, tmp_path: Path
+) -> None:
+    format_directory(tmp_path, node_id=1, cluster_id="cluster", static_voters=[1])
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    config = RaftConfig(node_id=1, directory=tmp_path, voters=voters, engine=engine, **TIMING)
+
+    def client() -> RaftClient[bytes]:
+        return RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
+
+    def stored() -> list[str]:
+        document = json.loads((tmp_path / names.PARTITION_DIRECTORY / names.HOLDS).read_bytes())
+        return [hold["name"] for hold in document["holds"]]
+
+    async with client() as first:
+        await first.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        at_end, after_end, later = (first.hold_log(name) for name in ("at the end", "after the end", "later"))
+        at_end.release()
+    assert stored() == ["after the end", "later"]
+    after_end.release()
+    assert stored() == ["later"]
+    async with client() as second:
+        with pytest.raises(DirectoryInUseError):
+            later.release()
+        second.hold_log("of the second life")
+    later.release()
+    later.release()
+    assert stored() == ["of the second life"]
 
 
 class Rows(StateMachine):

@@ -41,12 +41,13 @@ class RetentionHold:
     replica: asking for the same name again returns it where it stood.
     """
 
-    def __init__(self, name: str, offset: Offset, max_bytes: int, changed: Callable[[], object]) -> None:
+    def __init__(self, name: str, offset: Offset, max_bytes: int, on_release: Callable[[str], object]) -> None:
+        """`on_release` is called with the name, once."""
         self.name: Final = name
         self.max_bytes: Final = max_bytes
         """It expires when it alone keeps a log of more than this."""
         self._offset = offset
-        self._changed = changed
+        self._on_release = on_release
         self._lock: Final = threading.Lock()
         self._expired = self._released = False
 
@@ -74,11 +75,21 @@ class RetentionHold:
             self._offset = max(self._offset, offset)
 
     def release(self) -> None:
-        """Give it up. Calling it twice is allowed. Once the client is closed it is there again after a restart."""
+        """Give it up. Calling it twice is allowed.
+
+        Once the client is closed, the call itself writes that down in the directory. Raises: then StorageError, if it
+        cannot: DirectoryInUseError, while the client is closing, or where the replica runs again. The hold is as it
+        was, and the call may be repeated.
+        """
         with self._lock:
-            changed, self._released = not self._released, True
-        if changed:
-            self._changed()
+            if self._released:
+                return
+            self._released = True
+        try:
+            self._on_release(self.name)
+        except BaseException:
+            self._released = False
+            raise
 
     def __repr__(self) -> str:
         state = "expired" if self._expired else "released" if self._released else "held"
@@ -110,10 +121,13 @@ class Retention:
         call_soon: Callable[[Callable[[], None]], object],
         holds: Iterable[StoredHold] = (),
         save: Callable[[Sequence[StoredHold]], None] = lambda holds: None,
+        remove_late: Callable[[str], None] = lambda name: None,
         step: Callable[[], None] = unhurried,
         on_damage: Callable[[OffsetAndEpoch, str], None] = lambda snapshot_id, reason: None,
     ) -> None:
-        """`on_damage` hears of snapshots that are not whole."""
+        """`on_damage` hears of snapshots that are not whole; `remove_late` takes a hold out of what is stored, after
+        `stop`, on any thread.
+        """
         self._config = config
         self._log = log
         self._background = background
@@ -121,6 +135,9 @@ class Retention:
         self._wall_clock = wall_clock
         self._call_soon = call_soon
         self._save = save
+        self._remove_late = remove_late
+        self._stopping: Final = threading.Lock()
+        self._stopped = False
         self._step = step
         self._on_damage = on_damage
         self._facts: dict[OffsetAndEpoch, _Facts] = {}
@@ -161,7 +178,21 @@ class Retention:
         return [hold for hold in self._holds.values() if not hold._released and not hold._expired]
 
     def _hold(self, name: str, offset: Offset, max_bytes: int) -> RetentionHold:
-        return RetentionHold(name, offset, max_bytes, lambda: self._call_soon(self.look))
+        return RetentionHold(name, offset, max_bytes, self._release)
+
+    def _release(self, name: str) -> None:
+        with self._stopping:
+            stopped = self._stopped
+            if not stopped:
+                self._call_soon(self.look)
+        if stopped:
+            self._remove_late(name)
+
+    def stop(self) -> None:
+        """Store the holds as they stand, and look no more. Calling it twice is allowed."""
+        with self._stopping:
+            self._stopped = True
+        self._save_holds()
 
     def _to_store(self) -> Sequence[StoredHold]:
         return [StoredHold(name=hold.name, offset=hold.offset, max_bytes=hold.max_bytes) for hold in self.holds]
@@ -181,6 +212,8 @@ class Retention:
 
     def look(self) -> None:
         """See whether something may go, and have it deleted; then look again."""
+        if self._stopped:
+            return
         self._save_holds()
         ids = [snapshot for snapshot in self._log.snapshots() if snapshot not in self._damaged]
         if self._busy or len(ids) < 2:
