@@ -20,6 +20,8 @@ import attrs
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
 from kraftlib.storage.election_file import kafka_wrote_last, we_wrote_last
+from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.prefix import KnownPrefix, read_prefix
 from kraftlib.storage.scan import Hole, RecoveredLog
 from kraftlib.storage.segment import Segment
 from kraftlib.storage.sync_point import SyncPoint
@@ -51,6 +53,19 @@ def is_of_other_files(directory: Path, note: SyncPoint, bases: Sequence[Offset])
     with files.storage_errors("look at", path):
         found = os.stat(path, follow_symlinks=False)
     return found.st_ino != note.mark.inode or note.mtime_ns not in (0, found.st_mtime_ns)
+
+
+def note_known(log: RecoveredLog) -> KnownPrefix | None:
+    """Return what was noted of the log up to some place, and let the scan compare the epochs; None, if nothing was.
+
+    That of other files holds, too: a copy has the same batches.
+    """
+    note = log.sync_point
+    known = None if note is None else read_prefix(log.directory)
+    if note is None or known is None or known.mark.end_offset > note.mark.end_offset:
+        return None
+    log.noted_epochs, log.noted_end = EpochTable(known.epochs), known.mark.end_offset
+    return known
 
 
 def should_have_sync_point(directory: Path) -> bool:

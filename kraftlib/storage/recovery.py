@@ -33,9 +33,9 @@ from kraftlib.storage import files, names
 from kraftlib.storage.damaged_snapshots import LostSnapshot, fault_at_start, kept_aside, read_snapshot, set_aside
 from kraftlib.storage.epoch_file import EpochTable
 from kraftlib.storage.index import SegmentIndex
-from kraftlib.storage.judgement import Judgement, is_of_other_files, is_void, judge, should_have_sync_point
+from kraftlib.storage.judgement import Judgement, is_of_other_files, is_void, judge, note_known, should_have_sync_point
 from kraftlib.storage.missing import begin_before, begin_without_segments, end_of, had_segments, keep_last_epoch
-from kraftlib.storage.prefix import KnownPrefix, is_believed, read_prefix
+from kraftlib.storage.prefix import KnownPrefix, is_believed
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.segment import Segment
 from kraftlib.storage.snapshot_files import list_snapshots
@@ -79,6 +79,9 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         begin_before(log, file_mode=file_mode)
     else:
         _check_start(log)
+    if log.noted_end == 0:
+        # Once the log has grown, what was noted of another one would be believed of this. The sync below makes it go.
+        files.remove(directory / names.PREFIX)
     _cut_zero_tails(log)
     for segment in log.segments[:-1]:
         if segment.lacks_index_files:
@@ -99,7 +102,7 @@ def _read(log: RecoveredLog, bases: Sequence[Offset]) -> None:
 
 def _known_prefix(log: RecoveredLog, bases: Sequence[Offset]) -> KnownPrefix | None:
     """Return what is known of the log without being read; None, if nothing is, or if these are other files."""
-    note = log.sync_point
+    note, known = log.sync_point, note_known(log)
     if note is None:
         return None
     if is_of_other_files(log.directory, note, bases):
@@ -112,7 +115,6 @@ def _known_prefix(log: RecoveredLog, bases: Sequence[Offset]) -> KnownPrefix | N
             note.mark.end_offset,
         )
         return None
-    known = read_prefix(log.directory)
     return known if known is not None and is_believed(known, note.mark, log.directory, bases) else None
 
 

@@ -73,6 +73,9 @@ class RecoveredLog:
     bytes_read: int = 0
     """How much of the log had to be read."""
     known_start: Offset = 0
+    noted_epochs: EpochTable = attrs.Factory(EpochTable)
+    """The epochs of what is below `noted_end`, as they were noted: no checksum of a batch covers its epoch."""
+    noted_end: Offset = 0
     epoch_place: tuple[int, Offset] = (0, 0)
     """Position and offset in the segment at hand from which on all batches are of one epoch."""
     is_torn: bool = False
@@ -104,6 +107,10 @@ class RecoveredLog:
         """The place where the log ends."""
         last = self.segments[-1]
         return Mark(last.base_offset, last.inode, last.size, self.end_offset, self.epochs.latest_epoch, last.crc)
+
+    def contradicts(self, batch: Batch) -> bool:
+        """Whether a batch is of another epoch than was noted."""
+        return batch.base_offset < self.noted_end and self.noted_epochs.first_misfit([batch]) is not None
 
     def take_over(self, known: KnownPrefix) -> bool:
         """Begin with what is known, in an empty log; return False, with nothing changed, if an index is lost."""
@@ -249,6 +256,8 @@ def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: in
                     f" {log.end_offset} in epoch {log.epochs.latest_epoch}"
                 )
                 return reason, True
+            if log.contradicts(batch):
+                return f"{segment.path}, position {segment.size}: {batch!r} is not of the epoch that was noted", True
             _take(log, segment, batch)
             if segment.size == at_sync and sync is not None and UNKNOWN_CRC not in (sync.crc, segment.crc):
                 _check_sum(log, segment, sync, before)
@@ -295,12 +304,12 @@ def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
 
 
 def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: str) -> bool:
-    """Where only the epoch falls, an epoch was changed: that of this batch, or of those before that have another one.
+    """Where only the epoch is wrong, it was changed: that of this batch, or of those before that have another one.
 
-    Nobody can say whose, so all of them are missing. Return whether that is it.
+    Where it was not noted, nobody can say whose, so all of them are missing. Return whether that is it.
     """
     batch = next(batches_in(descriptor, segment.path, segment.size, files.size_of(segment.path)))
-    position, offset = log.epoch_place
+    position, offset = (segment.size, log.end_offset) if log.contradicts(batch) else log.epoch_place
     if batch.base_offset != log.end_offset or not segment.base_offset <= offset <= log.end_offset:
         return False
     first = next((hole for hole in log.holes if hole.segment == segment.base_offset), None)

@@ -16,7 +16,7 @@ from kraftlib.errors import CorruptBatchError, KraftError
 from kraftlib.records.batch import Batch, check_kraft
 from kraftlib.storage import files, names
 from kraftlib.storage.damaged_snapshots import fault_at_start
-from kraftlib.storage.judgement import Judgement, is_of_other_files, is_void, judge, should_have_sync_point
+from kraftlib.storage.judgement import Judgement, is_of_other_files, is_void, judge, note_known, should_have_sync_point
 from kraftlib.storage.missing import had_segments
 from kraftlib.storage.scan import Hole, RecoveredLog, scan_segment
 from kraftlib.storage.segment import Segment
@@ -138,6 +138,7 @@ class _Scan:
         if note is not None and not _or(False, lambda: is_void(partition, note)):
             self.log.sync_point = note
             self.is_copied = is_of_other_files(partition, note, bases)
+            note_known(self.log)
         for base, after in zip(bases, [*bases[1:], None], strict=True):
             self._read(base, after)
         doubtful = self.note is None and bool(bases) and _or(True, lambda: should_have_sync_point(partition))

@@ -183,6 +183,24 @@ def test_nothing_that_was_known_survives_a_truncation(tmp_path: Path) -> None:
     assert again.control_batches() == ()
 
 
+def test_what_is_not_believed_at_a_start_is_not_believed_once_the_log_has_grown(tmp_path: Path) -> None:
+    """Power went amid a truncation: the sync point was lowered, and the prefix was not removed yet."""
+    a_closed_log(tmp_path)
+    prefix = tmp_path / "kraftlib-prefix.json"
+    before = prefix.read_bytes()
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=9_000)
+    log.truncate(110)
+    prefix.write_bytes(before)
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=9_000)
+    assert not prefix.exists()
+    log.append(some_batches(*[6] * 20, size=200, base_offset=110))
+    log.flush()
+    again = FileReplicatedLog.open(tmp_path, segment_bytes=9_000)
+
+    assert [start.epoch for start in again.epoch_starts()] == [1, 2, 5, 6]
+    assert again.control_batches() == ()
+
+
 def test_deleted_segments_are_no_reason_to_read(tmp_path: Path) -> None:
     log = FileReplicatedLog.open(tmp_path, segment_bytes=9_000)
     for batch in some_batches(*[1] * 50, *[2] * 70, size=200):
