@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kraftlib import __version__
-from kraftlib.errors import ConfigError, InvariantError, KraftError
+from kraftlib.cli.usage import UsageError
+from kraftlib.errors import InvariantError, KraftError
 
 COMMANDS: Final[dict[str, str]] = {
     "format": "make a directory for a new replica",
@@ -38,10 +39,6 @@ HIDDEN: Final = ("voter",)
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
-
-
-class UsageError(ConfigError):
-    """The words of the command line do not go together."""
 
 
 class Command(Protocol):

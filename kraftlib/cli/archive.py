@@ -13,9 +13,9 @@ from typing import Final
 from kraftlib.archive.directory import ArchiveDirectory, find_archives, open_archive
 from kraftlib.archive.follower import Progress, follow
 from kraftlib.archive.report import Description, Findings, describe, verify
-from kraftlib.cli import UsageError
 from kraftlib.cli.observe import find
 from kraftlib.cli.run import told_to_stop
+from kraftlib.cli.usage import UsageError
 from kraftlib.cli.wire_client import UnreachableError
 from kraftlib.errors import ConfigError, DirectoryInUseError
 from kraftlib.types import parse_endpoint

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import attrs
 
-from kraftlib.cli import UsageError
 from kraftlib.cli.observe import find, observer_config
 from kraftlib.cli.progress import Bar
+from kraftlib.cli.usage import UsageError
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.client.raft_client import RaftClient

@@ -16,12 +16,12 @@ from typing import Final
 
 import attrs
 
-from kraftlib.cli import UsageError
 from kraftlib.cli.dump_batches import FoundBatch, InvalidTail, walk
 from kraftlib.cli.dump_index import dump_offset_index, dump_time_index
 from kraftlib.cli.dump_output import JsonOutput, Output, TextOutput
 from kraftlib.cli.dump_producers import dump_producer_snapshot
 from kraftlib.cli.dump_values import Decoder, control_type
+from kraftlib.cli.usage import UsageError
 from kraftlib.errors import ConfigError, CorruptBatchError
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"

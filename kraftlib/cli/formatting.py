@@ -16,8 +16,8 @@ from typing import Any
 
 import attrs
 
-from kraftlib.cli import UsageError
 from kraftlib.cli.config_file import FORMS, HELP, read_config
+from kraftlib.cli.usage import UsageError
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.storage.bootstrap import DEFAULT_RELEASE, parse_initial_controllers

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.archive.directory import OBSERVERS_FROM
-from kraftlib.cli import UsageError
 from kraftlib.cli.quorum import Description, describe
 from kraftlib.cli.run import told_to_stop, until
+from kraftlib.cli.usage import UsageError
 from kraftlib.cli.wire_client import UnreachableError
 from kraftlib.codec.json_form import to_json
 from kraftlib.config import RaftConfig

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from kraftlib.cli import UsageError
 from kraftlib.cli.progress import Bar
+from kraftlib.cli.usage import UsageError
 from kraftlib.config import parse_voters
 from kraftlib.storage.backup import opened_backup, read_manifest
 from kraftlib.storage.bootstrap import InitialController, parse_initial_controllers

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.cli import UsageError
 from kraftlib.cli.lines import LineClient
 from kraftlib.cli.progress import Bar
+from kraftlib.cli.usage import UsageError
 from kraftlib.codec.json_form import to_json
 from kraftlib.errors import ConfigError, CorruptBatchError, KraftError
 from kraftlib.records.increment import IncrementReader, check_chain, keyed, merge

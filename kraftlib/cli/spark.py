@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kraftlib.cli import UsageError, spark_state
+from kraftlib.cli import spark_state
+from kraftlib.cli.usage import UsageError
 from kraftlib.errors import ConfigError
 
 EXAMPLES: Final = """

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.cli import UsageError
+from kraftlib.cli.usage import UsageError
 
 WRITTEN_BY: Final = ("kraftVersion", "voters", "batchMaxBytes")
 """Options of `-w`; the others follow from the log."""
