@@ -21,7 +21,7 @@ from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
 from kraftlib.storage import names
 
 _WINDOW: Final = 4096
-_ENTRY_BYTES: Final = 8
+ENTRY_BYTES: Final = 8
 _INDEX_MAX_BYTES: Final = 64 << 20
 _HOP_MAX_BYTES: Final = 16 << 20
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
@@ -84,13 +84,13 @@ class IndexMarks:
     @classmethod
     def of(cls, file: LogFile) -> IndexMarks | None:
         """Return those of a segment, None without a usable index."""
-        path = f"{file.directory}/{names.index_name(file.offset)}"
-        try:
-            with RangedFile(file, path) as index:
-                data = index.read_at(0, _INDEX_MAX_BYTES)
-        except StorageError:
-            return None  # a cache: who has none does without
-        entries = np.frombuffer(data[: len(data) // 8 * 8], dtype=">i4").astype(np.int64).reshape(-1, 2)
+        return cls.parse(file, read_index(file))
+
+    @classmethod
+    def parse(cls, file: LogFile, data: bytes) -> IndexMarks | None:
+        """Return those that the bytes of an index name, None if they are not usable."""
+        entries = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], dtype=">i4")
+        entries = entries.astype(np.int64).reshape(-1, 2)
         offsets, positions = entries[:, 0], entries[:, 1]
         # An active or crashed segment has an index of 10 MiB that is zero behind its entries.
         good = (offsets > np.concatenate(([-1], offsets[:-1]))) & (positions > np.concatenate(([0], positions[:-1])))
@@ -148,11 +148,25 @@ class IndexMarks:
         return None
 
 
+def index_path(file: LogFile) -> str:
+    """Return where the index of a segment is, if it has one."""
+    return f"{file.directory}/{names.index_name(file.offset)}"
+
+
+def read_index(file: LogFile) -> bytes:
+    """Return the index of a segment. It is a cache: where it cannot be read, it is empty."""
+    try:
+        with RangedFile(file, index_path(file)) as index:
+            return index.read_at(0, _INDEX_MAX_BYTES)
+    except StorageError:
+        return b""
+
+
 def has_index_entries(file: LogFile) -> bool:
     """Whether the index of a segment names any batch. One that was only reserved is zero."""
     try:
-        with RangedFile(file, f"{file.directory}/{names.index_name(file.offset)}") as index:
-            return any(index.read_at(0, _ENTRY_BYTES))
+        with RangedFile(file, index_path(file)) as index:
+            return any(index.read_at(0, ENTRY_BYTES))
     except StorageError:
         return False
 

@@ -21,7 +21,7 @@ from kraftlib.analysis.columns import Table
 from kraftlib.analysis.options import Bounds, ReadOptions, parse_options
 from kraftlib.analysis.record_tables import RecordColumns
 from kraftlib.analysis.schemas import REPORTS, Schema, schema_of
-from kraftlib.analysis.splits import Split, plan
+from kraftlib.analysis.splits import Split, plan, settled
 from kraftlib.errors import ConfigError
 
 
@@ -70,7 +70,10 @@ def read_splits(
     splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Bounds = Bounds()
 ) -> Iterator[Table]:
     """Yield the rows of the splits of one task. `pruning` may leave out rows that are dropped afterwards anyway."""
-    for split in splits:
+    for planned in splits:
+        split = settled(planned)
+        if split is None:
+            continue
         if options.view == "files":
             yield file_table(split, options, schema)
         elif options.view == "batches":

@@ -5,7 +5,10 @@ A split begins at a batch, and where batches begin is known in three ways only: 
 start over every header, for local files. Nothing is ever searched for: a value may hold a complete batch, with a CRC
 that fits, and a search would find that.
 
-What a split must begin and end with (offsets, epochs) is planned along, so that a reader notices what is missing at the
+A plan looks at the entries around a range that was asked for, since these decide what is left out. A segment that is
+read whole is only cut (`analysis.cuts`), and readers settle where their cuts begin and end.
+
+What a split must begin and end with (offsets, epochs) is told along, so that a reader notices what is missing at the
 seams. A `pin` fixes files and sizes, so that several reads of a growing log see one and the same.
 """
 
@@ -13,12 +16,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Final
 
 import attrs
 import numpy as np
 
+from kraftlib.analysis.cuts import Cut, cuts_of
 from kraftlib.analysis.files import Kind, LogFile, find_files
 from kraftlib.analysis.marks import IndexMarks, Seam, WalkMarks, has_index_entries
 from kraftlib.analysis.options import Bounds, Range, ReadOptions
@@ -26,6 +31,12 @@ from kraftlib.errors import ConfigError, CorruptBatchError
 
 SPLIT_MIN_BYTES: Final = 8 << 20
 """Smaller splits cost more in tasks than they gain by being spread."""
+
+TASKS_MAX: Final = 2_000
+"""Of more there is no end of scheduling: tasks of a very large log are larger than was asked for."""
+
+INDEXES_AT_ONCE: Final = 16
+"""Files of an object store that are looked at together while planning."""
 
 
 @attrs.frozen(kw_only=True)
@@ -43,6 +54,8 @@ class Split:
     """Base offset of what follows."""
     end_epoch: int | None = None
     """Epoch of what follows."""
+    cut: Cut | None = None
+    """How it comes about, if its bounds are only planned: see `settled`."""
 
     @property
     def is_end_of_file(self) -> bool:
@@ -65,8 +78,33 @@ def plan(options: ReadOptions, pruning: Bounds = Bounds()) -> list[list[Split]]:
     """Return the splits for each task. `pruning` leaves out what cannot hold wanted rows, but may keep more."""
     files = chosen_files(options)
     bounds = options.bounds & pruning
-    splits = [split for file in files for split in splits_of(file, options, bounds_of(file, bounds))]
-    return pack(splits, target_bytes(splits, options))
+    target = target_bytes(sum(file.size for file in files if _overlaps(file, bounds)), options)
+
+    def splits(file: LogFile) -> list[Split]:
+        return splits_of(file, options, bounds_of(file, bounds), target)
+
+    if any(file.root for file in files):
+        with ThreadPoolExecutor(INDEXES_AT_ONCE) as pool:
+            found = list(pool.map(splits, files))
+    else:
+        found = list(map(splits, files))
+    wanted = [split for group in found for split in group]
+    return pack(wanted, target_bytes(sum(split.size for split in wanted), options))
+
+
+def settled(split: Split) -> Split | None:
+    """Return a split with the bounds that it turns out to have; None, if there is none. Raises: StorageError."""
+    if split.cut is None:
+        return split
+    found = split.cut.seams(split.file)
+    if found is None:
+        return None
+    begin, behind = found
+    if begin is not None:
+        split = attrs.evolve(split, start=begin[0], start_offset=begin[1], start_epoch=begin[3])
+    if behind is None:
+        return attrs.evolve(split, end=split.file.size, end_offset=_end_offset(split.file), cut=None)
+    return attrs.evolve(split, end=behind[0], end_offset=behind[1], end_epoch=behind[2], cut=None)
 
 
 def chosen_files(options: ReadOptions) -> list[LogFile]:
@@ -154,11 +192,14 @@ def bounds_of(file: LogFile, bounds: Bounds) -> Bounds:
     return bounds & Bounds(offset=Range(start=file.from_offset))
 
 
-def target_bytes(splits: Iterable[Split], options: ReadOptions) -> int:
-    """Return how large the work of a task should be: as asked, but small enough to feed every processor twice."""
-    total = sum(split.size for split in splits)
+def target_bytes(total: int, options: ReadOptions) -> int:
+    """Return how large the work of a task should be, of that many bytes in all.
+
+    As was asked for, but small enough to feed every processor twice, and large enough for TASKS_MAX of them.
+    """
     tasks = 2 * (options.parallelism or os.cpu_count() or 1)
-    return min(options.max_partition_bytes, max(total // tasks, min(SPLIT_MIN_BYTES, options.max_partition_bytes)))
+    wanted = min(options.max_partition_bytes, max(total // tasks, min(SPLIT_MIN_BYTES, options.max_partition_bytes)))
+    return max(wanted, total // TASKS_MAX)
 
 
 def pack(splits: Iterable[Split], target: int) -> list[list[Split]]:
@@ -174,8 +215,8 @@ def pack(splits: Iterable[Split], target: int) -> list[list[Split]]:
     return groups
 
 
-def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split]:
-    """Return the splits of one file that can hold rows within `bounds`."""
+def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds, target: int) -> list[Split]:
+    """Return the splits of one file that can hold rows within `bounds`, of about `target` bytes each."""
     if file.size == 0 and file.is_last:
         return []
     whole = Split(
@@ -183,22 +224,26 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split
         start=0,
         end=file.size,
         start_offset=_first_offset(file, options),
-        end_offset=None if file.is_followed_by_snapshot else file.next_offset,
+        end_offset=_end_offset(file),
     )
     if file.kind is not Kind.LOG:
         return [whole]
     covered = Range(start=file.offset, end=file.next_offset)
-    if bounds.are_empty or (covered & bounds.offset).is_empty:
+    if not _overlaps(file, bounds):
         return []
-    if file.size == 0:
-        return [whole]  # it has lost what it held: whoever reads it says so
-    target = target_bytes([whole], options)
+    if file.size == 0 or options.view == "files":
+        return [whole]  # one that has lost what it held is read as well: whoever does says so
     by_content = bool(bounds.epoch) or bounds.timestamp.start is not None
-    if not _narrows(bounds.offset, covered) and file.size <= target and not by_content:
+    is_narrowed = _narrows(bounds.offset, covered)
+    if not is_narrowed and file.size <= target and not by_content:
         return [whole]
     # After damage a walk may follow a wrong length to anywhere: where damage is tolerated, it is not relied upon.
     can_walk = not file.root and options.mode == "FAILFAST"
-    if not (by_content and can_walk):
+    if not is_narrowed and not (by_content and can_walk):
+        cuts = cuts_of(file, target)
+        if cuts:
+            return _equal_parts(whole, cuts)
+    elif not (by_content and can_walk):
         index = IndexMarks.of(file)
         if index is not None:
             cut = _cut(whole, index, index.within(bounds.offset), target)
@@ -212,6 +257,33 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds) -> list[Split
             within = (len(marks.position) - 1, len(marks.position))
         return _cut(whole, marks, within, target) or []
     return [whole]
+
+
+def _equal_parts(whole: Split, cuts: Sequence[Cut]) -> list[Split]:
+    edges = [*(cut.start(whole.file) for cut in cuts), whole.end]
+    return [
+        Split(
+            file=whole.file,
+            start=start,
+            end=end,
+            start_offset=None if cut.number else whole.start_offset,
+            cut=cut,
+        )
+        for cut, (start, end) in zip(cuts, pairwise(edges), strict=True)
+    ]
+
+
+def _overlaps(file: LogFile, bounds: Bounds) -> bool:
+    """Whether a file can hold what lies within `bounds`, going by its name and the next one's."""
+    if file.kind is not Kind.LOG:
+        return True
+    covered = Range(start=file.offset, end=file.next_offset)
+    return not (bounds.are_empty or (covered & bounds.offset).is_empty)
+
+
+def _end_offset(file: LogFile) -> int | None:
+    """Return what must follow a segment, as far as that is known."""
+    return None if file.is_followed_by_snapshot else file.next_offset
 
 
 def _first_offset(file: LogFile, options: ReadOptions) -> int | None:

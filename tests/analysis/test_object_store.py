@@ -55,3 +55,14 @@ def test_a_store_without_an_index_is_read_whole_and_never_hopped_through(tmp_pat
     with object_store(tmp_path) as (place, ranges):
         assert read_table(uri(place), startOffset=77, endOffset=78).num_rows == 1
         assert len(ranges) <= 3
+
+
+def test_a_segment_is_cut_without_a_look_at_it_and_read_in_parts_that_begin_at_batches(tmp_path: Path) -> None:
+    batches = [values_batch([bytes(3_000)], base_offset=n) for n in range(200)]
+    (path,) = write_log(tmp_path / "topic-0", batches, index=True)
+    with object_store(tmp_path) as (place, ranges):
+        groups = plan(options_of(uri(place), maxPartitionBytes=40_000))
+        assert len(groups) == 15
+        assert not [asked for asked in ranges if asked.startswith(path.name)]
+        read = read_table(uri(place), maxPartitionBytes=40_000, columns="offset")
+        assert read["offset"].to_pylist() == list(range(200))

@@ -10,7 +10,7 @@ import pytest
 
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, pin_text
 from kraftlib.analysis.reading import options_of, read_table
-from kraftlib.analysis.splits import Split, pack, pin, plan, target_bytes
+from kraftlib.analysis.splits import Split, pack, pin, plan, settled, target_bytes
 from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.types import OffsetAndEpoch
 from tests.analysis.logs import values_batch, write_log, write_snapshot
@@ -28,7 +28,7 @@ def log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def splits(options: ReadOptions, pruning: Bounds = Bounds()) -> list[Split]:
-    return [split for group in plan(options, pruning) for split in group]
+    return [split for group in plan(options, pruning) for one in group if (split := settled(one)) is not None]
 
 
 def test_splits_cover_every_byte_once_and_know_their_seams(log: Path) -> None:
@@ -84,10 +84,10 @@ def test_small_splits_share_a_task_and_every_processor_gets_two(log: Path) -> No
     (file,) = {split.file for split in splits(options_of(log))} - {splits(options_of(log))[-1].file}
     pieces = [Split(file=file, start=n, end=n + 10) for n in range(0, 100, 10)]
     assert [len(group) for group in pack(pieces, 30)] == [3, 3, 3, 1]
-    huge = [Split(file=file, start=0, end=10 << 30)]
-    assert target_bytes(huge, ReadOptions(parallelism=8)) == 128 << 20
-    assert target_bytes([Split(file=file, start=0, end=64 << 20)], ReadOptions(parallelism=2)) == 16 << 20
-    assert target_bytes(pieces, ReadOptions(parallelism=8)) == 8 << 20
+    assert target_bytes(10 << 30, ReadOptions(parallelism=8)) == 128 << 20
+    assert target_bytes(64 << 20, ReadOptions(parallelism=2)) == 16 << 20
+    assert target_bytes(100, ReadOptions(parallelism=8)) == 8 << 20
+    assert target_bytes(1 << 40, ReadOptions(parallelism=100)) == (1 << 40) // 2_000
 
 
 def test_splits_can_be_sent_to_another_process(log: Path) -> None:
@@ -133,3 +133,9 @@ def test_the_bootstrap_checkpoint_of_a_node_is_read_with_all_that_there_is() -> 
     assert [row["type"] for row in rows] == [None, *(5 * [12]), 12, None]  # header, FeatureLevelRecords, footer
     assert {row["origin"] for row in rows} == {"snapshot"}
     assert not any(path.endswith("bootstrap.checkpoint") for path in log["segment"].to_pylist())
+
+
+def test_a_file_is_one_row_however_large_it_is(log: Path) -> None:
+    found = read_table(log, view="files", maxPartitionBytes=20_000)
+    assert found["batches"].to_pylist() == [30, 30]
+    assert found["complete"].to_pylist() == [True, True]
