@@ -62,7 +62,7 @@ PASSED_ON = {
         "cut the power of file systems; needs root",
     ),
     "chaos": (FULL, ("python", "-m", "tests.chaos.run"), "real processes under faults; two judges (--minutes N)"),
-    "schemas": (CORE, ("python", "-m", "kraftlib.testing.schemas"), "compare the messages with Kafka's schemas"),
+    "schemas": (CORE, ("python", "-m", "tools.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""
 
@@ -75,8 +75,8 @@ PARALLEL = ("-n", "2", "--dist", "worksteal")
 SPARK_TESTS = "tests/spark"
 """Run by themselves: they share one session, which uses all processors on its own."""
 
-TYPED = ("kraftlib", "dev.py", "examples")
-SOURCES = ("kraftlib", "tests", "examples", "docs")
+TYPED = ("kraftlib", "dev.py", "examples", "tools")
+SOURCES = ("kraftlib", "tests", "tools", "examples", "docs")
 BUILT = ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 
 

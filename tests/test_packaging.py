@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import shutil
@@ -88,6 +89,30 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     assert "kraftlib/py.typed" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith(".pyc")]
+
+
+OURS: Final = {
+    "kraftlib/cli/bench*.py": "benchmarks of kraftlib, which `kraftlib bench` runs",
+    "kraftlib/testing/scenarios/*.py": "stories about kraftlib itself, which `kraftlib simulate --scenario` tells",
+}
+"""Files of the wheel that are about kraftlib and not for its users. This list only shrinks."""
+
+
+def test_the_wheel_holds_no_tests_tools_or_benchmarks_of_our_own(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    about_us = r"(^|/)(tests?|tools)/|/bench|/scenarios/|/mutants|testing/schema"
+    found = {name for name in names if "dist-info" not in name and re.search(about_us, name)}
+
+    listed = {pattern: set(fnmatch.filter(found, pattern)) for pattern in OURS}
+    assert found.difference(*listed.values()) == set()
+    assert [pattern for pattern, names in listed.items() if not names] == [], "an exception that is no longer true"
+
+
+def test_the_module_that_spark_finds_is_small_and_stands_alone(wheel: Path) -> None:
+    """A wheel cannot leave a module out where an extra is not asked for; it does nothing without PySpark."""
+    text = zipfile.ZipFile(wheel).read("pyspark_kraft.py").decode()
+    assert len(text.splitlines()) < 50
+    assert text == (ROOT / "kraftlib" / "spark" / "discovery.py").read_text(encoding="utf-8")
 
 
 def test_the_core_install_asks_for_four_packages(wheel: Path) -> None:

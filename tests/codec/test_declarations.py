@@ -13,7 +13,7 @@ from kraftlib.codec.declarations import (
 from kraftlib.codec.declared import Message, Struct, array, binary, int16, int32, message, string, struct
 from kraftlib.codec.versions import NO_VERSIONS
 from kraftlib.errors import InvariantError
-from kraftlib.testing.schemas import declared_messages
+from tools.schemas import declared_messages
 
 
 @message(kind="data", versions="0-3", flexible="2+")

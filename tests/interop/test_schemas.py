@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlib.testing.schemas import main
 from tests.interop.jars import libraries
 from tests.interop.kafka import Release
+from tools.schemas import main
 
 
 @pytest.mark.each_release

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.declared import read, write
-from kraftlib.testing.schemas import declared_messages
 from kraftlib.wire.frames import encode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from tests import schema_twin
 from tests.declared_messages import any_message
+from tools.schemas import declared_messages
 
 EVERY = [
     pytest.param(cls, version, id=f"{cls.__name__}-{version}")

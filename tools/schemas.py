@@ -1,7 +1,7 @@
 """Compares the declared messages with Kafka's own schemas, and writes declarations from them.
 
-    python -m kraftlib.testing.schemas diff SCHEMAS…              what differs; exit status 1, if anything does
-    python -m kraftlib.testing.schemas write SCHEMAS… --message NAME…   declarations as code, on standard output
+    python -m tools.schemas diff SCHEMAS…              what differs; exit status 1, if anything does
+    python -m tools.schemas write SCHEMAS… --message NAME…   declarations as code, on standard output
 
 SCHEMAS is a JSON array of schemas, a directory of Kafka's `*.json` schemas, or a jar of a release that holds them
 (`kafka-clients`, `kafka-metadata`, `kafka-raft`). This is what is run when a new Kafka release appears: `diff` says
@@ -28,7 +28,7 @@ import attrs
 from kraftlib.codec.declarations import Message, Struct, declared_fields, schema_name
 from kraftlib.codec.versions import Versions, parse_versions
 from kraftlib.errors import ConfigError
-from kraftlib.testing.schema_code import declaration_code
+from tools.schema_code import declaration_code
 
 RENAMED: Final = {
     ("VoteRequest", "CandidateEpoch"): "ReplicaEpoch",
@@ -293,7 +293,7 @@ def differences(sources: Iterable[Mapping[str, Any]], *, only_declared: bool = F
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m kraftlib.testing.schemas", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.schemas", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     diff = commands.add_parser("diff", help="say what differs from the declared messages")
     diff.add_argument("schemas", nargs="+", type=Path, help="JSON file, directory or jar")

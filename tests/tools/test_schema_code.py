@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kraftlib.codec.declarations import Message
-from kraftlib.testing import schemas
 from tests.schema_twin import DATA
+from tools import schemas
 
 
 def test_code_written_from_the_schemas_declares_the_schemas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.testing import schemas
 from tests.schema_twin import DATA
+from tools import schemas
 
 NEWEST = DATA / "kafka-4.4.0" / "schemas.json"
 COMPLETE = DATA / "kafka-4.3.1" / "schemas.json"
