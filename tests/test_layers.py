@@ -68,6 +68,7 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/transport.py": "protocols; the tests of each transport",
+    "testing/rules/*.py": "rules; tests/simulation/test_rules_*.py plant bugs that they find",
     "testing/scenarios/*.py": "stories; tests/simulation/test_scenarios.py tells every one of them",
     "wire/messages/*.py": "declarations; tests/wire/test_messages.py takes all of them in every version",
     "metadata/*_records.py": "declarations; tests/wire/test_messages.py and tests/metadata/test_frame.py",

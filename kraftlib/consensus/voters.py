@@ -157,6 +157,16 @@ class History(Generic[T]):
         """The value of the greatest offset; the default while there is none. Kept, since everything asks for it."""
 
     @property
+    def default(self) -> T:
+        """The value in force while no record brings one."""
+        return self._default
+
+    @property
+    def entries(self) -> tuple[tuple[Offset, T], ...]:
+        """The known values and their offsets, ascending."""
+        return tuple(self._entries)
+
+    @property
     def latest_offset(self) -> Offset | None:
         """Offset of the latest value; None while the default is in force."""
         return self._entries[-1][0] if self._entries else None

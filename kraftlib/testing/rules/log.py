@@ -19,7 +19,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Leader
-from kraftlib.consensus.voters import History, VoterSet
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
@@ -39,8 +39,8 @@ class Mirror:
         self.epoch_starts: list[EpochStart] = list(log.epoch_starts)
         self.snapshots: list[OffsetAndEpoch] = list(log.snapshots)
         self.holes: list[OffsetRange] = list(log.holes)
-        self.voters = _entries(log.voters)
-        self.kraft_versions = _entries(log.kraft_version)
+        self.voters = list(log.voters.entries)
+        self.kraft_versions = list(log.kraft_version.entries)
 
     def begin_epoch(self, epoch: Epoch, offset: Offset) -> None:
         """An epoch begins; one that has no records is not remembered."""
@@ -298,8 +298,8 @@ class LogRules(RuleSet):
                 ours.epoch_starts != theirs.epoch_starts
                 or ours.snapshots != theirs.snapshots
                 or ours.holes != theirs.holes
-                or ours.voters != _entries(theirs.voters)
-                or ours.kraft_versions != _entries(theirs.kraft_version)
+                or ours.voters != list(theirs.voters.entries)
+                or ours.kraft_versions != list(theirs.kraft_version.entries)
                 or (ours.voters and ours.voters[-1][1] != theirs.voters.latest)
                 or (ours.kraft_versions and ours.kraft_versions[-1][1] != theirs.kraft_version.latest)
             ):
@@ -309,14 +309,10 @@ class LogRules(RuleSet):
         ours, theirs = self.log, self.core.state.log
         names = ("start_offset", "end_offset", "flushed_offset", "log_version", "epoch_starts", "snapshots", "holes")
         pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
-        pairs.append(("voters", _entries(theirs.voters), ours.voters))
-        pairs.append(("kraft_version", _entries(theirs.kraft_version), ours.kraft_versions))
+        pairs.append(("voters", list(theirs.voters.entries), ours.voters))
+        pairs.append(("kraft_version", list(theirs.kraft_version.entries), ours.kraft_versions))
         text = "; ".join(f"{name} {known}, must be {right}" for name, known, right in pairs if known != right)
         raise BrokenRuleError("RF1", text or "what is in force is not the latest of what stands in the log")
-
-
-def _entries(history: History[Any]) -> list[tuple[Offset, Any]]:
-    return list(history._entries)
 
 
 def _since(entries: list[tuple[Offset, Any]], start: Offset) -> list[tuple[Offset, Any]]:

@@ -88,16 +88,18 @@ def divergence(log: LogPositions, offset: Offset, epoch: Epoch) -> OffsetAndEpoc
 def cut(log: LogPositions, leader_end: OffsetAndEpoch) -> Offset:
     """Return where a log is to be cut whose leader has `leader_end` as the end of the newest epoch in common.
 
-    If this log has the epoch, what both ends have in common is kept; else everything older than it. What is cut off
-    amid a hole goes from the start of the hole.
+    If this log has the epoch, what both ends have in common is kept; else everything older than it.
     """
     if leader_end.epoch == 0:
-        end_offset = min(leader_end.offset, log.end_offset)
-    else:
-        own = end_of_epoch(log, leader_end.epoch)
-        end_offset = min(own.offset, leader_end.offset) if own.epoch == leader_end.epoch else own.offset
-    return min((hole.start_offset for hole in log.holes if hole.start_offset < end_offset <= hole.end_offset),
-               default=end_offset)  # fmt: skip
+        return min(leader_end.offset, log.end_offset)
+    own = end_of_epoch(log, leader_end.epoch)
+    return min(own.offset, leader_end.offset) if own.epoch == leader_end.epoch else own.offset
+
+
+def without_half_a_hole(log: LogPositions, end_offset: Offset) -> Offset:
+    """Return where a cut at `end_offset` ends: one amid a hole, or at its end, takes all of the hole."""
+    halved = (hole.start_offset for hole in log.holes if hole.start_offset < end_offset <= hole.end_offset)
+    return min(halved, default=end_offset)
 
 
 def has_all_before(log: LogPositions, snapshot_id: OffsetAndEpoch) -> bool:

@@ -7,11 +7,12 @@ from typing import Final
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
+from kraftlib.testing.rules.fetch_follower import FetchFollowerRules
 from kraftlib.testing.rules.fetch_leader import FetchLeaderRules
 from kraftlib.testing.rules.log import LogRules
 from kraftlib.testing.rules.rule_set import RuleSet
 
-RULE_SETS: Final[tuple[type[RuleSet], ...]] = (LogRules, FetchLeaderRules)
+RULE_SETS: Final[tuple[type[RuleSet], ...]] = (LogRules, FetchLeaderRules, FetchFollowerRules)
 
 
 class Referee:

@@ -1,0 +1,398 @@
+"""Fetch as a follower asks it, and what it makes of the answer (KIP-595, Fetch; KIP-320; KIP-630; KIP-853).
+
+| id | rule |
+|---|---|
+| RF20 | a Fetch leaves only where all that the log has is durable: no flush, truncation or repair is under way |
+| RF21 | a Fetch asks from where the log ends, or what is missing in it, with the epoch before and what it knows |
+| RF22 | it is in the name of nobody exactly where it must acknowledge nothing |
+| RF23 | a follower that may ask its leader does; one that knows no leader asks somebody, one at a time |
+| RF24 | an answer counts if, and only if, it is of this leader and epoch and for what would be asked now |
+| RF25 | of an answer that counts all that continues the log is appended, and nothing else ever is |
+| RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
+| RF27 | a follower's high watermark is its leader's, as far as its log goes, and never falls |
+| RF28 | whoever was asked in vain is left alone for a while, and not for long |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Follower, Leader, Unattached
+from kraftlib.testing.rules.positions import cut, end_of, may_stand_in, without_half_a_hole
+from kraftlib.testing.rules.received import continuing
+from kraftlib.testing.rules.repair import Repair
+from kraftlib.testing.rules.rule_set import BrokenRuleError, RuleSet
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Epoch, Offset, OffsetAndEpoch, OffsetRange, ReplicaId
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+
+PAUSE_MAX_MS = 500
+"""Nobody is left alone for longer, but for a longer pause that is configured."""
+
+DOUBTS_AFTER = 2
+"""A leader that has failed so often in a row may not be one any more."""
+
+
+@attrs.frozen
+class Question:
+    """What was asked of the leader."""
+
+    leader_id: ReplicaId
+    epoch: Epoch
+    position: OffsetAndEpoch
+    log_version: int
+    is_anonymous: bool
+    fills: bool
+
+
+@attrs.frozen
+class Asked:
+    """A Fetch that is on its way."""
+
+    destination: int
+    question: Question | None
+    """None, if it asks who leads."""
+    sent_ms: int
+
+
+@attrs.define
+class Outcome:
+    """What the log must make of the event that is being handled."""
+
+    appends: list[tuple[Offset, Offset, Epoch, int]] = attrs.field(factory=list)
+    """Base and end offset, epoch and size of each batch."""
+    repairs: list[tuple[Offset, Offset, Epoch, int]] = attrs.field(factory=list)
+    cuts_to: Offset | None = None
+    advances_to: Offset | None = None
+    is_of_use: bool = True
+
+
+class FetchFollowerRules(RuleSet):
+    """RF20 to RF28, RF40 and RF41."""
+
+    def __init__(self, core: Replica) -> None:
+        super().__init__(core)
+        self._role: object = None
+        self._asked: dict[int, Asked] = {}
+        self._is_truncating = False
+        self._repair = Repair()
+        self._holes: list[OffsetRange] = []
+        self._outcome: Outcome | None = None
+        """None, if nothing that this life has heard of the leader may change the log now."""
+        self._answered: Asked | None = None
+        self._committed: Offset = core.state.committed_offset
+        self._high_watermark: Offset | None = None
+
+    def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
+        """It may ask at once."""
+        self._end_step(actions)
+
+    # --- what comes --------------------------------------------------------------------------------------------------
+
+    def hearing(self, event: ev.Event, now_ms: int) -> None:
+        """Work out what the event means to the log."""
+        state, kind = self.core.state, type(event)
+        self._answered, self._outcome = None, None
+        self._high_watermark, self._committed = state.high_watermark, state.committed_offset
+        self._holes = state.log.holes
+        if kind is ev.ResponseReceived:
+            self._answered = asked = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
+            if asked is not None:
+                self._outcome = self._judge(asked, event.response)  # type: ignore[union-attr]
+        elif kind is ev.RequestFailed:
+            self._answered = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
+        elif kind is ev.LogTruncated:
+            self._is_truncating = False
+        else:
+            self._repair.hear(state, event)
+            if kind is ev.SnapshotInstalled:
+                offset = event.snapshot_id.offset  # type: ignore[union-attr]
+                self._outcome = Outcome(advances_to=self._replaced(offset, offset))
+            elif kind is ev.SnapshotAdopted:
+                self._outcome = Outcome(advances_to=self._adopted(event.snapshot_id.offset))  # type: ignore[union-attr]
+            elif kind is ev.StorageFailed and event.begins_at is not None and not event.holes:  # type: ignore[union-attr]
+                known = state.high_watermark
+                self._outcome = Outcome(advances_to=None if known is None or known > state.log.end_offset else known)
+
+    def _replaced(self, offset: Offset, end_offset: Offset) -> Offset | None:
+        """What is told when a snapshot has come: all that is committed, once the log reaches so far."""
+        self._committed = max(self._committed, offset)
+        return self._committed if self._committed <= end_offset else None
+
+    def _adopted(self, offset: Offset) -> Offset | None:
+        known, end_offset = self._high_watermark, self.core.state.log.end_offset
+        if known is not None and offset <= known <= end_offset:
+            return known
+        return self._replaced(offset, end_offset)
+
+    def _judge(self, asked: Asked, response: FetchResponse) -> Outcome | None:
+        """Return what an answer does to the log; None if it does not count."""
+        state = self.core.state
+        role, question = state.role_state, asked.question
+        partition = _partition_of(response)
+        if question is None or partition is None or not isinstance(role, Follower) or question != self._question(role):
+            return None
+        leader = partition.current_leader
+        named = partition.error_code, leader.leader_epoch, leader.leader_id
+        if named != (ErrorCode.NONE, state.epoch, role.leader_id):
+            return None
+        return self._outcome_of(role, partition)
+
+    def _outcome_of(self, role: Follower, partition: Any) -> Outcome:
+        state, log = self.core.state, self.core.state.log
+        diverging, snapshot, records = partition.diverging_epoch, partition.snapshot_id, partition.records or b""
+        if diverging.epoch >= 0:
+            end_offset = cut(log, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
+            is_allowed = max(self._committed, log.start_offset) <= end_offset < log.end_offset
+            return Outcome(cuts_to=without_half_a_hole(log, end_offset)) if is_allowed else Outcome(is_of_use=False)
+        if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
+            return Outcome(is_of_use=self._may_download(snapshot.end_offset, snapshot.epoch))
+        if state.disk_full and len(records):
+            return Outcome(is_of_use=False)
+        if log.holes:
+            return self._repairs(records)
+        batches = continuing(state, records, end_of(log), log.voters)
+        if len(records) and not batches:
+            return Outcome(is_of_use=False)
+        end_offset = batches[-1].end_offset if batches else log.end_offset
+        reached, known = min(partition.high_watermark, end_offset), self._high_watermark
+        # A log that has lost what was committed ends below what it has told, and tells it again when that is back.
+        is_news = reached >= self._committed and (known is None or reached > known or log.end_offset < known)
+        return Outcome(_places(batches), advances_to=reached if is_news else None)
+
+    def _may_download(self, end_offset: Offset, epoch: Epoch) -> bool:
+        state = self.core.state
+        if end_offset < 1 or epoch < 0:
+            return False
+        fills = self._repair.now(state.epoch) is not None
+        stands_in = fills and may_stand_in(state.log, OffsetAndEpoch(offset=end_offset, epoch=epoch))
+        return end_offset >= min(self._committed, state.log.end_offset) or stands_in
+
+    def _repairs(self, records: Any) -> Outcome:
+        state = self.core.state
+        filled = self._repair.now(state.epoch)
+        if filled is None:
+            self._repair.begin(state)
+            return Outcome()
+        usable = self._repair.usable(state, continuing(state, records, filled.position, None))
+        return Outcome(repairs=_places(usable), is_of_use=bool(usable))
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def _question(self, role: Follower) -> Question:
+        """Return what a Fetch of the leader asks now."""
+        state = self.core.state
+        filled = self._repair.now(state.epoch) if state.log.holes else None
+        return Question(
+            leader_id=role.leader_id,
+            epoch=state.epoch,
+            position=end_of(state.log) if filled is None else filled.position,
+            log_version=state.log.log_version,
+            is_anonymous=state.amnesia is not None or (bool(state.log.holes) and filled is None),
+            fills=filled is not None,
+        )
+
+    def _is_durable(self) -> bool:
+        state = self.core.state
+        filled = self._repair.now(state.epoch)
+        is_writing = filled is not None and filled.is_writing
+        return state.log.flushed_offset == state.log.end_offset and not self._is_truncating and not is_writing
+
+    def _look_at_fetch(self, action: act.SendRequest) -> None:
+        state, request = self.core.state, action.request
+        role = state.role_state
+        question = None
+        if isinstance(role, Follower) and action.destination == role.leader_id:
+            question = self._question(role)
+        if not self._is_durable():
+            text = (
+                f"a Fetch to {action.destination} leaves, {state.log.flushed_offset} of {state.log.end_offset} flushed"
+            )
+            raise BrokenRuleError("RF20", f"{text}, truncating: {self._is_truncating}")
+        partition = request.topics[0].partitions[0]
+        position = question.position if question is not None else end_of(state.log)
+        is_anonymous = question is None or question.is_anonymous
+        name = (-1, ZERO_UUID) if is_anonymous else (state.key.id, state.key.directory_id or ZERO_UUID)
+        if (request.replica_state.replica_id, partition.replica_directory_id) != name or request.replica_id >= 0:
+            raise BrokenRuleError("RF22", f"a Fetch from {position} is in the name of {request.replica_state}: {name}")
+        known = -1 if state.high_watermark is None else state.high_watermark
+        wanted = (position.offset, position.epoch, state.epoch, known, state.cluster_id)
+        asks = (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch)
+        theirs = (*asks, partition.high_watermark, request.cluster_id)
+        if theirs != wanted:
+            raise BrokenRuleError("RF21", f"a Fetch to {action.destination} asks {theirs}, must ask {wanted}")
+        if (request.max_wait_ms, request.max_bytes) != self._limits(question):
+            limits = f"{request.max_bytes} bytes within {request.max_wait_ms} ms"
+            raise BrokenRuleError(
+                "RF21", f"a Fetch to {action.destination} asks for {limits}: {self._limits(question)}"
+            )
+        self._look_at_introduction(request, role)
+        if question is None and (action.destination, action.endpoint) not in self._servers():
+            self._look_at_stranger(action)
+        self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
+
+    def _look_at_stranger(self, action: act.SendRequest) -> None:
+        """While its vote is forgotten, a replica also asks the other voters in which epoch they are."""
+        state = self.core.state
+        voter = state.voters.get(action.destination)
+        if state.amnesia is None or (voter is not None and action.endpoint not in voter.endpoints.values()):
+            servers = self._servers()
+            raise BrokenRuleError("RF23", f"{action.destination} at {action.endpoint} is asked who leads: {servers}")
+
+    def _limits(self, question: Question | None) -> tuple[int, int]:
+        """Return how long an answer may be waited for, and how large it may be."""
+        state = self.core.state
+        seeks_end = state.amnesia is not None and state.amnesia.leader_epoch != state.epoch
+        begins_repair = bool(state.log.holes) and question is not None and not question.fills
+        at_once = question is None or seeks_end or begins_repair
+        max_bytes = 1 if state.disk_full else max(state.config.fetch_max_bytes, 2)
+        return 0 if at_once else state.config.fetch_max_wait_ms, max_bytes
+
+    def _look_at_introduction(self, request: FetchRequest, role: object) -> None:
+        state = self.core.state
+        said = dict(request.unknown_tagged_fields)
+        is_known = isinstance(role, Follower) and role.has_fetched
+        ids = sorted(voter.key.id for voter in state.voters) if state.log.voters.latest_offset is None else []
+        wanted = {} if is_known else {10_000: struct.pack(f">{len(ids)}i", *ids)}
+        if said != wanted:
+            raise BrokenRuleError("RF21", f"a Fetch introduces itself with {said}, must with {wanted}")
+
+    # --- what the core does ------------------------------------------------------------------------------------------
+
+    def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
+        """Compare."""
+        was_leader = isinstance(self._role, Leader)
+        if actions or self._outcome is not None:
+            self._look_at_log(event, actions, was_leader=was_leader)
+        self._repair.begins_later(self.core.state, actions, self._holes)
+        self._repair.follow(self.core.state, actions)
+        if self._answered is not None and self.core.state.role_state is self._role:
+            self._look_at_pause(self._answered, event)
+        self._end_step(actions)
+
+    def _look_at_log(self, event: ev.Event, actions: Sequence[act.Action], *, was_leader: bool) -> None:
+        outcome = self._outcome or Outcome()
+        appends: list[Any] = []
+        repairs: list[Any] = []
+        cuts: list[Offset] = []
+        advances: list[Offset] = []
+        is_elected = False
+        for action in actions:
+            match action:
+                case act.BeginEpoch():
+                    is_elected = True
+                case act.AppendToLog() if not is_elected and type(event) is not ev.RecordsSubmitted:
+                    appends += _places(action.batches)
+                case act.WriteRepair():
+                    repairs += _places(action.batches)
+                case act.TruncateLog():
+                    cuts.append(action.end_offset)
+                    self._is_truncating = True
+                case act.AdvanceHighWatermark():
+                    advances.append(action.high_watermark)
+        if appends != outcome.appends:
+            raise BrokenRuleError(
+                "RF25", f"{appends} is appended, must be {outcome.appends} behind {end_of(self.core.state.log)}"
+            )
+        if repairs != outcome.repairs:
+            raise BrokenRuleError(
+                "RF41", f"{repairs} is written into the hole, must be {outcome.repairs}: {self._holes}"
+            )
+        if cuts != ([] if outcome.cuts_to is None else [outcome.cuts_to]):
+            text = f"the log is cut to {cuts}, must be {outcome.cuts_to}: {self._committed} is committed"
+            raise BrokenRuleError("RF26", text)
+        if was_leader and self._outcome is None:
+            return
+        wanted = [] if outcome.advances_to is None else [outcome.advances_to]
+        known = self._high_watermark if outcome.advances_to is None else outcome.advances_to
+        if advances != wanted or (not is_elected and self.core.state.high_watermark != known):
+            text = f"the high watermark is {self.core.state.high_watermark}, told {advances}, must be {known}, {wanted}"
+            raise BrokenRuleError("RF27", f"{text}; {self._committed} was committed")
+        committed = max(self._committed, known or 0)
+        if self.core.state.committed_offset != committed:
+            raise BrokenRuleError(
+                "RF27", f"{self.core.state.committed_offset} is taken for committed, and {committed} is"
+            )
+
+    def _look_at_pause(self, answered: Asked, event: ev.Event) -> None:
+        """RF28: nobody who was of no use is asked again at once."""
+        state, outcome = self.core.state, self._outcome
+        pause_ms, connections = state.config.retry_backoff_ms, state.connections
+        at_once = connections.is_ready(answered.destination, state.now_ms)
+        if (outcome is None or not outcome.is_of_use) and pause_ms:
+            if not connections.is_backing_off(answered.destination, state.now_ms + pause_ms - 1):
+                raise BrokenRuleError("RF28", f"{answered.destination} is asked again at once after {event}")
+        elif outcome is not None and connections.failures(answered.destination):
+            raise BrokenRuleError("RF28", f"{answered.destination} has answered, and counts as failed")
+        longest_ms = max(2 * pause_ms, PAUSE_MAX_MS)
+        if not at_once and connections.is_backing_off(answered.destination, state.now_ms + longest_ms):
+            raise BrokenRuleError("RF28", f"{answered.destination} is left alone for more than {longest_ms} ms")
+
+    def _end_step(self, actions: Sequence[act.Action]) -> None:
+        state = self.core.state
+        role = state.role_state
+        if role is not self._role:
+            self._role = role
+            self._asked.clear()
+        late_ms = state.now_ms - state.config.request_timeout_ms
+        for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
+            del self._asked[correlation_id]
+        for action in actions:
+            if type(action) is act.SendRequest and type(action.request) is FetchRequest:
+                self._look_at_fetch(action)
+        if isinstance(role, Follower | Unattached) and state.shutdown_deadline_ms is None:
+            self._look_at_silence(role)
+
+    def _look_at_silence(self, role: Follower | Unattached) -> None:
+        """RF23: somebody is asked."""
+        state = self.core.state
+        connections, listener = state.connections, state.config.listener_name.upper()
+        if isinstance(role, Follower) and role.download is None and listener in state.leader_endpoints:
+            if connections.is_ready(role.leader_id, state.now_ms) and self._is_durable():
+                raise BrokenRuleError("RF23", f"leader {role.leader_id} is not asked, from {end_of(state.log)}")
+            return
+        if not connections.idle or not self._is_durable():
+            return
+        if isinstance(role, Follower) and connections.failures(role.leader_id) < DOUBTS_AFTER:
+            return
+        silent = [number for number, _ in self._servers() if connections.is_ready(number, state.now_ms)]
+        if silent:
+            raise BrokenRuleError("RF23", f"no one is asked who leads, though {silent} could be")
+
+    def _servers(self) -> list[tuple[int, Endpoint]]:
+        """Return whom to ask for the leader, by number: the configured servers, else the voters."""
+        state = self.core.state
+        listener = state.config.listener_name.upper()
+        known = {
+            voter.endpoints[listener]: voter.key.id
+            for voter in state.voters
+            if voter.key.id != state.key.id and listener in voter.endpoints
+        }
+        leader_id, place = state.leader_id, state.leader_endpoints.get(listener)
+        if leader_id not in (None, state.key.id) and place is not None:
+            known = {at: number for at, number in known.items() if number != leader_id} | {place: leader_id}
+        servers = [(known.get(at, -2 - place), at) for place, at in enumerate(state.config.bootstrap_servers)]
+        if not servers:
+            servers = [(number, at) for at, number in known.items()]
+        follows = leader_id if isinstance(state.role_state, Follower) else None
+        return [(number, at) for number, at in servers if number != follows and at != state.endpoints.get(listener)]
+
+
+def _partition_of(response: FetchResponse) -> Any:
+    """Return the one partition of an answer; None if it has not exactly this one."""
+    topics = response.responses
+    if response.error_code != ErrorCode.NONE or len(topics) != 1 or topics[0].topic_id != METADATA_TOPIC_ID:
+        return None
+    partitions = topics[0].partitions
+    return partitions[0] if [partition.partition_index for partition in partitions] == [0] else None
+
+
+def _places(batches: Sequence[Any]) -> list[tuple[Offset, Offset, Epoch, int]]:
+    return [(batch.base_offset, batch.end_offset, batch.epoch, len(batch.data)) for batch in batches]

@@ -1,0 +1,58 @@
+"""What a follower may take of the records in an answer (KIP-595, Fetch; KIP-853)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.voters import History, VoterSet
+from kraftlib.errors import KraftError
+from kraftlib.records.batch import Batch, check_kraft_header, read_batch
+from kraftlib.records.control import decode_control
+from kraftlib.records.control_messages import LeaderChangeMessage, VotersRecord
+from kraftlib.types import OffsetAndEpoch
+
+
+def continuing(
+    state: ReplicaState, records: Any, after: OffsetAndEpoch, voters: History[VoterSet] | None
+) -> list[Batch]:
+    """Return the batches, from the first one on, that continue a log which ends `after` there.
+
+    Offsets have no gap, epochs do not fall and are not above the own one, sums fit, and voters change one at a time.
+    """
+    taken: list[Batch] = []
+    offset, epoch, position = after.offset, after.epoch, 0
+    offset_of_set = None if voters is None else voters.latest_offset
+    keys = None
+    if voters is not None and offset_of_set is not None and offset_of_set >= 0:
+        keys = {voter.key for voter in voters.latest}
+    static = sorted(voter.key.id for voter in state.voters) if state.log.voters.latest_offset is None else []
+    while position < len(records):
+        try:
+            batch = read_batch(records, position)
+            check_kraft_header(batch)
+            if batch.base_offset != offset or batch.epoch < epoch or batch.epoch > state.epoch:
+                break
+            controls = [decode_control(record) for record in batch.records()] if batch.is_control else []
+            sets = [VoterSet.from_record(control) for control in controls if isinstance(control, VotersRecord)]
+        except KraftError:
+            break
+        for changed in sets:
+            before, keys = keys, {voter.key for voter in changed}
+            if before is not None and max(len(keys - before), len(before - keys)) > 1:
+                return taken
+        if keys is None and static and batch.epoch == state.epoch and _names_others(controls, static):
+            break
+        taken.append(batch)
+        offset, epoch = batch.end_offset, batch.epoch
+        position += len(batch.data)
+    return taken
+
+
+def _names_others(controls: list[Any], static: list[int]) -> bool:
+    """Whether the leader says that it counts other voters than the configured ones."""
+    return any(
+        sorted(voter.voter_id for voter in control.voters) != static
+        for control in controls
+        if isinstance(control, LeaderChangeMessage)
+    )
