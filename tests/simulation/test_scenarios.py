@@ -64,7 +64,7 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
     "S11": ("acknowledged-before-flushed",),
     "P1": ("old-epoch-commit",),
 }
-"""Bugs of `mutants.py` that a scenario finds within a few seeds."""
+"""Bugs of `mutants` that a scenario finds within a few seeds."""
 
 PLANTED: Final = {mutant.name: mutant for mutant in MUTANTS}
 
