@@ -10,9 +10,12 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.testing.rules.fetch_follower import FetchFollowerRules
 from kraftlib.testing.rules.fetch_leader import FetchLeaderRules
 from kraftlib.testing.rules.log import LogRules
+from kraftlib.testing.rules.membership import MembershipRules
 from kraftlib.testing.rules.rule_set import RuleSet
 
-RULE_SETS: Final[tuple[type[RuleSet], ...]] = (LogRules, FetchLeaderRules, FetchFollowerRules)
+RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
+    LogRules, FetchLeaderRules, FetchFollowerRules, MembershipRules,
+)  # fmt: skip
 
 
 class Referee:

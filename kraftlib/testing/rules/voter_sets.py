@@ -1,0 +1,156 @@
+"""Which voters count at each offset, worked out from the log that a life began with and from what was done to it since.
+
+A voter set is in force from the moment its record stands in the log, committed or not. A truncation brings the earlier
+one back, and a snapshot says with which one the log behind it begins (KIP-853).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from kraftlib.consensus import events as ev
+from kraftlib.records.batch import Batch
+from kraftlib.records.control import decode_control
+from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
+from kraftlib.types import ZERO_UUID, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+
+
+@attrs.frozen
+class Seat:
+    """What a voter set says of one voter."""
+
+    directory_id: uuid.UUID | None
+    places: frozenset[tuple[str, str, int]]
+    """Listener in upper case, host, port."""
+    least: int
+    most: int
+    """Between these kraft.versions."""
+
+    def admits(self, directory_id: uuid.UUID | None) -> bool:
+        """Whether a replica of this id with that directory is the voter (KIP-853)."""
+        return self.directory_id is None or self.directory_id == directory_id
+
+
+Seats = Mapping[ReplicaId, Seat]
+
+
+def seats_of_set(voters: Any) -> Seats:
+    """Read a voter set of the core."""
+    return {
+        voter.key.id: Seat(
+            voter.key.directory_id,
+            frozenset((name.upper(), place.host, place.port) for name, place in voter.endpoints.items()),
+            voter.min_kraft_version,
+            voter.max_kraft_version,
+        )
+        for voter in voters
+    }
+
+
+def seats_of_record(record: VotersRecord) -> Seats:
+    """Read a Voters record."""
+    return {
+        voter.voter_id: Seat(
+            None if voter.voter_directory_id == ZERO_UUID else voter.voter_directory_id,
+            frozenset((place.name.upper(), place.host, place.port) for place in voter.endpoints),
+            voter.kraft_version_feature.min_supported_version,
+            voter.kraft_version_feature.max_supported_version,
+        )
+        for voter in record.voters
+    }
+
+
+def shown(seats: Seats) -> str:
+    """Return how a rule names a voter set."""
+    return "{" + ", ".join(f"{voter_id}:{str(seats[voter_id].directory_id)[-6:]}" for voter_id in sorted(seats)) + "}"
+
+
+class VotersByOffset:
+    """Voter sets and kraft.versions by the offset of their record; -1 is the bootstrap checkpoint."""
+
+    def __init__(self, log: Any) -> None:
+        """Take over what a log said of them when it was opened."""
+        voters, versions = log.voters, log.kraft_version
+        self.configured = seats_of_set(voters.default)
+        """Those of the configuration, which count while no record names any."""
+        self.sets: list[tuple[Offset, Seats]] = [(at, seats_of_set(value)) for at, value in voters.entries]
+        self.versions: list[tuple[Offset, int]] = list(versions.entries)
+
+    @property
+    def latest(self) -> Seats:
+        """The voters in force."""
+        return self.sets[-1][1] if self.sets else self.configured
+
+    @property
+    def latest_offset(self) -> Offset | None:
+        """Where their record stands; None where the configuration names them."""
+        return self.sets[-1][0] if self.sets else None
+
+    @property
+    def kraft_version(self) -> int:
+        """The kraft.version in force."""
+        return self.versions[-1][1] if self.versions else 0
+
+    @property
+    def kraft_version_offset(self) -> Offset | None:
+        """Where its record stands."""
+        return self.versions[-1][0] if self.versions else None
+
+    def at(self, offset: Offset) -> Seats:
+        """Return the voters in force at an offset."""
+        return next((seats for place, seats in reversed(self.sets) if place <= offset), self.configured)
+
+    def admits(self, key: ReplicaKey) -> bool:
+        """Whether this very replica is a voter."""
+        seat = self.latest.get(key.id)
+        return seat is not None and seat.admits(key.directory_id)
+
+    # --- what becomes of the log -------------------------------------------------------------------------------------
+
+    def append(self, batches: Iterable[Batch], *, since: Offset = 0) -> None:
+        """Read the control records of batches that stand behind all others, those before `since` left out."""
+        for batch in batches:
+            if batch.is_control and batch.base_offset >= since:
+                for record in batch.records():
+                    self._read(record.offset, decode_control(record))
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Forget what stood at `end_offset` or behind it."""
+        self.sets = [entry for entry in self.sets if entry[0] < end_offset]
+        self.versions = [entry for entry in self.versions if entry[0] < end_offset]
+
+    def begin_at(self, snapshot_id: OffsetAndEpoch, controls: Iterable[Any]) -> None:
+        """Begin with what the header of a snapshot says."""
+        self.sets, self.versions = [], []
+        for control in controls:
+            self._read(snapshot_id.offset - 1, control)
+
+    def hear(self, event: Any, first_offset: Offset) -> bool:
+        """Follow what the disk has done; return whether that may have changed anything.
+
+        What a repair tells of the log before `first_offset`, where snapshots stand, was known before.
+        """
+        match event:
+            case ev.LogTruncated():
+                self.truncate(event.end_offset)
+            case ev.SnapshotInstalled():
+                self.begin_at(event.snapshot_id, event.controls)
+            case ev.SnapshotAdopted():
+                self.begin_at(event.snapshot_id, event.controls)
+                self.append(event.control_batches, since=event.snapshot_id.offset)
+            case ev.Repaired():
+                self.truncate(first_offset)
+                self.append(event.control_batches, since=first_offset)
+            case _:
+                return False
+        return True
+
+    def _read(self, offset: Offset, control: Any) -> None:
+        if isinstance(control, VotersRecord):
+            self.sets.append((offset, seats_of_record(control)))
+        elif isinstance(control, KRaftVersionRecord):
+            self.versions.append((offset, control.kraft_version))
