@@ -67,6 +67,7 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
 NO_TEST_MODULE: Final[dict[str, str]] = {
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
+    "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",
     "testing/rules/*.py": "rules; tests/simulation/test_rules_*.py plant bugs that they find",
     "testing/scenarios/*.py": "stories; tests/simulation/test_scenarios.py tells every one of them",

@@ -35,8 +35,7 @@ CIRCLES: Final[frozenset[str]] = frozenset({"cli.spark, cli.spark_state", "spark
 
 BORROWERS: Final[frozenset[str]] = frozenset(
     (
-        "runtime/snapshots/increments.py storage/damaged_log.py storage/damaged_segments.py storage/download_files.py "
-        "storage/log.py testing/damage.py"
+        "storage/damaged_log.py storage/damaged_segments.py storage/download_files.py storage/log.py testing/damage.py"
     ).split()
 )
 """Files that use a private name of another file."""

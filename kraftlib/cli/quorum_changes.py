@@ -18,7 +18,7 @@ from kraftlib.cli.wire_client import UnreachableError, WireClient
 from kraftlib.consensus.events import Failure
 from kraftlib.errors import ConfigError, RemoteProtocolError
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, change_voters, removal, upgrade
-from kraftlib.runtime.errands import FailedErrandError
+from kraftlib.runtime.own_requests import NoAnswerError
 from kraftlib.types import Endpoint, ReplicaKey, parse_endpoint, parse_uuid
 from kraftlib.wire.apis import APIS, ErrorCode
 
@@ -84,6 +84,6 @@ def _ask_leader(servers: Sequence[Endpoint], message: Any, timeout_s: float) -> 
             return client.ask(message, answer)
     except UnreachableError as error:
         print(f"kraftlib: {error}", file=sys.stderr)
-        raise FailedErrandError(Failure.DISCONNECTED) from error
+        raise NoAnswerError(Failure.DISCONNECTED) from error
     except RemoteProtocolError as error:
         raise ConfigError(f"the leader at {leader} cannot be asked for that: {error}") from error

@@ -127,8 +127,8 @@ class Applier:
         post: Post = call_here,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         on_applied: Callable[[Sequence[CommittedBatch]], None] = lambda batches: None,
-        increments: Callable[[], Overlay | None] = lambda: None,
-        checks: Callable[[], Checks | None] = lambda: None,
+        increments: Overlay | None = None,
+        checks: Checks | None = None,
     ) -> None:
         """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read;
         `on_machine_failed` why the state machine was stopped.
@@ -364,7 +364,7 @@ class Applier:
                 return False
             feed.next_offset, feed.failed_to_load, feed.is_half_loaded = 0, None, False
             return True
-        checks = self._checks()
+        checks = self._checks
         if checks is not None and not checks.is_sound(ids[-1]):
             if not checks.is_damaged(ids[-1]):  # else it is about to go, and `advance` comes then
                 checks.when_checked(ids[-1], self._schedule)
@@ -403,7 +403,7 @@ class Applier:
         self, feed: Feed, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader
     ) -> LoadedSnapshot | None:
         """Return the checkpoint with the increments on it, where the state machine has any."""
-        overlay = self._increments() if feed is self._state_machine else None
+        overlay = self._increments if feed is self._state_machine else None
         return None if overlay is None else overlay.loaded(base, high_watermark, reader, self._reader_closed)
 
     def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
@@ -419,14 +419,14 @@ class Applier:
             if feed is not self._state_machine:
                 return
             self._waiters.skipped(feed.next_offset)
-            overlay = self._increments()
+            overlay = self._increments
             if overlay is not None:
                 overlay.was_loaded(snapshot)
 
     def _load_another(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
         """The snapshot, or an increment on it, was damaged since it was checked: try again with what is left."""
         feed.failed_to_load, feed.is_half_loaded = snapshot.snapshot_id, True
-        overlay, checks = self._increments(), self._checks()
+        overlay, checks = self._increments, self._checks
         if (overlay is None or not overlay.give_up(snapshot)) and checks is not None:
             checks.doubt(snapshot.snapshot_id)
 

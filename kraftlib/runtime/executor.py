@@ -32,13 +32,13 @@ from kraftlib.errors import CorruptBatchError, InvariantError, ReplicaFailedErro
 from kraftlib.runtime.alarm import Alarm
 from kraftlib.runtime.appends import Appends
 from kraftlib.runtime.barriers import Barriers
+from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.log_repair import LogRepair, repair_of
 from kraftlib.runtime.metrics import RaftMetrics
-from kraftlib.runtime.net.transport import Peer
-from kraftlib.runtime.ports import Answers, Core, Listeners, Message, SnapshotTransfer
+from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotTransfer
 from kraftlib.runtime.waiters import Promise, Waiters
-from kraftlib.storage.interface import NotingLog, QuorumStateStore, ReplicatedLog, RoomyLog
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
 
 logger = logging.getLogger("kraftlib.runtime.executor")
@@ -109,8 +109,9 @@ class Executor:
         self._running = False
         self._suspended = True  # until it is started
         self._after_disk: Callable[[Any], None] = _nothing
-        self._roomy = log if isinstance(log, RoomyLog) else None
-        self._noting = log if config.sync_note == "auto" and isinstance(log, NotingLog) else None
+        capabilities = capabilities_of(log)
+        self._roomy = capabilities.space
+        self._noting = capabilities.note if config.sync_note == "auto" else None
         self._repair = repair_of(log)
         self._disk_full = False
         self._damaged_at: Offset | None = None
@@ -218,24 +219,6 @@ class Executor:
         )
         failure.__cause__ = error
         return failure
-
-    # --- NetworkReceiver ---------------------------------------------------------------------------------------------
-
-    def request_received(self, request_id: int, message: Message, version: int, peer: Peer) -> None:
-        """A peer asks."""
-        self.submit(ev.RequestReceived(request_id, message, version))
-
-    def response_received(self, correlation_id: int, message: Message) -> None:
-        """A peer has answered."""
-        self.submit(ev.ResponseReceived(correlation_id, message))
-
-    def request_failed(self, correlation_id: int, failure: ev.Failure) -> None:
-        """No answer will come."""
-        self.submit(ev.RequestFailed(correlation_id, failure))
-
-    def connection_lost(self, destination: int, refused: bool) -> None:
-        """A connection is gone, or could not be made."""
-        self.submit(ev.ConnectionLost(destination, refused))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,8 @@
-"""What a replica does beside its work: snapshots, retention, and the one thread in the background that they share.
-
-The thread does one thing at a time, at a pace that the loop does not notice, and gives up at its next step when the
-replica ends.
-"""
+"""What a replica does beside its work: snapshots, retention, the scrub, and a look at the space on its disk."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from kraftlib.config import RaftConfig
@@ -17,48 +11,22 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
-from kraftlib.runtime.disk import ThreadDisk, call_soon_from_anywhere
+from kraftlib.runtime.background import Background
+from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.listener import StateMachine
+from kraftlib.runtime.loop import Loop, Timer
 from kraftlib.runtime.opening import Opened
-from kraftlib.runtime.pace import Pacer
 from kraftlib.runtime.scrubber import Scrubber
-from kraftlib.runtime.snapshots.checks import Soundness
-from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
+from kraftlib.runtime.snapshots.checks import SnapshotChecks
+from kraftlib.runtime.snapshots.increments import Increments
 from kraftlib.runtime.snapshots.retention import Retention
 from kraftlib.runtime.snapshots.snapshotter import Done, Snapshotter
-from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.runtime.snapshots.writing import OpenSnapshot, SnapshotPlan, plan_snapshot
-from kraftlib.storage.interface import RoomyLog, SparingLog
 from kraftlib.types import Offset, OffsetAndEpoch
 
 PERIOD_MS = 60_000
 SPACE_PERIOD_S = 1.0
-
-
-class Background:
-    """A thread for what takes long, and the pace at which it works there."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str) -> None:
-        self.pacer = Pacer()
-        self.disk = ThreadDisk(loop, name=name)
-        self.snapshots: LogSnapshots
-
-    def transfer(self, opened: Opened) -> LogSnapshots:
-        """Return what sends and receives snapshots, with its hashing done here."""
-        self.snapshots = LogSnapshots(
-            opened.log, downloads=opened.downloads, background=self.disk, step=self.pacer.step
-        )
-        return self.snapshots
-
-    def cancel(self) -> None:
-        """Let what is being done end at its next step."""
-        self.pacer.cancel()
-
-    def close(self, within_s: float | None = None) -> bool:
-        """Give up what is being done, and wait until it has ended, for so long at most; return whether it has."""
-        self.pacer.cancel()
-        return self.disk.close_within(within_s)
 
 
 class Housekeeping:
@@ -69,15 +37,15 @@ class Housekeeping:
         config: RaftConfig,
         opened: Opened,
         *,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         background: Background,
         executor: Executor,
         applier: Applier,
         view: LogView,
         machine: StateMachine | None,
         serde: RecordSerde[Any],
-        clock: Callable[[], int],
-        wall_clock: Callable[[], int],
+        increments: Increments | None,
+        checks: SnapshotChecks,
     ) -> None:
         self._config = config
         self._log = opened.log
@@ -85,25 +53,25 @@ class Housekeeping:
         self._executor = executor
         self._applier = applier
         self._view = view
-        self._timer: asyncio.TimerHandle | None = None
-        self.increments = self._make_increments(opened, machine, serde, background)
-        self._space_timer: asyncio.TimerHandle | None = None
-        self._stopped = False
+        self._increments = increments
+        self._checks = checks
         self._background = background.disk
-        self.soundness = Soundness(
-            opened.log, background=background.disk, on_damage=self._damaged, step=background.pacer.step
-        )
-        background.snapshots.soundness = self.soundness
+        self._timer: Timer | None = None
+        self._space_timer: Timer | None = None
+        self._stopped = False
+        capabilities = capabilities_of(opened.log)
+        self._space = capabilities.space
+        self._spare = capabilities.spare
         self.scrubber = Scrubber(
             opened.log,
             interval_ms=config.scrub_interval_ms,
             bytes_per_s=config.scrub_bytes_per_s,
             background=background.disk,
-            clock=clock,
+            clock=loop.now_ms,
             call_later=loop.call_later,
             on_damage=executor.damage_found,
-            on_snapshot_damage=self.soundness.note_damaged,
-            step=background.pacer.step,
+            on_snapshot_damage=checks.note_damaged,
+            step=background.step,
         )
         self.snapshotter = Snapshotter(
             config,
@@ -114,85 +82,73 @@ class Housekeeping:
             plan=self._plan,
             applied_offset=lambda: applier.applied_offset,
             on_created=self._created,
-            clock=clock,
-            step=background.pacer.step,
-            increments=self.increments,
+            clock=loop.now_ms,
+            step=background.step,
+            increments=increments,
         )
         self.retention = Retention(
             config,
             opened.log,
             background=background.disk,
-            delete=lambda snapshot_id: executor.submit(ev.RetentionDue(snapshot_id)),
-            wall_clock=wall_clock,
-            call_soon=partial(call_soon_from_anywhere, loop),
+            delete=self._delete_before,
+            wall_clock=loop.wall_ms,
+            call_soon=loop.call_soon_threadsafe,
             holds=opened.holds.read(),
             save=opened.holds.write,
             remove_late=opened.holds.remove_late,
-            step=background.pacer.step,
-            on_damage=self.soundness.note_damaged,
+            step=background.step,
+            on_damage=checks.note_damaged,
         )
-
-    def _make_increments(
-        self, opened: Opened, machine: StateMachine | None, serde: RecordSerde[Any], background: Background
-    ) -> Increments | None:
-        if opened.increments is None:
-            return None
-        opened.increments.find()
-        if not isinstance(machine, IncrementalStateMachine) or not self._config.increments_max:
-            return None
-        return Increments(
-            opened.log,
-            opened.increments,
-            machine,
-            serde,
-            chain_max=self._config.increments_max,
-            step=background.pacer.step,
-        )
-
-    def watch_space(self) -> None:
-        """Look every second how much space the disk has: while it is full, nothing else would."""
-        if isinstance(self._log, RoomyLog | SparingLog):
-            self._background.run(self._prepare, self._space_known)
-
-    def _prepare(self) -> None:
-        """On the background thread: see what space there is, and make ready what will be wanted."""
-        log = self._log
-        if isinstance(log, RoomyLog):
-            log.look_at_space()
-        if isinstance(log, SparingLog):
-            log.prepare_spare()
-
-    def _space_known(self, result: None, error: BaseException | None) -> None:
-        if not self._stopped:
-            self._executor.look_at_space()
-            if isinstance(self._log, RoomyLog) and self._log.is_full:
-                self.retention.make_room()
-            self._space_timer = self._loop.call_later(SPACE_PERIOD_S, self.watch_space)
-
-    def check_newest(self) -> None:
-        """Read the newest snapshot before anybody wants it, who would have to wait for that."""
-        newest = next(iter(reversed(self._log.snapshots())), None)
-        if newest is not None:
-            self.soundness.when_checked(newest, lambda: None)
-
-    def _damaged(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        self._executor.submit(ev.SnapshotDamaged(snapshot_id, reason))
-
-    def snapshot_lost(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A damaged snapshot was set aside."""
-        self.soundness.forget(snapshot_id)
-        self.retention.forget(snapshot_id)
-        if self.increments is not None:
-            self.increments.base = None
-        self._loop.call_soon(self.snapshotter.renew)
 
     def start(self) -> None:
-        """Look now and then whether a snapshot is due, and whether something may go."""
+        """Check the newest snapshot, and look from now on: at snapshots, retention and scrub now and then, at space
+        every second."""
+        self._check_newest()
+        self._look()
+        self._watch_space()
+
+    def _look(self) -> None:
         self.snapshotter.look()
         self.retention.look()
         self.scrubber.look()
         period_ms = min(self._config.retention_interval_ms, self._config.snapshot_interval_ms or PERIOD_MS)
-        self._timer = self._loop.call_later(period_ms / 1_000, self.start)
+        self._timer = self._loop.call_later(period_ms / 1_000, self._look)
+
+    def _watch_space(self) -> None:
+        """Look how much space the disk has: while it is full, nothing else would."""
+        if self._space is not None or self._spare is not None:
+            self._background.run(self._prepare, self._space_known)
+
+    def _prepare(self) -> None:
+        """On the background thread: see what space there is, and make ready what will be wanted."""
+        if self._space is not None:
+            self._space.look_at_space()
+        if self._spare is not None:
+            self._spare.prepare_spare()
+
+    def _space_known(self, result: None, error: BaseException | None) -> None:
+        if not self._stopped:
+            self._executor.look_at_space()
+            if self._space is not None and self._space.is_full:
+                self.retention.make_room()
+            self._space_timer = self._loop.call_later(SPACE_PERIOD_S, self._watch_space)
+
+    def _check_newest(self) -> None:
+        """Read the newest snapshot before it is wanted: a listener or a follower would have to wait for that."""
+        newest = next(iter(reversed(self._log.snapshots())), None)
+        if newest is not None:
+            self._checks.when_checked(newest, lambda: None)
+
+    def _delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._executor.submit(ev.RetentionDue(snapshot_id))
+
+    def snapshot_lost(self, snapshot_id: OffsetAndEpoch) -> None:
+        """A damaged snapshot was set aside."""
+        self._checks.forget(snapshot_id)
+        self.retention.forget(snapshot_id)
+        if self._increments is not None:
+            self._increments.base = None
+        self._loop.call_soon(self.snapshotter.renew)
 
     def stop(self) -> None:
         """Look no more."""
@@ -215,7 +171,7 @@ class Housekeeping:
         plan = self._plan(self._applier.applied_offset if offset is None else offset)
 
         def frozen(snapshot_id: OffsetAndEpoch) -> None:
-            call_soon_from_anywhere(self._loop, self._announce, snapshot_id)
+            self._loop.call_soon_threadsafe(self._announce, snapshot_id)
 
         return OpenSnapshot(plan, self._log, to_bytes=to_bytes, on_frozen=frozen)
 
@@ -225,7 +181,7 @@ class Housekeeping:
 
     def _created(self, snapshot_id: OffsetAndEpoch) -> None:
         self.retention.verified(snapshot_id)
-        self.soundness.note_sound(snapshot_id)
+        self._checks.note_sound(snapshot_id)
         self._announce(snapshot_id)
 
     def _announce(self, snapshot_id: OffsetAndEpoch) -> None:

@@ -204,11 +204,11 @@ class LoadedSnapshot:
 
     def __iter__(self) -> Iterator[CommittedBatch]:
         """Yield its data batches; their offsets count from the beginning of the snapshot."""
-        for batch in self._noting(self._reader.batches()):
+        for batch in self.noting(self._reader.batches()):
             yield CommittedBatch(batch, self._serde)
             self._step()
 
-    def _noting(self, items: Iterator[T]) -> Iterator[T]:
+    def noting(self, items: Iterator[T]) -> Iterator[T]:
         """Yield these, and note what they raise: it is not the listener's fault."""
         try:
             yield from items

@@ -7,11 +7,12 @@ The log says what is missing and takes what a leader sends of it (`RepairableLog
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from kraftlib.consensus import events as ev
 from kraftlib.records.batch import Batch
-from kraftlib.storage.interface import RemembersControls, RepairableLog, ReplicatedLog
+from kraftlib.runtime.capabilities import capabilities_of
+from kraftlib.storage.interface import RepairableLog, ReplicatedLog
 from kraftlib.storage.reserve import NoSpaceError
 from kraftlib.types import Offset
 
@@ -25,6 +26,7 @@ class LogRepair:
 
     def __init__(self, log: _DamagedLog) -> None:
         self._log: Final = log
+        self._capabilities: Final = capabilities_of(log)
 
     def is_known(self, offset: Offset) -> bool:
         """Whether the record at `offset` is known to be missing."""
@@ -58,10 +60,10 @@ class LogRepair:
             holes=tuple(log.holes()),
             end_offset=log.end_offset,
             epoch_starts=tuple(log.epoch_starts()),
-            control_batches=tuple(log.control_batches()) if isinstance(log, RemembersControls) else (),
+            control_batches=self._capabilities.control_batches(),
         )
 
 
 def repair_of(log: ReplicatedLog) -> LogRepair | None:
     """Return how this log is repaired; None if it cannot be."""
-    return LogRepair(log) if isinstance(log, RepairableLog) else None
+    return None if capabilities_of(log).repair is None else LogRepair(cast(_DamagedLog, log))

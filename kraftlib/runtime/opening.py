@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -21,16 +21,11 @@ from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.capabilities import Capabilities, capabilities_of
 from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.increment_files import IncrementFiles
-from kraftlib.storage.interface import (
-    QuorumStateStore,
-    RemembersControls,
-    RepairableLog,
-    ReplicatedLog,
-    SnapshotCheckingLog,
-)
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaId, ReplicaKey, new_uuid
@@ -41,6 +36,22 @@ MEMORY_CLUSTER_ID: Final = "memory"
 """Cluster id of voters without a directory and without a configured one."""
 
 SCAN_BYTES: Final = 8 * 1024 * 1024
+
+
+class Holds(Protocol):
+    """Where retention holds are kept."""
+
+    def read(self) -> Sequence[StoredHold]:
+        """Return what was written last."""
+        ...
+
+    def write(self, holds: Sequence[StoredHold]) -> None:
+        """Replace what is stored."""
+        ...
+
+    def remove_late(self, name: str) -> None:
+        """Take a hold out when the replica has ended. For any thread."""
+        ...
 
 
 @attrs.frozen
@@ -81,7 +92,7 @@ class Opened:
     elections: QuorumStateStore
     election: ElectionState | None
     view: LogView
-    holds: HoldStore
+    holds: Holds
     downloads: DownloadFiles | None
     increments: IncrementFiles | None
 
@@ -125,7 +136,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     try:
         view, election = view_of(log, config), elections.read()
         key = ReplicaKey(config.node_id, directory_id or new_uuid())
-        if getattr(log, "is_doubtful", False):
+        if capabilities_of(log).is_doubtful:
             # What it has acknowledged cannot be told either, so it waits until it has all that is committed.
             election = attrs.evolve(election or ElectionState(), amnesiac=True)
         check_alone(key, election, view)
@@ -240,6 +251,7 @@ def voters_of_last_epoch(log: ReplicatedLog) -> tuple[ReplicaId, ...]:
 
 def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
     """Describe the log to the core: ends, epochs, snapshots, and every voter set and kraft.version in it."""
+    can = capabilities_of(log)
     static = VoterSet.static(config.voters, listener_name=config.listener_name) if config.voters else None
     view = LogView.build(
         start_offset=log.start_offset,
@@ -254,16 +266,15 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
         with SnapshotReader(log.open_snapshot(newest), epoch=newest.epoch) as reader:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
-    elif isinstance(log, SnapshotCheckingLog) and (lost := log.lost_controls()) is not None:
+    elif can.checks is not None and (lost := can.checks.lost_controls()) is not None:
         # Its records are lost, its header is not: who votes is known all the same.
         newest, known = lost
-        if newest.offset <= log.end_offset and _lacks_before(log, newest.offset):
+        if newest.offset <= log.end_offset and _lacks_before(can, newest.offset):
             view.observe_snapshot(newest, known)
             snapshots = [newest]
     offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
-    if isinstance(log, RepairableLog):
-        view.holes = list(log.holes())
-    for batch in log.control_batches() if isinstance(log, RemembersControls) else _control_batches(log, offset):
+    view.holes = list(can.holes())
+    for batch in _control_batches(log, offset) if can.controls is None else can.controls.control_batches():
         if batch.base_offset >= offset:
             view.observe(batch)
     if not view.voters.latest.voters and not config.bootstrap_servers:
@@ -274,9 +285,9 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
     return view
 
 
-def _lacks_before(log: ReplicatedLog, offset: Offset) -> bool:
+def _lacks_before(can: Capabilities, offset: Offset) -> bool:
     """Whether records before `offset` are missing. A log that has them all tells itself who votes, and since when."""
-    return isinstance(log, RepairableLog) and any(hole.start_offset < offset for hole in log.holes())
+    return any(hole.start_offset < offset for hole in can.holes())
 
 
 def _control_batches(log: ReplicatedLog, offset: Offset) -> Iterator[Batch]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import attrs
 
 from kraftlib.errors import CorruptBatchError
+from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
+from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.scrub import ScrubFinding
 from kraftlib.types import Offset, OffsetAndEpoch
 
@@ -23,15 +25,6 @@ logger = logging.getLogger("kraftlib.runtime.scrubber")
 SLICE_BYTES: Final = 1024 * 1024
 FIRST_AFTER_MS: Final = 600_000
 """The first scrub of a process waits so long at least: a start has better things to do."""
-
-
-@runtime_checkable
-class ScrubbedLog(Protocol):
-    """A log that can be read for no other reason than to see whether it still can."""
-
-    def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
-        """Read everything; yield how many bytes were read, and each thing that is wrong."""
-        ...
 
 
 @attrs.define
@@ -48,7 +41,7 @@ class Scrubber:
 
     def __init__(
         self,
-        log: object,
+        log: ReplicatedLog,
         *,
         interval_ms: int,
         bytes_per_s: int,
@@ -60,7 +53,7 @@ class Scrubber:
         step: Callable[[], None],
     ) -> None:
         self.counts = ScrubCounts()
-        self._log = log
+        self._log = capabilities_of(log).scrub
         self._interval_ms = interval_ms
         self._bytes_per_s = bytes_per_s
         self._background = background
@@ -76,7 +69,7 @@ class Scrubber:
     def look(self) -> None:
         """Begin a scrub, if one is due."""
         log = self._log
-        if self._interval_ms and self._work is None and self._clock() >= self._due_ms and isinstance(log, ScrubbedLog):
+        if self._interval_ms and self._work is None and self._clock() >= self._due_ms and log is not None:
             self._due_ms = self._clock() + self._interval_ms
             self._work = log.scrub(self._step)
             self._go_on()

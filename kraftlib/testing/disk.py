@@ -159,9 +159,34 @@ class LogObserver(Protocol):
         """The log begins anew behind this snapshot."""
         ...
 
+    def stored(self, snapshot_id: OffsetAndEpoch) -> None:
+        """There is a snapshot of this id."""
+        ...
+
     def persisted(self, election: ElectionState) -> None:
         """The election state is durable."""
         ...
+
+
+class _WatchedSink:
+    """A snapshot that is being written; the observer hears when it is there."""
+
+    def __init__(self, inner: SnapshotSink, stored: Callable[[], None]) -> None:
+        self._inner = inner
+        self._stored = stored
+        self.write = inner.write
+        self.read_at = inner.read_at
+        self.abort = inner.abort
+
+    @property
+    def size(self) -> int:
+        """As `SnapshotSink.size`."""
+        return self._inner.size
+
+    def freeze(self) -> None:
+        """As `SnapshotSink.freeze`."""
+        self._inner.freeze()
+        self._stored()
 
 
 class SimulatedLog:
@@ -179,7 +204,6 @@ class SimulatedLog:
         self.begin_epoch: Callable[[Epoch, Offset], None] = log.begin_epoch
         self.read: Callable[[Offset, int], Sequence[Batch]] = log.read
         self.snapshots: Callable[[], Sequence[OffsetAndEpoch]] = log.snapshots
-        self.create_snapshot: Callable[[OffsetAndEpoch], SnapshotSink] = log.create_snapshot
         self.open_snapshot: Callable[[OffsetAndEpoch], SnapshotSource] = log.open_snapshot
         self.close: Callable[[], None] = log.close
 
@@ -210,6 +234,10 @@ class SimulatedLog:
 
     def look_at_space(self) -> None:
         """As `RoomyLog.look_at_space`: there is nothing to look at."""
+
+    def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSink:
+        """As `ReplicatedLog.create_snapshot`."""
+        return _WatchedSink(self.inner.create_snapshot(snapshot_id), partial(self._observer.stored, snapshot_id))
 
     def append(self, batches: Sequence[Batch]) -> None:
         """As `ReplicatedLog.append`."""

@@ -11,24 +11,15 @@ import shutil
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
-from kraftlib.consensus import events as ev
-from kraftlib.errors import ConfigError, CorruptBatchError
-from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.listener import CommittedRecord, LoadedSnapshot
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
-from kraftlib.runtime.snapshots.snapshotter import Snapshotter
-from kraftlib.runtime.snapshots.writing import SnapshotPlan, plan_snapshot
 from kraftlib.storage.increment_files import IncrementFiles
-from kraftlib.testing.keeping import Background
 from kraftlib.testing.reads import checksum
 from kraftlib.testing.subject import Subject, state_of
-from kraftlib.types import Offset, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kraftlib.testing.process import Process
@@ -107,11 +98,8 @@ class IncrementDirectory:
 class WatchedIncrements(Increments):
     """The chain of one life; what is loaded from it is kept for the comparison with the log."""
 
-    def __init__(
-        self, world: World, process: Process, machine: IncrementalStateMachine, stored: IncrementFiles
-    ) -> None:
-        chain_max = process.node.config.increments_max
-        super().__init__(process.log, stored, machine, world.subject.serde, chain_max=chain_max)
+    def __init__(self, world: World, process: Process, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self._world = world
         self._process = process
 
@@ -122,54 +110,3 @@ class WatchedIncrements(Increments):
             self._world.increments_loaded += 1
         state = checksum(state_of(self._world.subject, self._process.machine))
         self._world.snapshots.append((self._process.node_id, snapshot.snapshot_id.offset, state))
-
-
-class Keeper:
-    """The snapshots of one life: the real snapshotter, with a background that takes time."""
-
-    def __init__(self, world: World, process: Process, machine: IncrementalStateMachine) -> None:
-        self._world = world
-        self._process = process
-        node = process.node
-        self.increments = WatchedIncrements(world, process, machine, node.increments.files())
-        self._snapshotter = Snapshotter(
-            attrs.evolve(node.config, snapshot_interval_records=world.snapshot_interval_records),
-            process.log,
-            machine,
-            serde=world.subject.serde,
-            background=Background(process, world.timeline.after),
-            plan=self._plan,
-            applied_offset=lambda: process.applier.applied_offset,
-            on_created=self._created,
-            clock=node.clock.now_ms,
-            increments=self.increments,
-        )
-        self.applied = self._snapshotter.applied
-
-    def take(self) -> bool:
-        """Write a full one, as an operator asks for it; return whether there is one to write."""
-        try:
-            self._snapshotter.create(lambda *_: None, None, None)
-        except (ConfigError, CorruptBatchError):
-            return False  # nothing new, or in the midst of a batch, or in what is damaged
-        return True
-
-    def _plan(self, offset: Offset) -> SnapshotPlan:
-        process = self._process
-        high_watermark, view = process.executor.high_watermark or 0, process.replica.state.log
-        plan = plan_snapshot(process.log, offset=offset, high_watermark=high_watermark, view=view)
-        process.untold.add(plan.snapshot_id)  # it is stored from the next moment on
-        return plan
-
-    def _created(self, snapshot_id: OffsetAndEpoch) -> None:
-        world, process = self._world, self._process
-        if snapshot_id not in process.log.snapshots():
-            return  # a newer one has replaced it meanwhile
-        with SnapshotReader(process.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
-            values: Sequence[Any] = [value for batch in reader.batches() for value in batch.values()]
-        world.snapshots.append((process.node_id, snapshot_id.offset, checksum(values)))
-        world.checker.snapshot_created(process, snapshot_id)
-        process.executor.submit(ev.SnapshotCreated(snapshot_id))
-        if not self.increments.is_ordered(snapshot_id):
-            self.increments.forget(snapshot_id)
-        process.retention.look()

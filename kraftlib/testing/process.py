@@ -1,7 +1,7 @@
 """One life of a replica on a simulated machine.
 
-What runs is the real thing: the core, the executor, the waiters, the applier, the opening of a log. Only what they
-stand on is simulated.
+What runs is the real thing: the assembly that a node runs, with its core, executor, applier and housekeeping. Only
+what it stands on is simulated.
 """
 
 from __future__ import annotations
@@ -12,33 +12,30 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import ConfigError, CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
-from kraftlib.runtime.applier import Applier
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.disk import Done
-from kraftlib.runtime.executor import Executor
-from kraftlib.runtime.listener import CommittedBatch, StateMachineListener
-from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.runtime.opening import view_of
-from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
-from kraftlib.runtime.snapshots.transfer import LogSnapshots
-from kraftlib.runtime.snapshots.writing import SnapshotPlan, plan_snapshot
-from kraftlib.runtime.waiters import Waiters
+from kraftlib.runtime.opening import Opened, view_of
+from kraftlib.runtime.router import Router
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
-from kraftlib.testing.incremental import Keeper
-from kraftlib.testing.keeping import retention_of
+from kraftlib.testing.incremental import WatchedIncrements
 from kraftlib.testing.network import Port
 from kraftlib.testing.reads import checksum
 from kraftlib.testing.rules import BrokenRuleError, Referee
-from kraftlib.testing.subject import WatchedMachine
+from kraftlib.testing.subject import is_incremental, watched
+from kraftlib.testing.surroundings import SimulatedBackground, SimulatedHolds, SimulatedLoop
 from kraftlib.testing.trace import Step
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
@@ -49,9 +46,6 @@ from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.world import World
-
-TIMER_LATE_US = 200
-"""Timers fire up to this late."""
 
 
 class Ending(enum.IntEnum):
@@ -105,23 +99,47 @@ class Process:
         """Snapshots that are stored, of which the core has not been told yet: the event waits for the disk."""
         self._world = world
         self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        self._timer = 0
 
-        config, clock = node.config, node.clock
+        config = node.config
         self._disk = node.disk
         self.log: SimulatedLog = SimulatedLog(node.log, node.disk, self, node.random)
         log = self.log
         elections = SimulatedElections(node.elections, node.disk, self)
-        self.replica = Replica(
-            config,
-            key=node.key,
-            cluster_id=world.cluster_id,
-            log=view_of(log, config),
-            election=elections.read(),
-            random=chance.Random(node.random.getrandbits(64)),
+        self.loop = SimulatedLoop(self, world.timeline)
+        self.background = SimulatedBackground(self, world.timeline)
+        self.machine = watched(world, self)
+        self.port = Port(world.network, self)
+        self.router = Router()
+        self.router.connect_network(self.port)
+        parts = self._assembly = Assembly(
+            attrs.evolve(config, snapshot_interval_records=world.snapshot_interval_records),
+            Opened(
+                key=node.key,
+                cluster_id=world.cluster_id,
+                log=log,
+                elections=elections,
+                election=elections.read(),
+                view=view_of(log, config),
+                holds=SimulatedHolds(node),
+                downloads=None,
+                increments=node.increments.files() if is_incremental(world.subject) else None,
+            ),
+            Surroundings(
+                loop=self.loop,
+                disk=self,
+                background=self.background,
+                router=self.router,
+                random=chance.Random(node.random.getrandbits(64)),
+            ),
+            Application(serde=world.subject.serde, state_machine=self.machine, listeners=world.listeners(self)),
+            Owner(failed=self._failed, shutdown_complete=self._handed_over),
             endpoints={config.listener_name: node.endpoint},
-            wall_offset_ms=clock.wall_offset_ms,
+            watched=partial(WatchedCore, self),
+            make_increments=partial(WatchedIncrements, world, self),
         )
+        self.replica, self.executor, self.applier = parts.core, parts.executor, parts.applier
+        self.waiters, self.metrics, self.housekeeping = parts.waiters, parts.metrics, parts.housekeeping
+        self.retention = parts.housekeeping.retention
         # What the checker has seen of it.
         self.seen_role_state: Any = None
         self.seen_epoch: Epoch = self.replica.epoch
@@ -130,60 +148,13 @@ class Process:
         self.appended_end = log.end_offset
         self._election = elections.read()
 
-        self.port = Port(world.network, self)
-        self.waiters = Waiters()
-        self.metrics = RaftMetrics(clock.now_ns)
-        self.applier: Applier = Applier(
-            node_id=self.node_id,
-            log=log,
-            serde=world.subject.serde,
-            waiters=self.waiters,
-            call_soon=self.call_soon,
-            call_soon_threadsafe=self.call_soon,
-            on_failure=self._fail,
-            on_machine_failed=self._machine_failed,
-            on_damage=self._damage_found,
-            clock_ns=clock.now_ns,
-            on_applied=self._applied,
-            increments=lambda: None if self.keeper is None else self.keeper.increments,
-        )
-        self.executor = Executor(
-            WatchedCore(self),
-            config=config,
-            log=log,
-            elections=elections,
-            disk=self,
-            network=self.port,
-            snapshots=LogSnapshots(log),
-            waiters=self.waiters,
-            listeners=self.applier,
-            metrics=self.metrics,
-            clock=clock.now_ms,
-            wall_clock=clock.wall_ms,
-            call_soon=self.call_soon,
-            set_timer=self._set_timer,
-            on_failure=self._failed,
-            on_shutdown_complete=self._handed_over,
-        )
-        self.retention = retention_of(self, log, world.timeline.after)
-        self.machine = WatchedMachine(world, self)
-        inner = self.machine.inner
-        self.keeper: Keeper | None = Keeper(world, self, inner) if isinstance(inner, IncrementalStateMachine) else None
-        """Writes the snapshots of a state machine that knows its changes."""
-        feeding = StateMachineListener(
-            self.machine, deliver=self._deliver_results, wants_results=lambda: self.waiters.wants_results
-        )
-        self.applier.register(feeding, state_machine=True)
-        for listener in world.listeners(self):
-            self.applier.register(listener)
-
     # --- life and death ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Listen and let the replica begin."""
         self.running = True
         self._world.network.join(self.port)
-        self.executor.start()
+        self._assembly.start()
         self.look_at_space()
 
     def die(self, *, silently: bool) -> None:
@@ -191,8 +162,7 @@ class Process:
         self.running = self.paused = False
         self._backlog.clear()
         self._world.network.leave(self.port, silently=silently)
-        self.executor.stop()
-        self.applier.close()
+        self._assembly.stop()
 
     def pause(self) -> None:
         """Do nothing until `resume`, and do not notice."""
@@ -207,8 +177,8 @@ class Process:
         self.running, self.paused = True, False
         self._world.trace.add(self._world.timeline.now_us, Step.RESUMED, self.node_id)
         backlog, self._backlog = self._backlog, []
-        timers = [call for call in backlog if call[0] == self._fire]
-        others = [call for call in backlog if call[0] != self._fire]
+        timers = [call for call in backlog if call[0] == self.loop.fire]
+        others = [call for call in backlog if call[0] != self.loop.fire]
         place = self.node.random.randint(0, len(others))
         for function, arguments in [*others[:place], *timers, *others[place:]]:
             self._world.timeline.after(0, self.deliver, function, *arguments)
@@ -222,49 +192,32 @@ class Process:
 
     def look_at_space(self) -> None:
         """Do what a replica does every second: look whether its disk is full, or has space again."""
-        self.call_soon(self.executor.look_at_space)
+        self.loop.call_soon(self.executor.look_at_space)
 
     def take_snapshot(self, delay_us: int) -> bool:
         """Write a snapshot of the state machine as it stands, in so much time; return whether there is one to write."""
-        high_watermark, log = self.executor.high_watermark or 0, self.log
         offset = self.applier.applied_offset
-        if self.keeper is not None:
-            return self.keeper.take()
-        values = [self._world.subject.serde.to_bytes(value) for value in self.machine.snapshot()]
+        if any(stored.offset == offset for stored in self.log.snapshots()):
+            return True  # it is there: an operator does not ask for it again
         try:
-            plan = plan_snapshot(log, offset=offset, high_watermark=high_watermark, view=self.replica.state.log)
+            with self.background.alone(delay_us):
+                self.housekeeping.create(_ignored, None, None)
         except ConfigError:
             return False  # nothing new, or in the midst of a batch
         except CorruptBatchError as error:
-            self._damage_found(offset - 1, error)
+            self.executor.damage_found(offset - 1, error)
             return False
-        self._world.timeline.after(delay_us, self.deliver, self._write_snapshot, plan, values)
         return True
 
-    def _write_snapshot(self, plan: SnapshotPlan, values: Sequence[bytes]) -> None:
-        if plan.snapshot_id not in self.log.snapshots():
-            plan.write(self.log, values)
-            self._world.snapshots.append((self.node_id, plan.snapshot_id.offset, checksum(values)))
-            self._world.checker.snapshot_created(self, plan.snapshot_id)
-            self.untold.add(plan.snapshot_id)
-            self.executor.submit(ev.SnapshotCreated(plan.snapshot_id))
-            self.retention.look()
-
-    def _applied(self, batches: Sequence[CommittedBatch]) -> None:
-        if self.keeper is not None:
-            self.keeper.applied(batches)
-
-    def _deliver_results(self, end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
-        self.waiters.applied(end_offset, base_offset=base_offset, results=results)
-
-    def _fail(self, error: BaseException) -> None:
-        self.executor.fail(error)
-
-    def _machine_failed(self, failure: ReplicaFailedError) -> None:
-        self.executor.submit(ev.StateMachineFailed())
-
-    def _damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
-        self.executor.damage_found(offset, error)
+    def snapshot_created(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The core is about to be told of a snapshot."""
+        self.untold.discard(snapshot_id)
+        if snapshot_id not in self.log.snapshots():
+            return  # a newer one has replaced it meanwhile
+        with SnapshotReader(self.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
+            values: Sequence[Any] = [value for batch in reader.batches() for value in batch.values()]
+        self._world.snapshots.append((self.node_id, snapshot_id.offset, checksum(values)))
+        self._world.checker.snapshot_created(self, snapshot_id)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         if not isinstance(failure.__cause__, InjectedStorageError):
@@ -289,23 +242,6 @@ class Process:
                 self.node.end(ending)
                 return
             yield action
-
-    # --- the loop that the executor thinks it runs on ---------------------------------------------------------------
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Have `function` called in a later turn."""
-        self._world.timeline.after(0, self.deliver, function)
-
-    def _set_timer(self, deadline_ms: int) -> None:
-        self._timer += 1
-        timeline = self._world.timeline
-        at_us = max(self.node.clock.world_us(deadline_ms), timeline.now_us)
-        timeline.at(at_us + int(self.node.random.random() * TIMER_LATE_US), self.deliver, self._fire, self._timer)
-
-    def _fire(self, number: int) -> None:
-        if number == self._timer:
-            self.replica.wall_offset_ms = self.node.clock.wall_offset_ms
-            self.executor.timer_fired()
 
     # --- Disk -------------------------------------------------------------------------------------------------------
 
@@ -334,7 +270,7 @@ class Process:
         if isinstance(message, ApiVersionsRequest):
             self.deliver(self._tell_versions, request_id, message, version)
             return
-        self.deliver(self.executor.request_received, request_id, message, version, peer)
+        self.deliver(self.router.request_received, request_id, message, version, peer)
 
     def _note_fetch(self, request: FetchRequest) -> None:
         replica_id, now_us = request.replica_state.replica_id, self._world.timeline.now_us
@@ -351,15 +287,15 @@ class Process:
 
     def response_received(self, correlation_id: int, message: Any) -> None:
         """An answer is here."""
-        self.deliver(self.executor.response_received, correlation_id, message)
+        self.deliver(self.router.response_received, correlation_id, message)
 
     def request_failed(self, correlation_id: int, failure: ev.Failure) -> None:
         """No answer will come."""
-        self.deliver(self.executor.request_failed, correlation_id, failure)
+        self.deliver(self.router.request_failed, correlation_id, failure)
 
     def connection_lost(self, destination: int, refused: bool) -> None:
         """A connection is gone, or could not be made."""
-        self.deliver(self.executor.connection_lost, destination, refused)
+        self.deliver(self.router.connection_lost, destination, refused)
 
     # --- LogObserver: what has become of the log --------------------------------------------------------------------
 
@@ -383,19 +319,27 @@ class Process:
         """The log begins anew behind this snapshot."""
         self._world.checker.installed(self, snapshot_id)
 
+    def stored(self, snapshot_id: OffsetAndEpoch) -> None:
+        """There is a snapshot of this id."""
+        self.untold.add(snapshot_id)
+
     def persisted(self, election: ElectionState) -> None:
         """The election state is durable."""
         before, self._election = self._election, election
         self._world.checker.persisted(self, before, election)
 
 
+def _ignored(*_: object) -> None:
+    pass
+
+
 class WatchedCore:
     """The core as its executor sees it, with somebody looking over its shoulder."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, replica: Replica) -> None:
         self._process = process
-        self._replica = process.replica
-        self._referee = Referee(process.replica)
+        self._replica = replica
+        self._referee = Referee(replica)
         self._checker = process._world.checker
 
     def deadline_ms(self) -> int | None:
@@ -416,6 +360,8 @@ class WatchedCore:
         process.turns += 1
         process.last_event = event
         if isinstance(event, ev.SnapshotCreated):
+            process.snapshot_created(event.snapshot_id)
+        elif isinstance(event, ev.SnapshotInstalled | ev.SnapshotAdopted):
             process.untold.discard(event.snapshot_id)
         actions = self._judged(self._referee.handle, event, now_ms)
         self._checker.handled(process)

@@ -100,12 +100,12 @@ class Simulation:
             config=draw_config(draw, self.pace, odd=profile.odd_configurations),
             priorities=draw_priorities(draw, voters + observers) if profile.odd_configurations else {},
             subject=subject,
+            snapshot_interval_records=own.choice((5, 10, 30) if subject is INCREMENTAL else (0, 20, 100)),
             listener=listener,
             replay=replay,
             on_entry=on_entry,
         )
         self.world.seed = seed
-        self.world.snapshot_interval_records = own.choice((5, 10, 30))
         kinds = draw_kinds(draw, profile)
         self.nemesis = Nemesis(
             self.world,

@@ -93,8 +93,8 @@ def load_subject(place: str) -> Subject:
 class WatchedMachine(StateMachine):
     """The state machine of one life, with somebody looking over its shoulder."""
 
-    def __init__(self, world: World, process: Process) -> None:
-        self.inner = world.subject.machine()
+    def __init__(self, world: World, process: Process, inner: StateMachine) -> None:
+        self.inner = inner
         self._world = world
         self._process = process
 
@@ -114,6 +114,10 @@ class WatchedMachine(StateMachine):
         """As `StateMachine.snapshot`."""
         return list(self._guarded(self.inner.snapshot))
 
+    def freeze(self) -> Iterable[Any]:
+        """As `StateMachine.freeze`."""
+        return list(self._guarded(self.inner.freeze))
+
     def restore(self, values: Iterable[Any]) -> None:
         """As `StateMachine.restore`."""
         self._guarded(self.inner.restore, values)
@@ -129,6 +133,33 @@ class WatchedMachine(StateMachine):
             name = f"{type(self.inner).__name__}.{function.__name__}"
             self._world.violated("U2", f"{name} raised {error!r} on {self._process.node}")
             raise
+
+
+class WatchedIncrementalMachine(WatchedMachine, IncrementalStateMachine):
+    """The same of one that knows what it has changed."""
+
+    inner: IncrementalStateMachine
+
+    def key_of(self, value: Any) -> bytes:
+        """As `IncrementalStateMachine.key_of`."""
+        key: bytes = self._guarded(self.inner.key_of, value)
+        return key
+
+    def freeze_changes(self) -> Iterable[tuple[bytes, Any | None]]:
+        """As `IncrementalStateMachine.freeze_changes`."""
+        return list(self._guarded(self.inner.freeze_changes))
+
+
+def is_incremental(subject: Subject) -> bool:
+    """Return whether its state machine knows what it has changed."""
+    return isinstance(subject.machine(), IncrementalStateMachine)
+
+
+def watched(world: World, process: Process) -> WatchedMachine:
+    """Return the state machine of a new life, watched."""
+    inner = world.subject.machine()
+    kind = WatchedIncrementalMachine if isinstance(inner, IncrementalStateMachine) else WatchedMachine
+    return kind(world, process, inner)
 
 
 def state_of(subject: Subject, machine: StateMachine) -> list[bytes]:

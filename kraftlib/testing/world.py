@@ -30,7 +30,7 @@ from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Process
 from kraftlib.testing.recode import Recoder
-from kraftlib.testing.subject import DEFAULT, Subject
+from kraftlib.testing.subject import DEFAULT, Subject, is_incremental
 from kraftlib.testing.trace import Entry, Trace
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.workload import Workload
@@ -55,9 +55,9 @@ class World:
     With `kraft_version` 1 the voters stand in the log, and `admin` can change them; with 0 once it has upgraded them.
 
     `config` holds fields of `RaftConfig` that differ from their defaults, and `priorities` the election priority of
-    nodes that are wanted as leaders. `subject` is the state machine on top, and
-    `listener` makes one more listener for each life of each replica. `replay` is the command that a violation shows;
-    `on_entry` is told every step.
+    nodes that are wanted as leaders. `subject` is the state machine on top, of which each replica writes a snapshot
+    after `snapshot_interval_records`, and `listener` makes one more listener for each life of each replica. `replay` is
+    the command that a violation shows; `on_entry` is told every step.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class World:
         priorities: Mapping[ReplicaId, int] | None = None,
         listener: ListenerFactory | None = None,
         subject: Subject = DEFAULT,
+        snapshot_interval_records: int | None = None,
         recode_one_in: int = RECODE_ONE_IN,
         real_files: float = REAL_FILES,
         replay: str = "",
@@ -97,8 +98,10 @@ class World:
         """What applying a record came to, wherever it was applied first."""
         self.snapshots: list[tuple[ReplicaId, Offset, int]] = []
         """Every snapshot that was written: by whom, up to where, and a checksum of the state in it."""
-        self.snapshot_interval_records = SNAPSHOT_INTERVAL_RECORDS
-        """After how many records a state machine that knows its changes writes a snapshot by itself."""
+        if snapshot_interval_records is None:
+            snapshot_interval_records = SNAPSHOT_INTERVAL_RECORDS if is_incremental(subject) else 0
+        self.snapshot_interval_records = snapshot_interval_records
+        """After how many records a life writes a snapshot by itself; 0: only when it is told to."""
         self.increments_loaded = 0
         """How often a state was restored from a checkpoint and its increments."""
         self.states: dict[Offset, int] = {}

@@ -312,7 +312,7 @@ def test_a_snapshot_that_rots_after_it_was_checked_is_doubted_and_another_way_is
     rig: Rig, monkeypatch: pytest.MonkeyPatch, place: int, goes_on_with: str
 ) -> None:
     checks = Doubting(rig)
-    monkeypatch.setattr(rig.applier, "_checks", lambda: checks)
+    monkeypatch.setattr(rig.applier, "_checks", checks)
     for _ in range(6):
         rig.append(b"1")
     older = rig.snapshot(2, 1, b"old") if goes_on_with == "an older snapshot" else None
@@ -347,7 +347,7 @@ def test_a_state_machine_that_was_half_restored_does_not_begin_with_the_log(
 ) -> None:
     """It may hold a part of what it is about to be given again."""
     checks = Doubting(rig)
-    monkeypatch.setattr(rig.applier, "_checks", lambda: checks)
+    monkeypatch.setattr(rig.applier, "_checks", checks)
     machine = rig.machine()
 
     def restore(values: Iterable[Any]) -> None:

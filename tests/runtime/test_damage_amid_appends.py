@@ -120,7 +120,7 @@ class Voter:
         """Replica 2 gives its vote."""
         vote = VoteResponse.PartitionData(leader_id=-1, leader_epoch=self.core.epoch, vote_granted=True)
         topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(vote,))
-        self.executor.response_received(self.network.last[2], VoteResponse(topics=(topic,)))
+        self.executor.submit(ev.ResponseReceived(self.network.last[2], VoteResponse(topics=(topic,))))
 
     def lead(self) -> None:
         self.stand()

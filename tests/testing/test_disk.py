@@ -31,6 +31,9 @@ class Observer:
     def installed(self, snapshot_id: Any) -> None:
         self.told.append(("installed", snapshot_id))
 
+    def stored(self, snapshot_id: Any) -> None:
+        self.told.append(("stored", snapshot_id))
+
     def persisted(self, election: ElectionState) -> None:
         self.told.append(("persisted", election.epoch))
 

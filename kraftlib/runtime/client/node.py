@@ -1,13 +1,7 @@
-"""One replica on one event loop: everything from the stores to the transport, put together, started and stopped.
+"""One replica on one event loop of this process: its parts with real threads and a transport, started and stopped.
 
-All methods are for the loop that `start` ran on; `kraftlib.runtime.client.engine` brings callers there. The parts hold
-each other like this:
-
-    transport - network - executor - core          frames, messages, events and actions
-                             |
-             disk, log, election store             what blocks
-                             |
-              appends, waiters, applier            what the application gives and gets
+All methods are for the loop that `start` ran on; `kraftlib.runtime.client.engine` brings callers there. What the parts
+are, and who of them hears what, is in `kraftlib.runtime.assembly` and `kraftlib.runtime.router`.
 """
 
 from __future__ import annotations
@@ -17,50 +11,37 @@ import itertools
 import logging
 import random
 import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
-from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
 from kraftlib.records.serde import RecordSerde
-from kraftlib.runtime.applier import Applier
+from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
+from kraftlib.runtime.background import BackgroundThread
 from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
-from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk, call_soon_from_anywhere
-from kraftlib.runtime.errands import Errands
-from kraftlib.runtime.executor import Executor
-from kraftlib.runtime.housekeeping import Background, Housekeeping
-from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
-from kraftlib.runtime.metrics import RaftMetrics
+from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
+from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.loop import AsyncioLoop
 from kraftlib.runtime.net.controller_apis import Controllers
 from kraftlib.runtime.net.network import Network
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.opening import Opened
+from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.retention import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
-from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, Waiters, again, settle
+from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, again, settle
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime")
 
 BACKGROUND_ENDS_WITHIN_S = 10.0
 """Work in the background ends at its next step; what the application does there may take longer, or never end."""
-
-
-def monotonic_ms() -> int:
-    """Return the clock in which replicas think."""
-    return time.monotonic_ns() // 1_000_000
-
-
-def wall_clock_ms() -> int:
-    """Return ms since 1970, for the timestamps of records and nothing else."""
-    return time.time_ns() // 1_000_000
 
 
 class Node:
@@ -103,10 +84,8 @@ class Node:
         self._closing: asyncio.Future[None] | None = None
         self._network_closing: asyncio.Future[None] | None = None
         self._handed_over: asyncio.Event | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self.endpoint: Endpoint = config.listen
-        self.metrics = RaftMetrics()
-        self.waiters = Waiters(post)
+        self.router = Router()
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
@@ -120,12 +99,9 @@ class Node:
             undo.callback(self._opened.close)
             await self._start(undo)
             ready(self)
-            self.executor.start()
+            self._assembly.start()
             if self.executor.failure is not None:
                 raise again(self.executor.failure)
-            self.housekeeping.check_newest()
-            self.housekeeping.start()
-            self.housekeeping.watch_space()
             undo.pop_all()
 
     def _not_started(self) -> None:
@@ -136,119 +112,61 @@ class Node:
         loop = self._loop = asyncio.get_running_loop()
         config, opened = self._config, self._opened
         self._handed_over = asyncio.Event()
-        self.applier = Applier(
-            node_id=config.node_id,
-            log=opened.log,
-            serde=self._serde,
-            waiters=self.waiters,
-            call_soon=loop.call_soon,
-            call_soon_threadsafe=partial(call_soon_from_anywhere, loop),
-            on_failure=self.fail,
-            on_machine_failed=self._machine_failed,
-            on_damage=lambda offset, error: self.executor.damage_found(offset, error),
-            post=self._post,
-            on_applied=lambda batches: self.housekeeping.snapshotter.applied(batches),
-            increments=lambda: self.housekeeping.increments,
-            checks=lambda: self.housekeeping.soundness,
-        )
-        inbox = _Inbox()
-        self._controllers = Controllers(config, submit=lambda event: self.executor.submit(event))
+        controllers = self._controllers = Controllers(config, submit=self.router.submit)
         self.network = Network(
             self._transport,
             client_id=f"raft-client-{config.node_id}",
-            receiver=inbox,
+            receiver=self.router,
             config=config,
             cluster_id=opened.cluster_id,
             authorize=self._authorize,
-            features=lambda: {"kraft.version": self.core.kraft_version},
-            served=self._controllers.served,
-            identified=self._controllers.identified,
+            features=self._features,
+            served=controllers.served,
+            identified=controllers.identified,
         )
-        self.errands = Errands(self.network)
+        self.router.connect_network(self.network)
         self.endpoint = await self.network.start()
         undo.push_async_callback(self.network.close)
-        self.background = Background(loop, name=f"kraftlib-background-{config.node_id}")
+        self.background = BackgroundThread(loop, name=f"kraftlib-background-{config.node_id}")
         undo.callback(self.background.close)
-        snapshots = self.background.transfer(opened)
-        self.core = Replica(
-            config,
-            key=opened.key,
-            cluster_id=opened.cluster_id,
-            log=opened.view,
-            election=opened.election,
-            random=self._random,
-            endpoints={config.listener_name: config.advertised or self.endpoint},
-            wall_offset_ms=wall_clock_ms() - monotonic_ms(),
-            kept=snapshots.kept(),
-        )
         name = f"kraftlib-disk-{config.node_id}"
         self.disk: Disk = InlineDisk() if config.flush == "inline" else ThreadDisk(loop, name=name)
         undo.callback(self.disk.close)
-        self.executor = Executor(
-            self.core,
-            config=config,
-            log=opened.log,
-            elections=opened.elections,
-            disk=self.disk,
-            network=self.errands,
-            snapshots=snapshots,
-            waiters=self.waiters,
-            listeners=self.applier,
-            metrics=self.metrics,
-            clock=monotonic_ms,
-            wall_clock=wall_clock_ms,
-            call_soon=loop.call_soon,
-            set_timer=self._set_timer,
-            on_failure=self._failed,
-            on_leader=self._leader_known,
-            on_shutdown_complete=self._handed_over.set,
-            on_snapshot_lost=lambda snapshot_id: self.housekeeping.snapshot_lost(snapshot_id),
-        )
-        self.appends = self.executor.appends
-        self.housekeeping = Housekeeping(
+        parts = self._assembly = Assembly(
             config,
             opened,
-            loop=loop,
-            background=self.background,
-            executor=self.executor,
-            applier=self.applier,
-            view=self.core.state.log,
-            machine=self.state_machine,
-            serde=self._serde,
-            clock=monotonic_ms,
-            wall_clock=wall_clock_ms,
+            Surroundings(
+                loop=AsyncioLoop(loop),
+                disk=self.disk,
+                background=self.background,
+                router=self.router,
+                random=self._random,
+            ),
+            Application(
+                serde=self._serde,
+                state_machine=self.state_machine,
+                listeners=self._first_listeners,
+                post=self._post,
+            ),
+            Owner(
+                failed=self._failed,
+                machine_failed=self._on_failure,
+                leader_known=self._leader_known,
+                shutdown_complete=self._handed_over.set,
+                timer_fired=self._meet_voters,
+            ),
+            endpoints={config.listener_name: config.advertised or self.endpoint},
         )
-        if self.state_machine is not None:
-            self.applier.register(self._feeding(self.state_machine), state_machine=True)
-        for listener in self._first_listeners:
-            self.applier.register(listener)
+        self.core, self.executor, self.applier = parts.core, parts.executor, parts.applier
+        self.waiters, self.appends, self.metrics = parts.waiters, parts.appends, parts.metrics
+        self.housekeeping = parts.housekeeping
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
-        self.errands.open(self.executor)
-        inbox.open(self.errands)
 
-    def _feeding(self, machine: StateMachine) -> StateMachineListener:
-        def deliver(end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
-            self.waiters.applied(end_offset, base_offset=base_offset, results=results)
+    def _features(self) -> dict[str, int]:
+        return {"kraft.version": self.core.kraft_version}
 
-        return StateMachineListener(
-            machine,
-            deliver=deliver,
-            wants_results=lambda: self.waiters.wants_results,
-            background=self.background.disk,
-            step=self.background.pacer.step,
-        )
-
-    def _set_timer(self, deadline_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(max(0, deadline_ms - monotonic_ms()) / 1_000, self._timer_fired)
-
-    def _timer_fired(self) -> None:
-        self._timer = None
-        # The wall clock may be set while we run; the clock that the core thinks in may not.
-        self.core.wall_offset_ms = wall_clock_ms() - monotonic_ms()
-        self.executor.timer_fired()
-        self._controllers.meet_voters(self.core, self.network)
+    def _meet_voters(self) -> None:
+        self._controllers.meet_voters(self.core, self.network.meet)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -299,7 +217,7 @@ class Node:
             applied_offset=self.applier.applied_offset,
             waiting=len(self.waiters),
             failure=self.executor.failure or self.applier.machine_failure,
-            now_ms=monotonic_ms(),
+            now_ms=self._assembly.now_ms(),
         )
 
     def metrics_by_name(self) -> dict[str, float | str]:
@@ -334,7 +252,7 @@ class Node:
         """Settle `promise` when the leader has done it, or with what it has said instead."""
         self._ensure_running()
         doing = asyncio.ensure_future(
-            change_voters(change, ask=partial(ask_leader, self.core, self.errands), timeout_ms=timeout_ms)
+            change_voters(change, ask=partial(ask_leader, self.core, self.router.own), timeout_ms=timeout_ms)
         )
         self._changes[doing] = promise
 
@@ -424,11 +342,7 @@ class Node:
             await self._handed_over.wait()
 
     async def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self.housekeeping.stop()
-        self.executor.stop()
-        self.applier.close()
+        self._assembly.stop()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
         try:
             if self._changes:
@@ -474,21 +388,11 @@ class Node:
 
     def fail(self, error: BaseException) -> None:
         """Stop the replica for good, because of `error`."""
-        self.executor.fail(error)
-
-    def _machine_failed(self, failure: ReplicaFailedError) -> None:
-        """The state machine has stopped: this replica goes on for the others, and leads no more."""
-        self.appends.renounce()
-        self.executor.submit(ev.StateMachineFailed())
-        self._on_failure(failure)
+        self._assembly.fail(error)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         """The replica has stopped itself: nobody is answered any more, and everybody who waits is told."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.housekeeping.stop()
         self.background.cancel()
-        self.applier.close()
         self._fail_other_waiters(lambda: again(failure))
         if self._handed_over is not None:
             self._handed_over.set()
@@ -501,29 +405,10 @@ class Node:
             change.cancel()
         self.applier.failed(error_of)
         self.executor.barriers.fail(error_of)
-        self.errands.close(error_of())
+        self.router.own.close(error_of())
         waiting = [*(promise for _, promise in self._leader_waiters), *self._snapshot_waiters.values()]
         outcomes: list[Settled] = [(promise, None, error_of()) for promise in waiting]
         self._leader_waiters.clear()
         self._snapshot_waiters.clear()
         if outcomes:
             self._post(settle, outcomes)
-
-
-class _Inbox:
-    """Keeps what arrives between listening and starting; after that the receiver is called directly."""
-
-    def __init__(self) -> None:
-        early: list[tuple[str, tuple[Any, ...]]] = []
-        self._early = early
-        self.request_received = lambda *arguments: early.append(("request_received", arguments))
-        self.response_received = lambda *arguments: early.append(("response_received", arguments))
-        self.request_failed = lambda *arguments: early.append(("request_failed", arguments))
-        self.connection_lost = lambda *arguments: early.append(("connection_lost", arguments))
-
-    def open(self, receiver: Errands) -> None:
-        """Hand over what has arrived, and everything that will."""
-        for name in ("request_received", "response_received", "request_failed", "connection_lost"):
-            setattr(self, name, getattr(receiver, name))
-        for name, arguments in self._early:
-            getattr(receiver, name)(*arguments)

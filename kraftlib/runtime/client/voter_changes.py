@@ -20,7 +20,7 @@ import attrs
 from kraftlib.consensus.events import Failure
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, UnsupportedError
-from kraftlib.runtime.errands import Errands, FailedErrandError
+from kraftlib.runtime.own_requests import NoAnswerError, OwnRequests
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode, error_name
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -127,7 +127,7 @@ def _check_key(key: ReplicaKey) -> None:
 
 
 Ask = Callable[[Any], "asyncio.Future[Any] | None"]
-"""Puts a question to the leader; None, while none is known. The answer may be FailedErrandError."""
+"""Puts a question to the leader; None, while none is known. The answer may be NoAnswerError."""
 
 
 @attrs.define
@@ -174,7 +174,7 @@ async def _is_done(change: VoterChangeRequest, question: asyncio.Future[Any], as
     known.reason = "the leader did not answer in time"
     try:
         code, text = _outcome(await question)
-    except FailedErrandError as error:
+    except NoAnswerError as error:
         if error.failure is Failure.UNSUPPORTED_VERSION and not was_in_doubt:
             raise UnsupportedError(f"{change.what}: the leader knows no such request") from None
         known.reason = f"the leader did not answer ({error})"
@@ -201,22 +201,22 @@ async def _voters(ask: Ask) -> frozenset[ReplicaKey]:
         return frozenset()
     try:
         answer: DescribeQuorumResponse = await question
-    except FailedErrandError:
+    except NoAnswerError:
         return frozenset()
     rows = [row for topic in answer.topics for partition in topic.partitions for row in partition.current_voters]
     voters = frozenset(ReplicaKey(row.replica_id, row.replica_directory_id) for row in rows)
     return frozenset() if any(voter.directory_id == ZERO_UUID for voter in voters) else voters
 
 
-def ask_leader(core: Replica, errands: Errands, message: Any) -> asyncio.Future[Any] | None:
+def ask_leader(core: Replica, own: OwnRequests, message: Any) -> asyncio.Future[Any] | None:
     """Put the question to the leader as `core` knows it now, be it here or elsewhere."""
     leader_id = core.leader_and_epoch.leader_id
     if leader_id is None:
         return None
     if leader_id == core.key.id:
-        return errands.ask_here(message)
+        return own.ask_here(message)
     place = core.state.leader_endpoint
-    return None if place is None else errands.ask(leader_id, place, message)
+    return None if place is None else own.ask(leader_id, place, message)
 
 
 def _outcome(answer: Any) -> tuple[int, str | None]:

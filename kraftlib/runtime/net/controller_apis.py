@@ -9,7 +9,7 @@ that is not there at all is an error that Kafka logs, or a closed connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
@@ -20,9 +20,6 @@ from kraftlib.consensus.roles import Role
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
-
-if TYPE_CHECKING:
-    from kraftlib.runtime.net.network import Network
 
 REFUSED: Final[Mapping[int, Versions]] = {
     ApiKey.CREATE_TOPICS: Versions(2, 7),  # without it a broker tries in a hot loop to create its own topics
@@ -62,14 +59,14 @@ class Controllers:
         self._refuse(wanted=is_controller and self._config.yield_to is None)
         self._submit(PeerIdentified(endpoint, is_controller))
 
-    def meet_voters(self, core: Replica, network: Network) -> None:
-        """As leader see that every voter has said what it is; one that just fetches is asked nothing else."""
+    def meet_voters(self, core: Replica, meet: Callable[[int, Endpoint], None]) -> None:
+        """As leader `meet` every voter, so that it says what it is; one that just fetches is asked nothing else."""
         if self._config.yield_to is not None or core.role is not Role.LEADER:
             return
         for voter in core.voters.others(core.key):
             endpoint = voter.endpoints.get(self._config.listener_name.upper())
             if endpoint is not None:
-                network.meet(voter.key.id, endpoint)
+                meet(voter.key.id, endpoint)
 
     def _refuse(self, *, wanted: bool) -> None:
         """From now on refuse by name what is asked of a controller: brokers then look further."""

@@ -1,10 +1,10 @@
 """Between frames and messages: speaks each peer's versions, matches answers to questions, and lets no bytes harm.
 
-    executor --send--> Asking --encode--> transport --> peer
-    executor <--response_received-- decode <--reply-- transport <--
-    peer --> transport --> Serving --request_received--> executor --respond--> encode --> peer
+    router --send--> RequestSender --encode--> transport --> peer
+    router <--response_received-- decode <--reply-- transport <--
+    peer --> transport --> RequestServer --request_received--> router --respond--> encode --> peer
 
-This module joins the two halves, which know nothing of each other, into what the executor uses.
+This module joins the two halves, which know nothing of each other, into what the router uses.
 """
 
 from __future__ import annotations
@@ -12,44 +12,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
-from kraftlib.consensus.events import Failure
 from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.net.api_versions import SERVED
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.request_sender import Asking, Identified
-from kraftlib.runtime.net.request_server import Authorize, Serving
+from kraftlib.runtime.net.receiver import NetworkReceiver
+from kraftlib.runtime.net.request_sender import Identified, RequestSender
+from kraftlib.runtime.net.request_server import Authorize, RequestServer
 from kraftlib.runtime.net.transport import Destination, Frame, Peer, Reply, Transport
 from kraftlib.types import Endpoint
 from kraftlib.wire.messages.fetch import FetchResponse
 
 logger = logging.getLogger(__name__)
-
-
-class NetworkReceiver(Protocol):
-    """The executor, as the network sees it. Calls come from the event loop, never from inside a call to Network."""
-
-    def request_received(self, request_id: int, message: Message, version: int, peer: Peer) -> None:
-        """Take a request, to be answered once by `respond` or `respond_records`."""
-        ...
-
-    def response_received(self, correlation_id: int, message: Message) -> None:
-        """Take the answer to what was sent with this id."""
-        ...
-
-    def request_failed(self, correlation_id: int, failure: Failure) -> None:
-        """Take note that what was sent with this id will have no answer."""
-        ...
-
-    def connection_lost(self, destination: int, refused: bool) -> None:
-        """Take note that a connection is gone or could not be made; what was in flight on it has failed before."""
-        ...
 
 
 class Network:
@@ -83,8 +63,8 @@ class Network:
         self._authorize: Final = authorize
         self._served: Final = served
         self._identified: Final = identified
-        self._asking: Asking | None = None
-        self._serving: Serving | None = None
+        self._sender: RequestSender | None = None
+        self._server: RequestServer | None = None
         self._notices: Notices | None = None
 
     @property
@@ -96,7 +76,7 @@ class Network:
         """Begin to serve; return where. Raises: ConfigError, as the transport does."""
         ensure(self._notices is None, "a network is started once")
         notices = self._notices = Notices(logger, asyncio.get_running_loop().time)
-        self._serving = Serving(
+        self._server = RequestServer(
             self._receiver,
             features=self._features,
             authorize=self._authorize,
@@ -105,7 +85,7 @@ class Network:
             notices=notices,
         )
         endpoint = await self._transport.start(self)
-        self._asking = Asking(
+        self._sender = RequestSender(
             self._transport,
             self._receiver,
             client_id=self._client_id,
@@ -117,9 +97,9 @@ class Network:
 
     async def close(self) -> None:
         """Ask, answer and tell nothing more; close the transport."""
-        if self._asking is not None:
-            self._asking.close()
-        self._asking = self._serving = None
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = self._server = None
         await self._transport.close()
 
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
@@ -128,34 +108,34 @@ class Network:
         What comes of it is told with `correlation_id`. It fails with UNSUPPORTED_VERSION, if the peer serves no version
         of it, or none that can hold it: a pre-vote needs version 2 of Vote. Does nothing after `close`.
         """
-        if self._asking is not None:
-            self._asking.send(correlation_id, destination, endpoint, request)
+        if self._sender is not None:
+            self._sender.send(correlation_id, destination, endpoint, request)
 
     def meet(self, destination: int, endpoint: Endpoint) -> None:
         """Connect to a replica, if there is no connection with it yet: it is then identified. Nothing after `close`."""
-        if self._asking is not None:
-            self._asking.meet(destination, endpoint)
+        if self._sender is not None:
+            self._sender.meet(destination, endpoint)
 
     def respond(self, request_id: int, response: Message | None) -> None:
         """Answer a request; None closes its connection. Does nothing after `close`."""
-        if self._serving is not None:
-            self._serving.respond(request_id, response)
+        if self._server is not None:
+            self._server.respond(request_id, response)
 
     def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
         """Answer a Fetch with the bytes of `batches` put into its one partition. Does nothing after `close`."""
-        if self._serving is not None:
-            self._serving.respond_records(request_id, response, batches)
+        if self._server is not None:
+            self._server.respond_records(request_id, response, batches)
 
     # What the transport calls (FrameReceiver).
 
     def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         """Take a request of a peer."""
-        if self._serving is not None:
-            self._serving.request_received(frame, reply, peer)
+        if self._server is not None:
+            self._server.request_received(frame, reply, peer)
         else:
             reply(None)
 
     def connection_lost(self, destination: Destination, refused: bool) -> None:
         """Take note that a connection of ours is gone."""
-        if self._asking is not None:
-            self._asking.connection_lost(destination, refused)
+        if self._sender is not None:
+            self._sender.connection_lost(destination, refused)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -25,14 +25,12 @@ from kraftlib.consensus.events import Failure
 from kraftlib.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.notices import Notices
+from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.transport import Destination, Frame, Transport
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import APIS, FIRST_PRIVATE_KEY, ApiKey, ErrorCode, error_name
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from kraftlib.runtime.net.network import NetworkReceiver
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +75,7 @@ class _Question:
     __slots__ = ("api_key", "asking", "correlation_id", "line", "version", "wire_id")
 
     def __init__(
-        self, asking: Asking, line: _Line, *, correlation_id: int, api_key: int, version: int, wire_id: int
+        self, asking: RequestSender, line: _Line, *, correlation_id: int, api_key: int, version: int, wire_id: int
     ) -> None:
         self.asking = asking
         self.line = line
@@ -92,7 +90,7 @@ class _Question:
         self.asking.answered(self, frame)
 
 
-class Asking:
+class RequestSender:
     """Sends requests and hands out their answers."""
 
     def __init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -22,6 +22,7 @@ from kraftlib.runtime.net.controller_apis import REFUSED, refusal
 from kraftlib.runtime.net.hot_loops import HotLoops, is_in_vain
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.notices import Notices, quoted
+from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import (
@@ -34,9 +35,6 @@ from kraftlib.wire.frames import (
 )
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchResponse
-
-if TYPE_CHECKING:
-    from kraftlib.runtime.net.network import NetworkReceiver
 
 Authorize = Callable[[Peer, int], bool]
 """Whether a peer may send requests of this API key."""
@@ -52,7 +50,7 @@ class _Asked:
     correlation_id: int
 
 
-class Serving:
+class RequestServer:
     """Takes requests and sends their answers."""
 
     def __init__(

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kraftlib.errors import ClosedError, CorruptBatchError
+from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.pace import unhurried
-from kraftlib.storage.interface import ReplicatedLog, SnapshotCheckingLog
+from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.types import OffsetAndEpoch
 
 
-class Soundness:
+class SnapshotChecks:
     """What is known of the snapshots of one log. On the loop; `on_damage` hears of each damaged one."""
 
     def __init__(
@@ -29,7 +30,7 @@ class Soundness:
         on_damage: Callable[[OffsetAndEpoch, str], None],
         step: Callable[[], None] = unhurried,
     ) -> None:
-        self._log = log if isinstance(log, SnapshotCheckingLog) else None
+        self._log = capabilities_of(log).checks
         self._background = background
         self._on_damage = on_damage
         self._step = step

@@ -79,7 +79,7 @@ class MergedSnapshot(LoadedSnapshot):
         plain = (value for batch in super().__iter__() for value in batch.raw_values)
         changes = (increment.changes() for increment in self._increments)
         merged = merge(keyed(plain, self._key_of), *changes)
-        yield from self._noting(self._serde.from_bytes(value) for _, value in merged)
+        yield from self.noting(self._serde.from_bytes(value) for _, value in merged)
 
     def __iter__(self) -> Iterator[CommittedBatch]:
         raise NotImplementedError("a merged snapshot has values and no batches")

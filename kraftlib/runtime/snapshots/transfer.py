@@ -22,17 +22,12 @@ from kraftlib.consensus.roles import Download
 from kraftlib.errors import CorruptBatchError, StorageError, ensure
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot_scan import SnapshotScan
+from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk, InlineDisk
 from kraftlib.runtime.pace import unhurried
-from kraftlib.runtime.snapshots.checks import Soundness, Unchecked
+from kraftlib.runtime.snapshots.checks import SnapshotChecks, Unchecked
 from kraftlib.storage.download_files import DownloadFiles, DownloadNote
-from kraftlib.storage.interface import (
-    RemembersControls,
-    RepairableLog,
-    ReplicatedLog,
-    SnapshotCheckingLog,
-    SnapshotSink,
-)
+from kraftlib.storage.interface import ReplicatedLog, SnapshotSink
 from kraftlib.storage.reserve import is_full
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
@@ -61,24 +56,26 @@ class LogSnapshots:
         downloads: DownloadFiles | None = None,
         background: Disk | None = None,
         step: Callable[[], None] = unhurried,
+        checks: SnapshotChecks | Unchecked | None = None,
     ) -> None:
+        """`checks` know which of the stored snapshots are whole; without them each is believed."""
         self._log = log
+        self._capabilities = capabilities_of(log)
         self._downloads = downloads
         self._background = background or InlineDisk()
         self._step = step
         self._incoming: _Incoming | None = None
-        self.soundness: Soundness | Unchecked = Unchecked()
-        """What is known of the stored ones."""
+        self._checks = checks or Unchecked()
 
     # --- to others ---------------------------------------------------------------------------------------------------
 
     def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
         """Call `then` once a stored snapshot was read to its end: Kafka's followers load what they get unread."""
-        self.soundness.when_checked(snapshot_id, then)
+        self._checks.when_checked(snapshot_id, then)
 
     def chunk(self, action: act.SendSnapshotChunk) -> FetchSnapshotResponse:
         """Return the response with size and bytes put into its one partition, or with the error that it has none."""
-        if action.snapshot_id not in self._log.snapshots() or self.soundness.is_damaged(action.snapshot_id):
+        if action.snapshot_id not in self._log.snapshots() or self._checks.is_damaged(action.snapshot_id):
             return _with_partition(action.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
         source = self._log.open_snapshot(action.snapshot_id)
         try:
@@ -213,8 +210,8 @@ class LogSnapshots:
         return ev.SnapshotAdopted(
             snapshot_id=snapshot_id,
             controls=frozen,
-            holes=tuple(log.holes()) if isinstance(log, RepairableLog) else (),
-            control_batches=tuple(log.control_batches()) if isinstance(log, RemembersControls) else (),
+            holes=self._capabilities.holes(),
+            control_batches=self._capabilities.control_batches(),
         )
 
     def _freeze(self, snapshot_id: OffsetAndEpoch) -> tuple[object, ...] | ev.SnapshotRefused:
@@ -231,7 +228,7 @@ class LogSnapshots:
         except StorageError as error:
             return self._given_up(snapshot_id, error)
         self._incoming = None
-        self.soundness.note_sound(snapshot_id)
+        self._checks.note_sound(snapshot_id)
         if self._downloads is not None:
             self._downloads.drop()
         controls: list[object] = []
@@ -245,14 +242,13 @@ class LogSnapshots:
 
     def set_aside(self, action: act.SetSnapshotAside) -> ev.SnapshotLost:
         """Forget a stored snapshot that is damaged, and say what the log is then."""
-        log = self._log
-        if isinstance(log, SnapshotCheckingLog):
-            log.set_snapshot_aside(action.snapshot_id, action.reason)
+        if self._capabilities.checks is not None:
+            self._capabilities.checks.set_snapshot_aside(action.snapshot_id, action.reason)
         return ev.SnapshotLost(
             snapshot_id=action.snapshot_id,
             start_offset=self._log.start_offset,
             epoch_starts=tuple(self._log.epoch_starts()),
-            holes=tuple(log.holes()) if isinstance(log, RepairableLog) else (),
+            holes=self._capabilities.holes(),
         )
 
     def _of(self, snapshot_id: OffsetAndEpoch) -> _Incoming:

@@ -12,7 +12,7 @@ import pytest
 from kraftlib.consensus.events import Failure
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, UnsupportedError
 from kraftlib.runtime.client.voter_changes import addition, ask_leader, change_voters, removal, upgrade
-from kraftlib.runtime.errands import FailedErrandError
+from kraftlib.runtime.own_requests import NoAnswerError
 from kraftlib.types import ZERO_UUID, Endpoint, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -34,7 +34,7 @@ class Leading:
 
 
 class Answers:
-    """Errands that end as told, and then never."""
+    """Own requests that end as told, and then never."""
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = list(outcomes)
@@ -77,8 +77,8 @@ def voters(*keys: ReplicaKey) -> Any:
 
 ADD = addition(KEY, {"C": Endpoint("localhost", 1)}, cluster_id="c")
 REMOVE = removal(KEY, cluster_id="c")
-LOST = FailedErrandError(Failure.DISCONNECTED)
-UNKNOWN_THERE = FailedErrandError(Failure.UNSUPPORTED_VERSION)
+LOST = NoAnswerError(Failure.DISCONNECTED)
+UNKNOWN_THERE = NoAnswerError(Failure.UNSUPPORTED_VERSION)
 CLOSED = ClosedError("replica 1 was closed")
 
 LED = added(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -239,7 +239,7 @@ def in_doubt_at_first(asker: Any, doubt: Any) -> Any:
     def ask(message: Any) -> asyncio.Future[Any] | None:
         if doubts:
             return Answers(doubts.pop()).ask_here(message)
-        return ask_leader(node.core, node.errands, message)
+        return ask_leader(node.core, node.router.own, message)
 
     return ask
 

@@ -344,7 +344,7 @@ async def test_who_asks_again_while_it_is_told_of_a_loss_gets_a_new_connection(m
     hub = peer.station.transport._hub
     eager = Eager()
     async with engine(MemoryTransport(hub, ANYWHERE)) as other:
-        eager.network, other.network._asking._receiver = other.network, eager
+        eager.network, other.network._sender._receiver = other.network, eager
         other.network.send(1, 1, peer.endpoint, fetch())
         await peer.tell_versions()
         await peer.asked(1)
@@ -369,7 +369,7 @@ async def test_a_peer_that_answers_nothing_is_dropped() -> None:
 
 async def test_a_peer_that_goes_on_answering_is_not_dropped(meeting: Meeting) -> None:
     running, peer = meeting
-    asking = running.network._asking
+    asking = running.network._sender
     assert asking is not None
     running.network.send(0, 1, peer.endpoint, vote())
     await peer.tell_versions()

@@ -21,7 +21,7 @@ from kraftlib.runtime.net.hot_loops import ANSWERS_AT_ONCE
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.request_server import Serving
+from kraftlib.runtime.net.request_server import RequestServer
 from kraftlib.runtime.net.transport import Destination, Peer
 from kraftlib.testing.transport_contract import Lost, Station, station
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
@@ -293,7 +293,7 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
     async def serve() -> Silent:
         silent, quiet = Silent(), logging.getLogger("tests.quiet")
         quiet.disabled = True
-        serving = Serving(
+        serving = RequestServer(
             silent,  # type: ignore[arg-type]
             features=dict,
             authorize=None,
@@ -346,7 +346,7 @@ async def test_who_asks_in_vain_over_and_over_waits_longer_each_time() -> None:
         def answer(message: Any) -> Any:
             return vote_answer(granted=False) if isinstance(message, VoteRequest) else fetch_answer()
 
-        running.network._serving._hot_loops._clock = lambda: 0.0  # nothing grows back meanwhile
+        running.network._server._hot_loops._clock = lambda: 0.0  # nothing grows back meanwhile
         for _ in range(ANSWERS_AT_ONCE):
             stranger.ask(there, request(vote(), 2))
             stranger.ask(there, request(fetch(), 18))

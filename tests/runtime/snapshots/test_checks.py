@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import ClosedError, CorruptBatchError, StorageError
-from kraftlib.runtime.snapshots.checks import Soundness, Unchecked
+from kraftlib.runtime.snapshots.checks import SnapshotChecks, Unchecked
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch
 
@@ -63,28 +63,28 @@ class Rig:
         self.log, self.disk = CheckedLog(), Later()
         self.damaged: list[tuple[OffsetAndEpoch, str]] = []
         self.told: list[str] = []
-        self.soundness = Soundness(
+        self.checks = SnapshotChecks(
             self.log, background=self.disk, on_damage=lambda snapshot_id, why: self.damaged.append((snapshot_id, why))
         )
 
     def ask(self, snapshot_id: OffsetAndEpoch, name: str) -> None:
-        self.soundness.when_checked(snapshot_id, lambda: self.told.append(name))
+        self.checks.when_checked(snapshot_id, lambda: self.told.append(name))
 
 
 def test_a_snapshot_is_read_once_for_all_who_ask() -> None:
     rig = Rig()
     rig.ask(ONE, "a")
     rig.ask(ONE, "b")
-    assert (rig.told, rig.soundness.is_sound(ONE)) == ([], False)
+    assert (rig.told, rig.checks.is_sound(ONE)) == ([], False)
     rig.disk.finish()
     rig.ask(ONE, "c")
     assert (rig.told, rig.log.checked) == (["a", "b", "c"], [ONE])
-    assert rig.soundness.is_sound(ONE)
+    assert rig.checks.is_sound(ONE)
 
 
 def test_one_who_waits_and_raises_keeps_it_from_nobody_else() -> None:
     rig = Rig()
-    rig.soundness.when_checked(ONE, lambda: [][0])
+    rig.checks.when_checked(ONE, lambda: [][0])
     rig.ask(ONE, "b")
     with pytest.raises(IndexError):
         rig.disk.finish()
@@ -97,30 +97,30 @@ def test_whoever_waits_for_a_damaged_one_is_told_and_damage_is_reported_once() -
     rig.ask(ONE, "a")
     rig.disk.finish()
     rig.ask(ONE, "b")
-    rig.soundness.note_damaged(ONE, "once more")
+    rig.checks.note_damaged(ONE, "once more")
     assert (rig.told, rig.damaged) == (["a", "b"], [(ONE, "torn")])
-    assert rig.soundness.is_damaged(ONE)
-    assert not rig.soundness.is_sound(ONE)
+    assert rig.checks.is_damaged(ONE)
+    assert not rig.checks.is_sound(ONE)
 
 
 def test_another_one_of_the_same_id_begins_anew() -> None:
     rig = Rig()
-    rig.soundness.note_damaged(ONE, "torn")
-    rig.soundness.forget(ONE)
-    assert not rig.soundness.is_damaged(ONE)
+    rig.checks.note_damaged(ONE, "torn")
+    rig.checks.forget(ONE)
+    assert not rig.checks.is_damaged(ONE)
     rig.ask(ONE, "a")
     rig.disk.finish()
-    assert rig.soundness.is_sound(ONE)
-    rig.soundness.note_damaged(TWO, "torn")
-    rig.soundness.note_sound(TWO)
-    assert rig.soundness.is_sound(TWO)
-    assert not rig.soundness.is_damaged(TWO)
+    assert rig.checks.is_sound(ONE)
+    rig.checks.note_damaged(TWO, "torn")
+    rig.checks.note_sound(TWO)
+    assert rig.checks.is_sound(TWO)
+    assert not rig.checks.is_damaged(TWO)
 
 
 def test_what_is_doubted_is_read_again() -> None:
     rig = Rig()
-    rig.soundness.note_sound(ONE)
-    rig.soundness.doubt(ONE)
+    rig.checks.note_sound(ONE)
+    rig.checks.doubt(ONE)
     rig.ask(ONE, "a")
     assert rig.told == []
     rig.disk.finish()
@@ -145,13 +145,13 @@ def test_at_the_end_of_the_replica_nobody_is_told_anything() -> None:
 
 def test_a_log_that_cannot_do_without_them_has_all_its_snapshots_believed() -> None:
     damaged: list[Any] = []
-    soundness = Soundness(
+    checks = SnapshotChecks(
         MemoryReplicatedLog(), background=Later(), on_damage=lambda *arguments: damaged.append(arguments)
     )
     told: list[str] = []
-    soundness.when_checked(ONE, lambda: told.append("a"))
-    soundness.note_damaged(ONE, "torn")
-    assert (told, damaged, soundness.is_sound(ONE)) == (["a"], [], True)
+    checks.when_checked(ONE, lambda: told.append("a"))
+    checks.note_damaged(ONE, "torn")
+    assert (told, damaged, checks.is_sound(ONE)) == (["a"], [], True)
     unchecked = Unchecked()
     unchecked.note_sound(ONE)
     unchecked.when_checked(ONE, lambda: told.append("b"))

@@ -18,7 +18,7 @@ from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError, StorageError
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.runtime.disk import InlineDisk
-from kraftlib.runtime.snapshots.checks import Soundness
+from kraftlib.runtime.snapshots.checks import SnapshotChecks
 from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.storage import files, names
 from kraftlib.storage.download_files import DownloadFiles
@@ -172,10 +172,10 @@ def test_nothing_is_sent_of_what_is_damaged(tmp_path: Path) -> None:
     sink.write(snapshot_bytes(b"x" * 100)[:-10])
     sink.freeze()
     damaged: list[OffsetAndEpoch] = []
-    snapshots = LogSnapshots(stored)
-    snapshots.soundness = Soundness(
+    checks = SnapshotChecks(
         stored, background=InlineDisk(), on_damage=lambda snapshot_id, reason: damaged.append(snapshot_id)
     )
+    snapshots = LogSnapshots(stored, checks=checks)
     action = act.SendSnapshotChunk(1, response(), SNAPSHOT, 0, 10)
     answers: list[Any] = []
     snapshots.when_checked(SNAPSHOT, lambda: answers.append(snapshots.chunk(action).topics[0].partitions[0]))

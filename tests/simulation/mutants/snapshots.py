@@ -31,9 +31,9 @@ MUTANTS: Final = (
         "a snapshot holds the state of the beginning, whatever it says that it covers (I14)",
         (
             Edit(
-                "testing.process.Process.take_snapshot",
-                "for value in self.machine.snapshot()]",
-                "for value in self._world.subject.machine().snapshot()]",
+                "runtime.snapshots.snapshotter.Snapshotter.create",
+                "self._machine.freeze()",
+                "self._machine._world.subject.machine().freeze()",
             ),
         ),
         profiles=("membership",),

@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from unittest import mock
 
-from kraftlib.runtime import housekeeping
+from kraftlib.runtime import background
+from kraftlib.runtime import loop as loop_module
 from kraftlib.runtime.client import node
 from kraftlib.runtime.pace import Pacer
 from kraftlib.storage.interface import ReplicatedLog
@@ -98,10 +99,10 @@ def hurried() -> Iterator[Callable[[Coroutine[Any, Any, T]], T]]:
             return Pacer(clock_ns=lambda: 0)  # nobody else wants a turn
 
         with (
-            mock.patch.object(node, "monotonic_ms", now_ms),
-            mock.patch.object(node, "wall_clock_ms", wall_clock_ms),
+            mock.patch.object(loop_module, "monotonic_ms", now_ms),
+            mock.patch.object(loop_module, "wall_clock_ms", wall_clock_ms),
             mock.patch.object(node, "ThreadDisk", _Disk),
-            mock.patch.object(housekeeping, "ThreadDisk", _Disk),
-            mock.patch.object(housekeeping, "Pacer", pacer),
+            mock.patch.object(background, "ThreadDisk", _Disk),
+            mock.patch.object(background, "Pacer", pacer),
         ):
             yield runner.run

@@ -1,0 +1,47 @@
+"""The background of a replica: one thread for what takes long, and the pace at which it works there.
+
+It does one thing at a time: snapshots are written and read, hashes made, the log scrubbed, the space on the disk looked
+at. It gives up at its next step when the replica ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from kraftlib.runtime.disk import Disk, ThreadDisk
+from kraftlib.runtime.pace import Pacer
+
+
+class Background(Protocol):
+    """What the parts of a replica need of it."""
+
+    @property
+    def disk(self) -> Disk:
+        """Runs one thing after the other, and tells the loop when it has ended."""
+        ...
+
+    @property
+    def step(self) -> Callable[[], None]:
+        """Called by what takes long, after every small piece. Raises: ClosedError, when it is to give up."""
+        ...
+
+
+class BackgroundThread:
+    """A thread of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str) -> None:
+        self._pacer = Pacer()
+        self._thread = ThreadDisk(loop, name=name)
+        self.disk: Disk = self._thread
+        self.step: Callable[[], None] = self._pacer.step
+
+    def cancel(self) -> None:
+        """Let what is being done end at its next step."""
+        self._pacer.cancel()
+
+    def close(self, within_s: float | None = None) -> bool:
+        """Give up what is being done, and wait until it has ended, for so long at most; return whether it has."""
+        self._pacer.cancel()
+        return self._thread.close_within(within_s)

@@ -1,0 +1,117 @@
+"""Says who receives what, between the network, the core, and what this replica's own application asks.
+
+| from | what | number | to |
+|---|---|---|---|
+| network | a request of a peer | | core |
+| network | an answer, or that none will come | >= 0 | core |
+| network | the same | < 0 | own requests |
+| network | a lost connection | | core |
+| core | a request to a peer | >= 0 | network |
+| core | an answer | >= 0 | network |
+| core | an answer | < 0 | own requests |
+| own requests | a request to a peer | < 0 | network |
+| own requests | a request to the leader, which is this replica | < 0 | core |
+
+The network listens before the core is there, since the core must know where: what arrives until then is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from kraftlib.consensus import events as ev
+from kraftlib.records.batch import Batch
+from kraftlib.runtime.net.transport import Peer
+from kraftlib.runtime.own_requests import OwnRequests
+from kraftlib.runtime.ports import Answers, Message
+from kraftlib.types import Endpoint
+
+
+class CoreInput(Protocol):
+    """The way to the core: `kraftlib.runtime.executor.Executor`."""
+
+    def submit(self, event: ev.Event) -> None:
+        """Tell the core what happened, in the order of these calls."""
+        ...
+
+
+class Router:
+    """The one place that network, executor and own requests call each other through. All on the loop of the replica."""
+
+    _network: Answers
+
+    def __init__(self) -> None:
+        self.own: Final = OwnRequests(send=self.send, submit=self.submit)
+        self._core: CoreInput = _Kept()
+
+    def connect_network(self, network: Answers) -> None:
+        """Send and answer over `network` from now on."""
+        self._network = network
+
+    def connect_core(self, core: CoreInput) -> None:
+        """Hand over what has arrived, and everything that will."""
+        kept, self._core = self._core, core
+        if isinstance(kept, _Kept):
+            for event in kept.events:
+                core.submit(event)
+
+    # --- from the network: NetworkReceiver ---------------------------------------------------------------------------
+
+    def request_received(self, request_id: int, message: Message, version: int, peer: Peer) -> None:
+        """A peer asks."""
+        self._core.submit(ev.RequestReceived(request_id, message, version))
+
+    def response_received(self, correlation_id: int, message: Message) -> None:
+        """A peer has answered."""
+        if correlation_id < 0:
+            self.own.answered(correlation_id, message)
+        else:
+            self._core.submit(ev.ResponseReceived(correlation_id, message))
+
+    def request_failed(self, correlation_id: int, failure: ev.Failure) -> None:
+        """No answer will come."""
+        if correlation_id < 0:
+            self.own.failed(correlation_id, failure)
+        else:
+            self._core.submit(ev.RequestFailed(correlation_id, failure))
+
+    def connection_lost(self, destination: int, refused: bool) -> None:
+        """A connection is gone, or could not be made."""
+        self._core.submit(ev.ConnectionLost(destination, refused))
+
+    # --- from anywhere in this replica --------------------------------------------------------------------------------
+
+    def submit(self, event: ev.Event) -> None:
+        """Tell the core what happened."""
+        self._core.submit(event)
+
+    # --- from the executor: Answers ----------------------------------------------------------------------------------
+
+    def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
+        """Send a request to a peer."""
+        self._network.send(correlation_id, destination, endpoint, request)
+
+    def respond(self, request_id: int, response: Message | None) -> None:
+        """Answer a request; None closes the connection of a peer."""
+        if request_id >= 0:
+            self._network.respond(request_id, response)
+        elif response is None:
+            self.own.failed(request_id, ev.Failure.DISCONNECTED)
+        else:
+            self.own.answered(request_id, response)
+
+    def respond_records(self, request_id: int, response: Message, batches: Sequence[Batch]) -> None:
+        """Answer a Fetch of a peer with the bytes of `batches`."""
+        self._network.respond_records(request_id, response, batches)
+
+
+class _Kept:
+    """What arrives before the core is there."""
+
+    def __init__(self) -> None:
+        self.events: list[ev.Event] = []
+
+    def submit(self, event: ev.Event) -> None:
+        """Keep it."""
+        self.events.append(event)

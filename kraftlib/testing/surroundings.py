@@ -1,0 +1,162 @@
+"""What a simulated replica stands on beside its disk: the turns of its loop, and a background that takes time.
+
+Both are for one life: nothing is done any more when the process has ended, and nothing is heard of while it is paused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kraftlib.runtime.disk import Disk, Done
+from kraftlib.runtime.pace import unhurried
+from kraftlib.storage.holds_file import StoredHold
+from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.testing.clock import MILLISECOND, Timeline
+
+if TYPE_CHECKING:
+    from kraftlib.testing.node import SimulatedNode
+    from kraftlib.testing.process import Process
+
+SLOWEST_US = 20 * MILLISECOND
+"""How long the background takes for one thing, at most."""
+
+TIMER_LATE_US = 200
+"""Timers fire up to this late."""
+
+
+class SimulatedTimer:
+    """A call that is to come, as `kraftlib.runtime.loop.Timer`."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function: Callable[[], None] | None = function
+
+    def cancel(self) -> None:
+        """Let it not come."""
+        self.function = None
+
+
+class SimulatedLoop:
+    """The loop that a replica thinks it runs on, as `kraftlib.runtime.loop.Loop`."""
+
+    def __init__(self, process: Process, timeline: Timeline) -> None:
+        node = process.node
+        self._process = process
+        self._timeline = timeline
+        self._random = node.random
+        self._clock = node.clock
+        self.now_ms: Callable[[], int] = node.clock.now_ms
+        self.now_ns: Callable[[], int] = node.clock.now_ns
+        self.wall_ms: Callable[[], int] = node.clock.wall_ms
+
+    def call_soon(self, function: Callable[..., object], /, *arguments: Any) -> None:
+        """Have `function` called in a later turn."""
+        self._timeline.after(0, self._process.deliver, function, *arguments)
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, seconds: float, function: Callable[[], None], /) -> SimulatedTimer:
+        """Have `function` called after so many seconds on the clock of the node."""
+        return self.call_at(self.now_ms() + round(seconds * 1_000), function)
+
+    def call_at(self, time_ms: int, function: Callable[[], None], /) -> SimulatedTimer:
+        """Have `function` called when the clock of the node shows `time_ms`, or a little later."""
+        timer = SimulatedTimer(function)
+        at_us = max(self._clock.world_us(time_ms), self._timeline.now_us)
+        self._timeline.at(at_us + int(self._random.random() * TIMER_LATE_US), self._process.deliver, self.fire, timer)
+        return timer
+
+    def fire(self, timer: SimulatedTimer) -> None:
+        """The time of a timer has come."""
+        if timer.function is not None:
+            timer.function()
+
+
+class SimulatedBackground:
+    """Does one thing at a time, early or late in the time that it takes. It is the disk of itself."""
+
+    def __init__(self, process: Process, timeline: Timeline) -> None:
+        self.disk: Disk = self
+        self.step: Callable[[], None] = unhurried
+        self._process = process
+        self._timeline = timeline
+        self._random = process.node.random
+        self._jobs: deque[tuple[Callable[[], Any], Done]] = deque()
+        self._busy = False
+        self._alone_us: int | None = None
+
+    @contextmanager
+    def alone(self, delay_us: int) -> Iterator[None]:
+        """Let what is asked for within the block happen after so much time, as if nothing else were to be done."""
+        self._alone_us = delay_us
+        try:
+            yield
+        finally:
+            self._alone_us = None
+
+    def run(self, function: Callable[[], Any], done: Done) -> None:
+        """As `Disk.run`. What a process asks for in its last moment is not done any more: it was killed."""
+        if not (self._process.running or self._process.paused):
+            return
+        if self._alone_us is not None:
+            self._timeline.after(self._alone_us, self._process.deliver, self._do_alone, function, done)
+            return
+        self._jobs.append((function, done))
+        if not self._busy:
+            self._begin()
+
+    def flush(self, log: ReplicatedLog, done: Done) -> None:
+        """As `Disk.flush`."""
+        self.run(log.flush, done)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _begin(self) -> None:
+        self._busy = True
+        function, done = self._jobs.popleft()
+        delay_us = int(self._random.random() * SLOWEST_US)
+        if self._random.random() < 0.5:
+            self._timeline.after(delay_us, self._process.deliver, self._end, done, *_outcome(function))
+        else:
+            self._timeline.after(delay_us, self._process.deliver, self._do_late, function, done)
+
+    def _do_late(self, function: Callable[[], Any], done: Done) -> None:
+        self._end(done, *_outcome(function))
+
+    def _do_alone(self, function: Callable[[], Any], done: Done) -> None:
+        done(*_outcome(function))
+
+    def _end(self, done: Done, result: Any, error: BaseException | None) -> None:
+        self._busy = False
+        done(result, error)
+        if self._jobs and not self._busy:
+            self._begin()
+
+
+class SimulatedHolds:
+    """Where a node keeps the holds of its readers from one life to the next."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+
+    def read(self) -> Sequence[StoredHold]:
+        """Return what was written last."""
+        return self._node.holds
+
+    def write(self, holds: Sequence[StoredHold]) -> None:
+        """Replace what is stored."""
+        self._node.save_holds(holds)
+
+    def remove_late(self, name: str) -> None:
+        """Take a hold out when the process has ended."""
+        self._node.save_holds([hold for hold in self._node.holds if hold.name != name])
+
+
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return function(), None
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the caller must hear of it
+        return None, raised
