@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pygments.lexers.special import TextLexer
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import kraftlib
@@ -53,5 +51,3 @@ def docstring_to_rst(app: Any, what: str, name: str, obj: object, options: Any, 
 
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", docstring_to_rst)
-    # A drawing in Mermaid's text is shown as text here, and drawn by the forges that know it.
-    app.add_lexer("mermaid", TextLexer)
