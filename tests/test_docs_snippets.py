@@ -52,6 +52,18 @@ def test_the_first_code_of_the_readme_runs_as_a_paste_and_is_short() -> None:
         assert "Error" not in done.stderr
 
 
+def test_a_block_for_users_runs_in_an_ordinary_interpreter() -> None:
+    """Without `await` outside of functions; and a left-out block needs what a reader may not have."""
+    for page in (
+        ROOT / "README.md",
+        *(p for name in ("tutorial", "howto") for p in (ROOT / "docs" / name).glob("*.md")),
+    ):
+        for block in blocks(page.read_text(encoding="utf-8")):
+            if block.language == "python":
+                compile(block.text, f"{page}:{block.line}", "exec")
+                assert not block.remark or re.search(r"Java|JVM|Kafka|block before|processes|pytest|conftest", block.remark)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_code_is_marked_so_that_it_is_found_and_left_out_only_with_a_reason(page: Path) -> None:
     wrong = []
