@@ -11,6 +11,7 @@ import kraftlib.testing.histories as histories
 import kraftlib.testing.invariants as invariants
 import kraftlib.testing.linearizability as linearizability
 import kraftlib.testing.liveness as liveness
+import kraftlib.testing.rules
 import kraftlib.testing.strangers as strangers
 import kraftlib.testing.subject as subject
 
@@ -26,6 +27,14 @@ def test_every_promise_has_a_row() -> None:
 
     assert named >= {f"I{number}" for number in range(1, 23)} | {f"V{number}" for number in range(1, 9)}
     assert named >= set(drills.DRILLS) | set(invariants.INVARIANTS)
+
+
+def test_every_rule_of_a_single_step_has_a_row() -> None:
+    rules = Path(kraftlib.testing.rules.__file__).parent
+    raised = {rule for path in rules.glob("*.py") for rule in re.findall(r'"(R[A-Z]+\d+)"', path.read_text("utf-8"))}
+
+    assert raised
+    assert raised <= set(re.findall(r"^\| (R[A-Z]+\d+) \|", TEXT, re.MULTILINE))
 
 
 def test_every_place_is_there_and_every_invariant_has_its_place() -> None:

@@ -36,6 +36,8 @@ STEPS: Final[Mapping[str, float]] = {
     "change-and-die": 0.2,
     "change-source": 0.1,
     "corner": 0.5,
+    "refuse": 0.1,
+    "mute": 0.1,
 }
 """The kinds of steps, and how often each is taken."""
 
@@ -56,6 +58,8 @@ class Theme:
     """How many of the seeds have voters that may change."""
     voters: tuple[int, ...] = (1, 2, 3, 3, 3, 4, 5)
     replicas: tuple[int, ...] = (3, 4, 5)
+    priorities: float = 0.15
+    """How many of the replicas may have an election priority."""
     length: int = 3_000
     """How many steps a seed has before all is mended."""
 
@@ -133,6 +137,14 @@ THEMES: Final[Mapping[str, Theme]] = {
                 "lose-snapshot": 0.2,
                 "full": 0.2,
             },
+        ),
+        Theme(
+            name="core-links",
+            what="the core alone: links that are refused or one-way for long, voters that are wanted as leaders",
+            steps={"refuse": 1.0, "mute": 1.0, "resign": 0.5, "time": 9.0, "full": 0.1, "replace": 0.0},
+            voters=(3, 4, 5, 5, 5),
+            replicas=(5,),
+            priorities=0.5,
         ),
     )
 }

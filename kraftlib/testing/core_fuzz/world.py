@@ -69,7 +69,7 @@ class CoreWorld:
         is_dynamic = random.random() < theme.dynamic
         self.batches_at_once = random.choice((1, 2, 100))
         self._auto_join = is_dynamic and random.random() < 0.25
-        self._priorities = {i: random.choice((0, 50)) if random.random() < 0.15 else 0 for i in numbers}
+        self._priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
         self._bootstrap = tuple(self.place(number) for number in numbers)
         self._dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
@@ -81,6 +81,10 @@ class CoreWorld:
         self._cut_share = random.choice((0.0, 0.3, 0.6))
         self._cut: frozenset[tuple[ReplicaId, ReplicaId]] = frozenset()
         """Between whom nothing arrives for now, one way or both."""
+        self._refuses = False
+        """Whether who asks over a cut link is told at once that nobody is there."""
+        self._answers_pass = False
+        """Whether answers go over a cut link: only new connections are kept out."""
         self._forgets = random.choice((0.0, 0.3, 1.0)) if weights["lose-election"] else 0.0
         self._forgetful: CoreHost | None = None
         self._is_calm = False
@@ -194,6 +198,7 @@ class CoreWorld:
             self._is_calm = self.random.random() < self._calm_share
             self._phase_steps = self.random.randrange(20, 200)
             self._cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
+            self._refuses = self._answers_pass = False
         self._phase_steps -= 1
         if self._forgetful is not None:
             host, self._forgetful = self._forgetful, None
@@ -220,8 +225,11 @@ class CoreWorld:
 
     def _is_lost(self, letter: Letter) -> bool:
         """Whether a message meets a cut link. It may be on its way until that is mended; or its connection breaks."""
-        if (letter.source, letter.target) not in self._cut:
+        if (letter.source, letter.target) not in self._cut or (letter.is_answer and self._answers_pass):
             return False
+        if self._refuses:
+            self._fail(letter, refused=True)
+            return True
         chance = self.random.random()
         if chance < 0.3:
             self.plate.append(letter)
@@ -463,6 +471,7 @@ class CoreWorld:
             host.start()
         others = [number for number in self.hosts if number != voted]
         self._cut = frozenset([(voted, other) for other in others] + [(other, voted) for other in others])
+        self._refuses = self._answers_pass = False
         self._is_calm, self._phase_steps = True, self.random.randrange(40, 160)
         self._then = self._old_leaders_die
 
@@ -565,7 +574,35 @@ class CoreWorld:
         self._cut = frozenset((leader.number, other) for other in others) | frozenset(
             (other, leader.number) for other in others
         )
+        self._refuses = self._answers_pass = False
         self._is_calm, self._phase_steps = True, self.random.randrange(60, 200)
+
+    def _refuse(self) -> None:
+        """Let the link between the leader and one voter be refused for long, while all others hear the leader."""
+        leaders = [host for host in self.leaders() if len(host.running.voters) >= 3]
+        if not leaders or self._then is not None:
+            return
+        leader = self.random.choice(leaders)
+        others = [voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number]
+        one = self.random.choice(others)
+        self.count("refused link")
+        self._cut = frozenset({(one, leader.number), (leader.number, one)})
+        self._refuses, self._answers_pass = True, False
+        self._is_calm, self._phase_steps = True, self.random.randrange(200, 500)
+        host = self.hosts[one]
+        if host.core is not None:
+            host.tell(ev.ConnectionLost(leader.number, refused=False))
+
+    def _mute(self) -> None:
+        """Let nobody connect to one replica for long, best one that is wanted as leader, which reaches everybody."""
+        numbers = [number for number, priority in self._priorities.items() if priority] or list(self.hosts)
+        if self._then is not None:
+            return
+        one = self.random.choice(numbers)
+        self.count("muted replica")
+        self._cut = frozenset((other, one) for other in self.hosts if other != one)
+        self._refuses, self._answers_pass = self.random.random() < 0.3, True
+        self._is_calm, self._phase_steps = True, self.random.randrange(300, 900)
 
     def _corner(self) -> None:
         """Let one voter fall behind; then the leader dies, and a third one, which has everything, loses something.
@@ -580,6 +617,7 @@ class CoreWorld:
         behind = self.random.sample(others, len(others) // 2)
         cut = {(one, other) for one in behind for other in self.hosts if other not in behind}
         self._cut = frozenset(cut | {(other, one) for one, other in cut})
+        self._refuses = self._answers_pass = False
         self._is_calm, self._phase_steps = True, self.random.randrange(60, 250)
         self._then = lambda: self._close_in(behind)
 

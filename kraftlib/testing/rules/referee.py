@@ -11,10 +11,11 @@ from kraftlib.testing.rules.fetch_follower import FetchFollowerRules
 from kraftlib.testing.rules.fetch_leader import FetchLeaderRules
 from kraftlib.testing.rules.log import LogRules
 from kraftlib.testing.rules.membership import MembershipRules
+from kraftlib.testing.rules.patience import PatienceRules
 from kraftlib.testing.rules.rule_set import RuleSet
 
 RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
-    LogRules, FetchLeaderRules, FetchFollowerRules, MembershipRules,
+    LogRules, FetchLeaderRules, FetchFollowerRules, MembershipRules, PatienceRules,
 )  # fmt: skip
 
 

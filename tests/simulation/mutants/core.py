@@ -88,4 +88,41 @@ MUTANTS: Final = (
         profiles=("core-voters",),
         slow=True,
     ),
+    Mutant(
+        "hand-over-in-vain-does-not-fade",
+        "a voter that cannot lead is handed the leadership after the same pause for ever",
+        (Edit("consensus.priority._note_hand_over", "count += last.count if", "count += 0 * last.count if"),),
+        profiles=("core-links",),
+    ),
+    Mutant(
+        "hand-overs-are-forgotten",
+        "a new leadership knows nothing of the hand-overs of the one before",
+        (
+            Edit(
+                "consensus.transitions.become_leader",
+                "state.high_watermark = None",
+                "state.high_watermark = None; state.hand_overs.clear()",
+            ),
+        ),
+        profiles=("core-links",),
+    ),
+    Mutant(
+        "elected-in-vain",
+        "a voter of priority that was elected, and has committed nothing, is wanted as before",
+        (
+            Edit(
+                "consensus.transitions.become_leader",
+                "state.high_watermark = None",
+                "state.high_watermark = None; state.setbacks = 0",
+            ),
+        ),
+        profiles=("core-links",),
+        slow=True,
+    ),
+    Mutant(
+        "refused-link-storm",
+        "a voter that the leader's link refuses asks for pre-votes as fast as they are lost",
+        (Edit("consensus.replication._pause_ms", "return min(", "return 0 * min("),),
+        profiles=("core-links",),
+    ),
 )
