@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGE: Final = ROOT / "kraftlib"
 CODE: Final = ("kraftlib", "tests", "tools", "examples")
 PATH: Final = re.compile(r"(?<![\w./:<>*{}$…-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|rs|java))(?![\w*])")
 SYMBOL: Final = re.compile(r"`(kraftlib(?:\.(?!json\b)\w+)+)(?:\(\))?`")
@@ -111,7 +112,8 @@ def wrong(text: str, where: Path) -> Iterator[str]:
     yield from (cited for cited in PATH.findall(text) if not exists(cited, where))
     yield from (symbol for symbol in SYMBOL.findall(text) if not resolves(symbol))
     for name, file in IN_FILE.findall(text):
-        if exists(file, where) and not re.search(rf"\b{name}\b", (ROOT / file).read_text(encoding="utf-8")):
+        places = [place for place in (ROOT / file, PACKAGE / file) if place.is_file()]
+        if not any(re.search(rf"\b{name}\b", place.read_text(encoding="utf-8")) for place in places):
             yield f"{name} in {file}"
     for number, section in KIP.findall(text):
         if not any(
