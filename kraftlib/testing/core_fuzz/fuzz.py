@@ -18,25 +18,29 @@ from kraftlib.testing.violation import InvariantViolation
 
 def fuzz(seed: int, theme: str = "core", *, trace: Callable[[str], None] | None = None) -> Report:
     """Run a seed, and tell `trace` every step. Raises: InvariantViolation."""
-    world = CoreWorld(seed, THEMES[theme], trace=trace)
+    chosen, now_ms = THEMES[theme], 0
     try:
-        for _ in range(world.theme.length):
-            world.step()
-        after_ms = get_well(world)
+        world = CoreWorld(seed, chosen, trace=trace)  # all replicas start, which may break a promise as well
+        try:
+            for _ in range(chosen.length):
+                world.step()
+            after_ms = get_well(world)
+        finally:
+            now_ms = world.now_ms
     except BrokenPromiseError as broken:
-        raise _violation(world, seed, broken.invariant, broken.what) from broken
+        raise _violation(seed, theme, now_ms, broken.invariant, broken.what) from broken
     except BrokenRuleError as broken:
-        raise _violation(world, seed, broken.rule, broken.what) from broken
+        raise _violation(seed, theme, now_ms, broken.rule, broken.what) from broken
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
-        raise _violation(world, seed, "I22", what) from error
+        raise _violation(seed, theme, now_ms, "I22", what) from error
     return _report(world, seed, after_ms)
 
 
-def _violation(world: CoreWorld, seed: int, invariant: str, what: str) -> InvariantViolation:
-    replay = replay_command(seed, world.theme.name)
-    return InvariantViolation(invariant, what, seed=seed, time_ms=world.now_ms, replay=replay, profile=world.theme.name)
+def _violation(seed: int, theme: str, now_ms: int, invariant: str, what: str) -> InvariantViolation:
+    replay = replay_command(seed, theme)
+    return InvariantViolation(invariant, what, seed=seed, time_ms=now_ms, replay=replay, profile=theme)
 
 
 def _report(world: CoreWorld, seed: int, after_ms: int) -> Report:

@@ -7,6 +7,8 @@ import pytest
 from kraftlib.consensus import election
 from kraftlib.testing.campaign import Finding, run_seed, run_seeds, summarize
 from kraftlib.testing.core_fuzz.fuzz import fuzz
+from kraftlib.testing.core_fuzz.host import CoreHost
+from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
 from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.core_fuzz.world import CoreWorld
 from kraftlib.testing.violation import InvariantViolation
@@ -59,3 +61,13 @@ def test_what_was_reached_is_summed_up() -> None:
 
 def test_a_run_of_the_core_comes_back_as_a_report() -> None:
     assert not isinstance(run_seed(0, profile="core"), Finding)
+
+
+def test_a_core_that_breaks_a_promise_as_it_starts_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise BrokenPromiseError("I12", "it speaks too early")
+
+    monkeypatch.setattr(CoreHost, "start", start)
+
+    with pytest.raises(InvariantViolation, match="I12"):
+        fuzz(1, "core")
