@@ -35,7 +35,7 @@ EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,spark,test,dev,docs]"}
 
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
-    "bench": (CORE, ("kraftlib", "bench"), "measure commits per second; --against kafka: beside Kafka's raft client"),
+    "bench": (CORE, ("python", "-m", "tools.bench"), "measure commits per second; --against kafka: beside Kafka's"),
     "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
     "elsewhere": (
         FULL,

@@ -107,7 +107,7 @@ def test_arguments_of_a_program_are_passed_on_as_they_are(dev: ModuleType, monke
     monkeypatch.setattr(dev, "call", lambda command: called.append(command) or 3)
 
     assert dev.main(["bench", "--output", "json", "--", "-x"]) == 3
-    assert [command[1:] for command in called] == [["bench", "--output", "json", "--", "-x"]]
+    assert [command[1:] for command in called] == [["-m", "tools.bench", "--output", "json", "--", "-x"]]
 
 
 @pytest.mark.parametrize(("more", "release"), [([], "4.3.1"), (["--kafka", "4.1.2"], "4.1.2")])

@@ -92,7 +92,6 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
 
 
 OURS: Final = {
-    "kraftlib/cli/bench*.py": "benchmarks of kraftlib, which `kraftlib bench` runs",
     "kraftlib/testing/scenarios/*.py": "stories about kraftlib itself, which `kraftlib simulate --scenario` tells",
 }
 """Files of the wheel that are about kraftlib and not for its users. This list only shrinks."""

@@ -32,10 +32,9 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "run whole quorums on simulated time, with everything going wrong",
     "random-uuid": "print a new cluster or directory id",
     "demo": "three voters, 10,000 records, a killed leader: the story in half a minute",
-    "bench": "measure commits per second beside the machine's own limits",
 }
 HIDDEN: Final = ("voter",)
-"""Commands that only other commands use: the processes of `demo` and `bench`."""
+"""Commands that only other programs use: the processes of `demo` and of the benchmarks."""
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
@@ -177,10 +176,6 @@ def load(name: str) -> Command:
             from kraftlib.cli import demo
 
             return demo
-        case "bench":
-            from kraftlib.cli import bench
-
-            return bench
         case "voter":
             from kraftlib.cli import voter
 

@@ -1,6 +1,6 @@
 """`kraftlib run -c CONFIG`: one replica, with a small key-value store inside, until Ctrl-C or SIGTERM.
 
-It is the smallest useful service on top of the library, and the process that `kraftlib demo` and `kraftlib bench` start
+It is the smallest useful service on top of the library, and the process that `kraftlib demo` and `dev.py bench` start
 three times. How clients talk to it stands in `kraftlib.cli.key_value`. With `--no-store` it carries the log and
 votes, and reads nothing of it: a voter among Kafka's controllers, whose records are theirs.
 """

@@ -1,4 +1,4 @@
-"""`kraftlib voter`: a replica as `kraftlib demo` and `kraftlib bench` start it. Not for people.
+"""`kraftlib voter`: a replica as `kraftlib demo` and `dev.py bench` start it. Not for people.
 
 Like `kraftlib run`, but it speaks to its parent: one JSON line on stdout says where it listens, and the end of stdin,
 be it because the parent was killed, ends it. Its clients may also ask for a load test, which then runs in this process.
@@ -13,9 +13,9 @@ import logging
 import os
 import sys
 
-from kraftlib.cli.bench_load import run_load
 from kraftlib.cli.run import log_to_stderr, run_loop, serve, store_of, told_to_stop, until
 from kraftlib.cli.service import Service
+from kraftlib.cli.voter_load import run_load
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.types import Endpoint

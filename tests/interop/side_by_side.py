@@ -23,11 +23,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kraftlib.cli.bench_machine import Machine, measure, median_of
 from kraftlib.cli.cluster import POLL_S, Cluster
 from tests.interop.kafka import Release
 from tests.interop.lab import Lab, Quorum
 from tests.interop.processes import wait_for
+from tools.bench.machine import Machine, measure, median_of
 
 SIZE: Final = 100
 CALLERS: Final = (1, 16, 256)

@@ -1,7 +1,7 @@
-"""`kraftlib bench`: commits per second beside the machine's own limits.
+"""`dev.py bench`: commits per second beside the machine's own limits.
 
 Three voters as three processes on loopback, fresh directories, real fdatasync on all three, 100-byte values, a closed
-loop of N callers inside the leader's process (`kraftlib.cli.bench_load`). Whoever is elected leader carries the load.
+loop of N callers inside the leader's process (`kraftlib.cli.voter_load`). Whoever is elected leader carries the load.
 The points are measured in turn, several times over, so that a busy moment of the machine does not fall on one of them
 alone; the median trial by rate is shown.
 """
@@ -18,16 +18,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.cli.bench_catch_up import as_text as catch_up_as_text
-from kraftlib.cli.bench_catch_up import measure_catch_up
-from kraftlib.cli.bench_failover import measure_failover, summary
-from kraftlib.cli.bench_machine import Machine, measure, median_of
-from kraftlib.cli.bench_snapshot import as_text, measure_snapshot
-from kraftlib.cli.bench_storage import as_text as storage_as_text
-from kraftlib.cli.bench_storage import measure_storage
 from kraftlib.cli.cluster import Cluster, RefusedError
 from kraftlib.config import ENGINES, EVENT_LOOPS
 from kraftlib.errors import ConfigError
+from tools.bench.catch_up import as_text as catch_up_as_text
+from tools.bench.catch_up import measure_catch_up
+from tools.bench.failover import measure_failover, summary
+from tools.bench.machine import Machine, measure, median_of
+from tools.bench.snapshot import as_text, measure_snapshot
+from tools.bench.storage import as_text as storage_as_text
+from tools.bench.storage import measure_storage
 
 ATTEMPTS: Final = 3
 VALUE_BYTES: Final = 100
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "majority of disks, beside the machine's own fdatasync and loopback round trip.\n"
         "The limit: one fdatasync and one round trip for each round, and every caller in every round."
     )
-    parser.epilog = "example:\n  kraftlib bench --callers 1,256 --engine inline --output json"
+    parser.epilog = "example:\n  python3 dev.py bench --callers 1,256 --engine inline --output json"
     parser.add_argument("--callers", type=_numbers, default=[1, 16, 256], metavar="N,N", help="default 1,16,256")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each trial (2)")
     parser.add_argument("--trials", type=int, default=3, help="of each point; the median is shown (3)")
@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure all points and print them."""
     if not options.directory.is_dir():
         raise ConfigError(f"--directory {options.directory} is no directory")
+    options.directory = options.directory.resolve()  # the processes of a benchmark run elsewhere
     if options.failover is not None:
         return _run_failover(options)
     if options.snapshot is not None:

@@ -1,4 +1,4 @@
-"""`kraftlib bench --catch-up MIB`: what it takes a killed and killed again replica to get a snapshot of so many MiB.
+"""`dev.py bench --catch-up MIB`: what it takes a killed and killed again replica to get a snapshot of so many MiB.
 
 One voter that has the snapshot and nothing before it, and an observer with an empty directory, two processes. All that
 the voter sends passes through a relay in this one, which counts it. The observer is killed (kill -9) every two seconds
@@ -27,6 +27,7 @@ from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 KILL_EVERY_S: Final = 2.0
 LOOK_EVERY_S: Final = 0.05
 PATIENCE_S: Final = 600.0
@@ -132,9 +133,11 @@ class _Child:
 
     @classmethod
     async def start(cls, role: str, directory: Path, *ports: int) -> _Child:
-        command = [sys.executable, "-m", "kraftlib.cli.bench_catch_up", role, str(directory), *map(str, ports)]
+        command = [sys.executable, "-m", "tools.bench.catch_up", role, str(directory), *map(str, ports)]
         return cls(
-            await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
+            await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+            )
         )
 
     async def line(self) -> str:

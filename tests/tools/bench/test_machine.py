@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.cli.bench_machine import Machine, measure, measure_fdatasync_us, measure_round_trip_us, median_of
+from tools.bench.machine import Machine, measure, measure_fdatasync_us, measure_round_trip_us, median_of
 
 
 def test_both_are_measured_and_leave_nothing_behind(tmp_path: Path) -> None:
@@ -20,8 +20,8 @@ def test_both_are_measured_and_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_measure_takes_medians_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraftlib.cli.bench_machine.measure_fdatasync_us", lambda directory: 140.0)
-    monkeypatch.setattr("kraftlib.cli.bench_machine.measure_round_trip_us", lambda: 60.0)
+    monkeypatch.setattr("tools.bench.machine.measure_fdatasync_us", lambda directory: 140.0)
+    monkeypatch.setattr("tools.bench.machine.measure_round_trip_us", lambda: 60.0)
 
     assert measure(tmp_path) == Machine(140.0, 60.0)
 

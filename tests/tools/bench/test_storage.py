@@ -1,4 +1,4 @@
-"""What `kraftlib bench --storage` measures: figures that can be, of a log that is read again."""
+"""What `dev.py bench --storage` measures: figures that can be, of a log that is read again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.cli import main
-from kraftlib.cli.bench_storage import as_text, measure_storage
+from tools.bench.__main__ import main
+from tools.bench.storage import as_text, measure_storage
 
 
 def test_flushes_and_openings_are_measured(tmp_path: Path) -> None:
@@ -35,11 +35,11 @@ def test_only_a_log_whose_notes_are_lost_is_read_from_its_beginning(tmp_path: Pa
 
 
 def test_the_command_prints_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--storage", "1", "--directory", str(tmp_path), "--output", "json"]) == 0
+    assert main(["--storage", "1", "--directory", str(tmp_path), "--output", "json"]) == 0
 
     assert json.loads(capsys.readouterr().out)["mib"] == 1
 
 
 def test_no_mib_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--storage", "0", "--directory", str(tmp_path)]) != 0
+    assert main(["--storage", "0", "--directory", str(tmp_path)]) != 0
     assert "at least one MiB" in capsys.readouterr().err

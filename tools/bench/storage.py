@@ -1,4 +1,4 @@
-"""`kraftlib bench --storage MIB`: the log on its disk, beside a file to which the same bytes are written and synced.
+"""`dev.py bench --storage MIB`: the log on its disk, beside a file to which the same bytes are written and synced.
 
 What the log adds to a plain `pwrite` and `fdatasync` is the price of its order: offsets, epochs, an index, a note of
 what is durable. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. In the same way
@@ -27,6 +27,7 @@ from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.log import FileReplicatedLog
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 FLUSH_BYTES: Final = (4 << 10, 64 << 10, 1 << 20)
 FLUSHES_MAX: Final = 200
 BATCH_BYTES: Final = 1 << 20
@@ -182,8 +183,8 @@ def _batch(base_offset: int, size: int) -> Batch:
 def _measure_opening(directory: Path, mib: int, say: Callable[[str], object]) -> list[dict[str, Any]]:
     place = directory / "open"
     place.mkdir()
-    command = [sys.executable, "-m", "kraftlib.cli.bench_storage", str(place), str(mib)]
-    subprocess.run(command, check=True, timeout=WRITING_SECONDS)
+    command = [sys.executable, "-m", "tools.bench.storage", str(place), str(mib)]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=WRITING_SECONDS)
     rows = [_opened(place, how, say) for how in ("killed", "closed")]
     for name in (names.PREFIX, names.SYNC_POINT):
         (place / name).unlink(missing_ok=True)

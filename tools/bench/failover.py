@@ -1,4 +1,4 @@
-"""`kraftlib bench --failover N`: how long a quorum serves nobody after kill -9 of its leader.
+"""`dev.py bench --failover N`: how long a quorum serves nobody after kill -9 of its leader.
 
 Three voters as three processes with real sockets and files. Again and again the leader's process is killed; from that
 moment on a client writes to both survivors, without knowing who will lead, until one of them has *committed* its write.

@@ -20,6 +20,7 @@ from typing import Final
 
 import attrs
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 SYNCS: Final = 300
 APPEND_BYTES: Final = 4_096
 ROUND_TRIPS: Final = 3_000
@@ -71,7 +72,7 @@ def measure_round_trip_us(*, count: int = ROUND_TRIPS) -> float:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(CONNECT_TIMEOUT_S)
         port = str(server.getsockname()[1])
-        with subprocess.Popen([sys.executable, "-m", __name__, port], stdin=subprocess.DEVNULL) as other:
+        with subprocess.Popen([sys.executable, "-m", __name__, port], cwd=ROOT, stdin=subprocess.DEVNULL) as other:
             try:
                 connection, _ = server.accept()
                 with connection:

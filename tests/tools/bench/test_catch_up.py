@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kraftlib.cli.bench_catch_up import as_text, measure_catch_up
+from tools.bench.catch_up import as_text, measure_catch_up
 
 
 async def test_a_snapshot_arrives_and_what_was_sent_is_counted(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.cli.bench_failover import summary
-from tests.cli.conftest import Command
+from tests.tools.bench.conftest import Bench
+from tools.bench.failover import summary
 
 
 @pytest.mark.slow
-def test_leaders_are_killed_and_the_next_commit_is_timed(kraftlib: Command, tmp_path: Path) -> None:
-    result = kraftlib("bench", "--failover", 2, "--output", "json", "--directory", tmp_path)
+def test_leaders_are_killed_and_the_next_commit_is_timed(bench: Bench, tmp_path: Path) -> None:
+    result = bench("--failover", 2, "--output", "json", "--directory", tmp_path)
 
     assert result.status == 0, result.err
     found = json.loads(result.out)
@@ -34,5 +34,5 @@ def test_the_summary_is_of_all_kills() -> None:
     }
 
 
-def test_no_kill_is_no_measurement(kraftlib: Command) -> None:
-    assert "at least one kill" in kraftlib("bench", "--failover", 0).err
+def test_no_kill_is_no_measurement(bench: Bench) -> None:
+    assert "at least one kill" in bench("--failover", 0).err

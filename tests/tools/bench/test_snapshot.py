@@ -1,16 +1,15 @@
-"""`kraftlib bench --snapshot`: figures of a real snapshot, taken while records are committed."""
+"""`dev.py bench --snapshot`: figures of a real snapshot, taken while records are committed."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Command
+from tests.tools.bench.conftest import Bench
 
 
-def test_it_takes_a_snapshot_while_records_are_committed(kraftlib: Command, tmp_path: Path) -> None:
-    result = kraftlib(
-        "bench",
+def test_it_takes_a_snapshot_while_records_are_committed(bench: Bench, tmp_path: Path) -> None:
+    result = bench(
         "--snapshot",
         2_000,
         "--seconds",
@@ -29,6 +28,6 @@ def test_it_takes_a_snapshot_while_records_are_committed(kraftlib: Command, tmp_
     assert found["idle_commits"] > 0
     assert found["busy_commits"] > 0
     assert list(tmp_path.iterdir()) == []
-    text = kraftlib("bench", "--snapshot", 10, "--seconds", 0.05, "--directory", tmp_path, "--engine", "inline").out
+    text = bench("--snapshot", 10, "--seconds", 0.05, "--directory", tmp_path, "--engine", "inline").out
     assert "engine inline, 10 keys" in text
-    assert kraftlib("bench", "--snapshot", 0).status == 1
+    assert bench("--snapshot", 0).status == 1

@@ -1,4 +1,4 @@
-"""`kraftlib bench --snapshot KEYS`: what a snapshot of so many keys costs, and what it costs whoever commits meanwhile.
+"""`dev.py bench --snapshot KEYS`: what a snapshot of so many keys costs, and what it costs whoever commits meanwhile.
 
 One voter with a directory, every commit synced, and a state machine with so many keys. One caller commits as fast as it
 is answered: with nothing else going on, then while a snapshot is frozen, written, synced and read back, then with

@@ -8,21 +8,19 @@ from typing import Any
 
 import pytest
 
-from kraftlib.cli import bench
-from kraftlib.cli.bench import _point, _trial
-from kraftlib.cli.bench_machine import Machine
 from kraftlib.cli.cluster import RefusedError
-from tests.cli.conftest import Command
+from tests.tools.bench.conftest import Bench
+from tools.bench import commits
+from tools.bench.commits import _point, _trial
+from tools.bench.machine import Machine
 
 NAMES = (
     "engine callers commits_per_s p50_us p99_us fdatasync_us round_trip_us leader_cpu event_loop limit_per_s of_limit"
 ).split()
 
 
-def test_json_is_one_line_a_point_with_the_promised_names(kraftlib: Command, tmp_path: Path) -> None:
-    result = kraftlib(
-        *"bench --callers 2 --seconds 0.05 --trials 1 --output json --profile --directory".split(), tmp_path
-    )
+def test_json_is_one_line_a_point_with_the_promised_names(bench: Bench, tmp_path: Path) -> None:
+    result = bench(*"--callers 2 --seconds 0.05 --trials 1 --output json --profile --directory".split(), tmp_path)
     points = [json.loads(line) for line in result.out.splitlines()]
 
     assert result.status == 0
@@ -38,7 +36,7 @@ def test_json_is_one_line_a_point_with_the_promised_names(kraftlib: Command, tmp
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine(140.0, 60.0)
     trial = {"commits_per_s": 2_500.0, "p50_us": 380.0, "p99_us": 900.0, "leader_cpu": 0.7, "event_loop": "asyncio"}
-    bench._print_table([_point("inline", 1, [trial], machine)], machine)
+    commits._print_table([_point("inline", 1, [trial], machine)], machine)
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0] == "this machine: fdatasync 140 µs, loopback round trip 60 µs (medians); event loop: asyncio"
@@ -81,11 +79,11 @@ async def test_a_leader_that_is_lost_meanwhile_is_no_result(error: Exception) ->
 
 
 @pytest.mark.parametrize("words", [["--callers", "0"], ["--callers", "x"], ["--engine", "warp"]])
-def test_bad_words_are_a_usage_error(words: list[str], kraftlib: Command) -> None:
-    assert kraftlib("bench", *words).status == 2
+def test_bad_words_are_a_usage_error(words: list[str], bench: Bench) -> None:
+    assert bench(*words).status == 2
 
 
-def test_a_directory_that_is_not_there_is_named(kraftlib: Command, tmp_path: Path) -> None:
-    result = kraftlib("bench", "--directory", tmp_path / "nowhere")
+def test_a_directory_that_is_not_there_is_named(bench: Bench, tmp_path: Path) -> None:
+    result = bench("--directory", tmp_path / "nowhere")
 
-    assert (result.status, result.err) == (1, f"kraftlib: --directory {tmp_path / 'nowhere'} is no directory\n")
+    assert (result.status, result.err) == (1, f"bench: --directory {tmp_path / 'nowhere'} is no directory\n")
