@@ -42,7 +42,6 @@ BORROWERS: Final[frozenset[str]] = frozenset(
 
 FOREIGN: Final[Mapping[str, str]] = {
     "_replace": "a method of every NamedTuple",
-    "_exit": "os._exit",
     "_getframe": "sys._getframe",
     "_jvm": "PySpark has no public name for it",
     "_gateway": "PySpark has no public name for it",
