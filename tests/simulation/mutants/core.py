@@ -32,7 +32,6 @@ MUTANTS: Final = (
             ),
         ),
         profiles=EVERYWHERE,
-        slow=True,
     ),
     Mutant(
         "voters-before-the-log-are-forgotten",
@@ -86,7 +85,6 @@ MUTANTS: Final = (
         "a voter that is removed is sent the record before it is committed (M7)",
         (Edit("consensus.replication.may_send", "return is_settled or", "return True or"),),
         profiles=("core-voters",),
-        slow=True,
     ),
     Mutant(
         "hand-over-in-vain-does-not-fade",
