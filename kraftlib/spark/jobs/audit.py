@@ -16,6 +16,7 @@ from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded,
 from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, Row, collapsed, rows_of
 from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
+from kraftlib.analysis.files import Log
 from kraftlib.analysis.metadata_state import FoldError
 from kraftlib.analysis.options import ReadOptions, pin_text
 from kraftlib.analysis.reading import schema_for
@@ -24,7 +25,7 @@ from kraftlib.spark.jobs.compact import metadata
 from kraftlib.spark.tables import load, register
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROW: Final = (
     "replica string, segment string, position bigint, base_offset bigint, last_offset bigint, epoch int,"
@@ -58,7 +59,7 @@ def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) 
         edges, count = _edges(beside)
         scope = scope_of(edges, asked)
         fold = partial(_metadata_rows, spark)
-        findings, more = _judged(beside.where(~_is_alike(scope.ranges)), scope.ranges, asked)
+        findings, more = _judged(_suspects(beside, scope.ranges), scope.ranges, asked)
         return concluded(
             scope, [*findings, *snapshot_findings(path, scope.ranges, fold, **options)], batches=count + more
         )
@@ -154,16 +155,30 @@ def _edges(beside: DataFrame) -> tuple[list[dict[str, Any]], int]:
     return found, sum(row.pop("batches") for row in found)
 
 
-def _is_alike(ranges: Sequence[ReplicaRange]) -> Column:
-    """Return whether every replica that has offsets of a stretch has the same batches there, and none is wrong."""
+def _suspects(beside: DataFrame, ranges: Sequence[ReplicaRange]) -> DataFrame:
+    """Return the stretches but those of which every replica that has offsets there has the same, sound batches."""
     from pyspark.sql import functions as f
 
-    first = f.col("stretch") * STRETCH
-    expected = f.lit(0)
-    for found in ranges:
-        same = [f.col(name).eqNullSafe(f.lit(value)) for name, value in zip(LOG, found.log, strict=True)]
-        within = (first < found.end) & (first + STRETCH > found.start)
-        expected = expected + f.when(same[0] & same[1] & same[2] & within, 1).otherwise(0)
+    # A function, and no sum of conditions: that would be as deep as there are replicas, and too deep for a fleet.
+    expected = f.udf(_Expected(ranges), "bigint", useArrow=False)
     holders = "size(array_distinct(transform(filter(told, o -> o.content = t.content), o -> o.replica)))"
     sound = f.expr(f"transform(told, t -> IF(t.problems IS NULL, {holders}, -1))")
-    return f.coalesce(f.forall(sound, lambda many: many == expected), f.lit(False)) & f.col("stretch").isNotNull()
+    is_alike = f.coalesce(f.forall(sound, lambda many: many == f.col("expected")), f.lit(False))
+    counted = beside.withColumn("expected", expected(*LOG, "stretch"))
+    return counted.where(~(is_alike & f.col("stretch").isNotNull())).drop("expected")
+
+
+class _Expected:
+    """Says how many replicas have offsets of a stretch; works in an executor."""
+
+    def __init__(self, ranges: Sequence[ReplicaRange]) -> None:
+        self._ranges: dict[Log, list[tuple[int, int]]] = {}
+        for found in ranges:
+            self._ranges.setdefault(found.log, []).append((found.start, found.end))
+
+    def __call__(self, cluster: str | None, topic: str | None, partition: int | None, stretch: int | None) -> int:
+        if stretch is None:
+            return 0
+        first, end = stretch * STRETCH, (stretch + 1) * STRETCH
+        ranges = self._ranges.get((cluster, topic, partition), ())
+        return sum(first < range_end and end > start for start, range_end in ranges)

@@ -45,6 +45,18 @@ def test_disorder_foreign_segments_and_empty_replicas_are_those_that_the_twin_fi
     assert [(f.replica, f.kind) for f in found.findings] == [("1", "sequence"), ("3", "differs"), ("4", "empty")]
 
 
+def test_a_fleet_of_many_replicas_is_audited_in_one_go(spark: Any, tmp_path: Path) -> None:
+    """What Spark is asked must not get deeper with each replica."""
+    batches = some_batches(2, records=1, size=40)
+    places = [place for n in range(8) for place in make_replicas(tmp_path / f"cluster={n}", batches, replicas=90)]
+    for place in places:
+        place.parent.rename(place.parents[2] / place.parent.name)
+    inject(places[100].parents[2] / places[100].parent.name / places[100].name, 1, "epoch", chance=random.Random(1))
+    found = audit(spark, tmp_path)
+    assert [(f.cluster, f.replica, f.kind) for f in found.findings] == [("1", "11", "differs")]
+    assert len(found.replicas) == 720
+
+
 def test_logs_without_a_batch_cannot_be_audited(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").write_bytes(b"")
     with pytest.raises(ConfigError, match="holds no batch"):
