@@ -21,6 +21,6 @@ for _name in ("pyspark", "numpy", "pyarrow"):
 # What is missing is named before it is imported.
 from kraftlib.spark.progress import lag  # noqa: E402
 from kraftlib.spark.sessions import session  # noqa: E402
-from kraftlib.spark.tables import lookup, order_key, pin, read, register  # noqa: E402
+from kraftlib.spark.tables import explain, lookup, order_key, pin, read, register  # noqa: E402
 
-__all__ = ["lag", "lookup", "order_key", "pin", "read", "register", "session"]
+__all__ = ["explain", "lag", "lookup", "order_key", "pin", "read", "register", "session"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kraftlib.analysis.explain import explain as analysis_explain
 from kraftlib.analysis.files import absolute
 from kraftlib.analysis.options import pin_text
 from kraftlib.analysis.reading import options_of, text_options
@@ -59,9 +60,35 @@ def lookup(spark: SparkSession, path: str | os.PathLike[str], condition: str | C
     Rows are read now, and not when the DataFrame is asked. For Spark (4.1 to 4.3) keeps what was planned for a filter
     with the table, not with the query: another query of that table, or another part of the same, would lack rows.
     """
-    allowed = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    once = read(spark, path, **{**options, "pushdown": "once" if allowed else "never"})
+    once = read(spark, path, **{**options, "pushdown": "once" if is_pushdown_allowed(spark) else "never"})
     return once.where(condition).localCheckpoint()
+
+
+def explain(
+    spark: SparkSession, path: str | os.PathLike[str], condition: str | Column | None = None, **options: object
+) -> str:
+    """Return what a DataFrame of `read`, or of `lookup` with a condition, would read: files, bytes, splits and tasks.
+
+    Spark's own explain says of a source in Python its name and columns only. Needs no more than names, sizes and
+    indexes. Through Spark Connect nobody says what a condition leaves.
+    """
+    from pyspark.errors import PySparkException
+
+    told = analysis_explain(path, **{"parallelism": parallelism(spark), **options})
+    if condition is None:
+        return told
+    if not is_pushdown_allowed(spark):
+        return f"{told}{'pruned':<8} nothing: the session has {PUSHDOWN}=false\n"
+    try:
+        tasks = read(spark, path, **{**options, "pushdown": "once"}).where(condition).rdd.getNumPartitions()
+    except PySparkException:
+        return told
+    return f"{told}{'pruned':<8} to {tasks} tasks by the condition, with lookup\n"
+
+
+def is_pushdown_allowed(spark: SparkSession) -> bool:
+    """Whether filters reach sources in Python."""
+    return str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
 
 
 def pin(path: str | os.PathLike[str], **options: object) -> str:

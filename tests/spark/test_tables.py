@@ -9,6 +9,7 @@ import pytest
 
 from kraftlib import spark as kraft
 from kraftlib.errors import ConfigError
+from kraftlib.spark.sessions import PUSHDOWN
 from tests.captured import DATA
 
 
@@ -41,3 +42,18 @@ def test_rows_that_were_read_can_be_put_in_that_order(spark: Any) -> None:
     frame = kraft.read(spark, DATA / "kafka-4.3.1" / "n4", include="latest")
     first = frame.orderBy(kraft.order_key()).first()
     assert (first.origin, first.control_type) == ("snapshot", "snapshot_header")
+
+
+def test_what_a_condition_leaves_is_told_before_anything_is_read(spark: Any) -> None:
+    node = DATA / "kafka-4.3.1" / "n1"
+    said = kraft.explain(spark, node, "offset = 100", maxPartitionBytes="8k")
+    assert "reads    1 of 1 files" in said
+    assert "tasks    3, 3 splits" in said
+    assert said.endswith("pruned   to 1 tasks by the condition, with lookup\n")
+    spark.conf.set(PUSHDOWN, "false")
+    try:
+        assert kraft.explain(spark, node, "offset = 100").endswith(
+            "pruned   nothing: the session has " + PUSHDOWN + "=false\n"
+        )
+    finally:
+        spark.conf.set(PUSHDOWN, "true")
