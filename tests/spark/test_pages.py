@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.archive.archives import a_writer, an_archive
 from tests.captured import DATA
 from tests.snippets import ROOT, blocks
+from tests.storage.builders import some_batches
 
 
 @pytest.mark.parametrize("page", ["tutorial/history-in-sql.md", "howto/ask-a-log-with-spark.md"])
@@ -27,6 +29,19 @@ def test_the_code_of_a_page_about_spark_runs(
             ran += 1
     assert ran
     assert names["spark"] is spark
+
+
+def test_a_log_is_kept_as_parquet_once_and_answers(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with a_writer(an_archive(tmp_path / "archive")) as writer:
+        writer.write(some_batches(1, 1, 2, 2, 3, records=5, size=40))
+    names: dict[str, Any] = {"ARCHIVE": os.fspath(tmp_path / "archive"), "OUT": os.fspath(tmp_path / "out")}
+    page = (ROOT / "docs" / "howto" / "keep-a-log-as-tables.md").read_text(encoding="utf-8")
+    for block in blocks(page):
+        exec(compile("\n" * (block.line - 1) + block.text, "keep-a-log-as-tables.md", "exec"), names)
+    assert [(row.epoch, row.records) for row in names["answer"].collect()] == [(1, 10), (2, 10), (3, 5)]
+    assert f"epoch   3  {'#' * 20:<40}  5 until" in capsys.readouterr().out
 
 
 def test_the_queries_about_elections_answer_for_a_real_quorum(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
