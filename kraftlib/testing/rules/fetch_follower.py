@@ -1,21 +1,17 @@
-"""Fetch as a follower asks it, and what it makes of the answer (KIP-595, Fetch; KIP-320; KIP-630; KIP-853).
+"""What a follower makes of the answer to a Fetch (KIP-595, Fetch; KIP-320; KIP-630; KIP-853).
 
 | id | rule |
 |---|---|
-| RF20 | a Fetch leaves only where all that the log has is durable: no flush, truncation or repair is under way |
-| RF21 | a Fetch asks from where the log ends, or what is missing in it, with the epoch before and what it knows |
-| RF22 | it is in the name of nobody exactly where it must acknowledge nothing |
-| RF23 | a follower that may ask its leader does; one that knows no leader asks somebody, one at a time |
 | RF24 | an answer counts if, and only if, it is of this leader and epoch and for what would be asked now |
 | RF25 | of an answer that counts all that continues the log is appended, and nothing else ever is |
 | RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
 | RF27 | a follower's high watermark is its leader's, as far as its log goes, and never falls |
 | RF28 | whoever was asked in vain is left alone for a while, and not for long |
+| RF42 | where acknowledged records go with a hole, it is durable first that this replica votes for nobody |
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,31 +21,18 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Leader, Unattached
+from kraftlib.testing.rules.downloads import Downloads
+from kraftlib.testing.rules.fetch_asking import Asking, Question
 from kraftlib.testing.rules.positions import cut, end_of, may_stand_in, without_half_a_hole
 from kraftlib.testing.rules.received import continuing
 from kraftlib.testing.rules.repair import Repair
 from kraftlib.testing.rules.rule_set import BrokenRuleError, RuleSet
-from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Epoch, Offset, OffsetAndEpoch, OffsetRange, ReplicaId
+from kraftlib.types import METADATA_TOPIC_ID, Epoch, Offset, OffsetAndEpoch, OffsetRange
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 PAUSE_MAX_MS = 500
 """Nobody is left alone for longer, but for a longer pause that is configured."""
-
-DOUBTS_AFTER = 2
-"""A leader that has failed so often in a row may not be one any more."""
-
-
-@attrs.frozen
-class Question:
-    """What was asked of the leader."""
-
-    leader_id: ReplicaId
-    epoch: Epoch
-    position: OffsetAndEpoch
-    log_version: int
-    is_anonymous: bool
-    fills: bool
 
 
 @attrs.frozen
@@ -71,19 +54,23 @@ class Outcome:
     repairs: list[tuple[Offset, Offset, Epoch, int]] = attrs.field(factory=list)
     cuts_to: Offset | None = None
     advances_to: Offset | None = None
+    forgets: bool = False
+    """Whether acknowledged records go, and what tells so: it votes for nobody until they are back."""
     is_of_use: bool = True
 
 
 class FetchFollowerRules(RuleSet):
-    """RF20 to RF28, RF40 and RF41."""
+    """RF20 to RF28, RF32 to RF37, RF40 and RF41."""
 
     def __init__(self, core: Replica) -> None:
         super().__init__(core)
         self._role: object = None
         self._asked: dict[int, Asked] = {}
-        self._is_truncating = False
         self._repair = Repair()
+        self._asking = Asking(core, self._repair)
+        self._downloads = Downloads(core)
         self._holes: list[OffsetRange] = []
+        self._was_amnesiac = False
         self._outcome: Outcome | None = None
         """None, if nothing that this life has heard of the leader may change the log now."""
         self._answered: Asked | None = None
@@ -92,6 +79,7 @@ class FetchFollowerRules(RuleSet):
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """It may ask at once."""
+        self._downloads.follow(actions)
         self._end_step(actions)
 
     # --- what comes --------------------------------------------------------------------------------------------------
@@ -101,7 +89,8 @@ class FetchFollowerRules(RuleSet):
         state, kind = self.core.state, type(event)
         self._answered, self._outcome = None, None
         self._high_watermark, self._committed = state.high_watermark, state.committed_offset
-        self._holes = state.log.holes
+        self._holes, self._was_amnesiac = state.log.holes, state.amnesia is not None
+        self._downloads.hear(event, now_ms)
         if kind is ev.ResponseReceived:
             self._answered = asked = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
             if asked is not None:
@@ -109,7 +98,7 @@ class FetchFollowerRules(RuleSet):
         elif kind is ev.RequestFailed:
             self._answered = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
         elif kind is ev.LogTruncated:
-            self._is_truncating = False
+            self._asking.is_truncating = False
         else:
             self._repair.hear(state, event)
             if kind is ev.SnapshotInstalled:
@@ -137,7 +126,12 @@ class FetchFollowerRules(RuleSet):
         state = self.core.state
         role, question = state.role_state, asked.question
         partition = _partition_of(response)
-        if question is None or partition is None or not isinstance(role, Follower) or question != self._question(role):
+        if (
+            question is None
+            or partition is None
+            or not isinstance(role, Follower)
+            or question != self._asking.question(role)
+        ):
             return None
         leader = partition.current_leader
         named = partition.error_code, leader.leader_epoch, leader.leader_id
@@ -151,9 +145,9 @@ class FetchFollowerRules(RuleSet):
         if diverging.epoch >= 0:
             end_offset = cut(log, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
             is_allowed = max(self._committed, log.start_offset) <= end_offset < log.end_offset
-            return Outcome(cuts_to=without_half_a_hole(log, end_offset)) if is_allowed else Outcome(is_of_use=False)
+            return self._cut(without_half_a_hole(log, end_offset)) if is_allowed else Outcome(is_of_use=False)
         if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
-            return Outcome(is_of_use=self._may_download(snapshot.end_offset, snapshot.epoch))
+            return self._begin_download(snapshot.end_offset, snapshot.epoch)
         if state.disk_full and len(records):
             return Outcome(is_of_use=False)
         if log.holes:
@@ -161,19 +155,26 @@ class FetchFollowerRules(RuleSet):
         batches = continuing(state, records, end_of(log), log.voters)
         if len(records) and not batches:
             return Outcome(is_of_use=False)
+        self._downloads.drop()
         end_offset = batches[-1].end_offset if batches else log.end_offset
         reached, known = min(partition.high_watermark, end_offset), self._high_watermark
         # A log that has lost what was committed ends below what it has told, and tells it again when that is back.
         is_news = reached >= self._committed and (known is None or reached > known or log.end_offset < known)
         return Outcome(_places(batches), advances_to=reached if is_news else None)
 
-    def _may_download(self, end_offset: Offset, epoch: Epoch) -> bool:
+    def _cut(self, end_offset: Offset) -> Outcome:
+        is_lost = any(hole.end_offset > end_offset for hole in self.core.state.log.holes)
+        return Outcome(cuts_to=end_offset, forgets=is_lost)
+
+    def _begin_download(self, end_offset: Offset, epoch: Epoch) -> Outcome:
         state = self.core.state
-        if end_offset < 1 or epoch < 0:
-            return False
-        fills = self._repair.now(state.epoch) is not None
-        stands_in = fills and may_stand_in(state.log, OffsetAndEpoch(offset=end_offset, epoch=epoch))
-        return end_offset >= min(self._committed, state.log.end_offset) or stands_in
+        snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
+        fills = self._repair.now(state.epoch) is not None and may_stand_in(state.log, snapshot_id)
+        is_old = end_offset < min(self._committed, state.log.end_offset) and not fills
+        if end_offset < 1 or epoch < 0 or is_old:
+            return Outcome(is_of_use=False)
+        self._downloads.begin(snapshot_id, fills=fills)
+        return Outcome(forgets=not fills and bool(state.log.holes) and end_offset < state.log.end_offset)
 
     def _repairs(self, records: Any) -> Outcome:
         state = self.core.state
@@ -186,86 +187,6 @@ class FetchFollowerRules(RuleSet):
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
-    def _question(self, role: Follower) -> Question:
-        """Return what a Fetch of the leader asks now."""
-        state = self.core.state
-        filled = self._repair.now(state.epoch) if state.log.holes else None
-        return Question(
-            leader_id=role.leader_id,
-            epoch=state.epoch,
-            position=end_of(state.log) if filled is None else filled.position,
-            log_version=state.log.log_version,
-            is_anonymous=state.amnesia is not None or (bool(state.log.holes) and filled is None),
-            fills=filled is not None,
-        )
-
-    def _is_durable(self) -> bool:
-        state = self.core.state
-        filled = self._repair.now(state.epoch)
-        is_writing = filled is not None and filled.is_writing
-        return state.log.flushed_offset == state.log.end_offset and not self._is_truncating and not is_writing
-
-    def _look_at_fetch(self, action: act.SendRequest) -> None:
-        state, request = self.core.state, action.request
-        role = state.role_state
-        question = None
-        if isinstance(role, Follower) and action.destination == role.leader_id:
-            question = self._question(role)
-        if not self._is_durable():
-            text = (
-                f"a Fetch to {action.destination} leaves, {state.log.flushed_offset} of {state.log.end_offset} flushed"
-            )
-            raise BrokenRuleError("RF20", f"{text}, truncating: {self._is_truncating}")
-        partition = request.topics[0].partitions[0]
-        position = question.position if question is not None else end_of(state.log)
-        is_anonymous = question is None or question.is_anonymous
-        name = (-1, ZERO_UUID) if is_anonymous else (state.key.id, state.key.directory_id or ZERO_UUID)
-        if (request.replica_state.replica_id, partition.replica_directory_id) != name or request.replica_id >= 0:
-            raise BrokenRuleError("RF22", f"a Fetch from {position} is in the name of {request.replica_state}: {name}")
-        known = -1 if state.high_watermark is None else state.high_watermark
-        wanted = (position.offset, position.epoch, state.epoch, known, state.cluster_id)
-        asks = (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch)
-        theirs = (*asks, partition.high_watermark, request.cluster_id)
-        if theirs != wanted:
-            raise BrokenRuleError("RF21", f"a Fetch to {action.destination} asks {theirs}, must ask {wanted}")
-        if (request.max_wait_ms, request.max_bytes) != self._limits(question):
-            limits = f"{request.max_bytes} bytes within {request.max_wait_ms} ms"
-            raise BrokenRuleError(
-                "RF21", f"a Fetch to {action.destination} asks for {limits}: {self._limits(question)}"
-            )
-        self._look_at_introduction(request, role)
-        if question is None and (action.destination, action.endpoint) not in self._servers():
-            self._look_at_stranger(action)
-        self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
-
-    def _look_at_stranger(self, action: act.SendRequest) -> None:
-        """While its vote is forgotten, a replica also asks the other voters in which epoch they are."""
-        state = self.core.state
-        voter = state.voters.get(action.destination)
-        if state.amnesia is None or (voter is not None and action.endpoint not in voter.endpoints.values()):
-            servers = self._servers()
-            raise BrokenRuleError("RF23", f"{action.destination} at {action.endpoint} is asked who leads: {servers}")
-
-    def _limits(self, question: Question | None) -> tuple[int, int]:
-        """Return how long an answer may be waited for, and how large it may be."""
-        state = self.core.state
-        seeks_end = state.amnesia is not None and state.amnesia.leader_epoch != state.epoch
-        begins_repair = bool(state.log.holes) and question is not None and not question.fills
-        at_once = question is None or seeks_end or begins_repair
-        max_bytes = 1 if state.disk_full else max(state.config.fetch_max_bytes, 2)
-        return 0 if at_once else state.config.fetch_max_wait_ms, max_bytes
-
-    def _look_at_introduction(self, request: FetchRequest, role: object) -> None:
-        state = self.core.state
-        said = dict(request.unknown_tagged_fields)
-        is_known = isinstance(role, Follower) and role.has_fetched
-        ids = sorted(voter.key.id for voter in state.voters) if state.log.voters.latest_offset is None else []
-        wanted = {} if is_known else {10_000: struct.pack(f">{len(ids)}i", *ids)}
-        if said != wanted:
-            raise BrokenRuleError("RF21", f"a Fetch introduces itself with {said}, must with {wanted}")
-
-    # --- what the core does ------------------------------------------------------------------------------------------
-
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """Compare."""
         was_leader = isinstance(self._role, Leader)
@@ -273,6 +194,7 @@ class FetchFollowerRules(RuleSet):
             self._look_at_log(event, actions, was_leader=was_leader)
         self._repair.begins_later(self.core.state, actions, self._holes)
         self._repair.follow(self.core.state, actions)
+        self._downloads.follow(actions)
         if self._answered is not None and self.core.state.role_state is self._role:
             self._look_at_pause(self._answered, event)
         self._end_step(actions)
@@ -294,7 +216,7 @@ class FetchFollowerRules(RuleSet):
                     repairs += _places(action.batches)
                 case act.TruncateLog():
                     cuts.append(action.end_offset)
-                    self._is_truncating = True
+                    self._asking.is_truncating = True
                 case act.AdvanceHighWatermark():
                     advances.append(action.high_watermark)
         if appends != outcome.appends:
@@ -308,6 +230,8 @@ class FetchFollowerRules(RuleSet):
         if cuts != ([] if outcome.cuts_to is None else [outcome.cuts_to]):
             text = f"the log is cut to {cuts}, must be {outcome.cuts_to}: {self._committed} is committed"
             raise BrokenRuleError("RF26", text)
+        if outcome.forgets and not self._has_forgotten(actions):
+            raise BrokenRuleError("RF42", f"{self._holes} are given up, and it would vote on")
         if was_leader and self._outcome is None:
             return
         wanted = [] if outcome.advances_to is None else [outcome.advances_to]
@@ -320,6 +244,15 @@ class FetchFollowerRules(RuleSet):
             raise BrokenRuleError(
                 "RF27", f"{self.core.state.committed_offset} is taken for committed, and {committed} is"
             )
+
+    def _has_forgotten(self, actions: Sequence[act.Action]) -> bool:
+        """Whether it is durable, before the log is cut, that this replica votes for nobody."""
+        for action in actions:
+            if type(action) is act.PersistElection and action.election.amnesiac:
+                return True
+            if type(action) is act.TruncateLog:
+                break
+        return self._was_amnesiac
 
     def _look_at_pause(self, answered: Asked, event: ev.Event) -> None:
         """RF28: nobody who was of no use is asked again at once."""
@@ -346,43 +279,10 @@ class FetchFollowerRules(RuleSet):
             del self._asked[correlation_id]
         for action in actions:
             if type(action) is act.SendRequest and type(action.request) is FetchRequest:
-                self._look_at_fetch(action)
+                question = self._asking.look_at_fetch(action)
+                self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
         if isinstance(role, Follower | Unattached) and state.shutdown_deadline_ms is None:
-            self._look_at_silence(role)
-
-    def _look_at_silence(self, role: Follower | Unattached) -> None:
-        """RF23: somebody is asked."""
-        state = self.core.state
-        connections, listener = state.connections, state.config.listener_name.upper()
-        if isinstance(role, Follower) and role.download is None and listener in state.leader_endpoints:
-            if connections.is_ready(role.leader_id, state.now_ms) and self._is_durable():
-                raise BrokenRuleError("RF23", f"leader {role.leader_id} is not asked, from {end_of(state.log)}")
-            return
-        if not connections.idle or not self._is_durable():
-            return
-        if isinstance(role, Follower) and connections.failures(role.leader_id) < DOUBTS_AFTER:
-            return
-        silent = [number for number, _ in self._servers() if connections.is_ready(number, state.now_ms)]
-        if silent:
-            raise BrokenRuleError("RF23", f"no one is asked who leads, though {silent} could be")
-
-    def _servers(self) -> list[tuple[int, Endpoint]]:
-        """Return whom to ask for the leader, by number: the configured servers, else the voters."""
-        state = self.core.state
-        listener = state.config.listener_name.upper()
-        known = {
-            voter.endpoints[listener]: voter.key.id
-            for voter in state.voters
-            if voter.key.id != state.key.id and listener in voter.endpoints
-        }
-        leader_id, place = state.leader_id, state.leader_endpoints.get(listener)
-        if leader_id not in (None, state.key.id) and place is not None:
-            known = {at: number for at, number in known.items() if number != leader_id} | {place: leader_id}
-        servers = [(known.get(at, -2 - place), at) for place, at in enumerate(state.config.bootstrap_servers)]
-        if not servers:
-            servers = [(number, at) for at, number in known.items()]
-        follows = leader_id if isinstance(state.role_state, Follower) else None
-        return [(number, at) for number, at in servers if number != follows and at != state.endpoints.get(listener)]
+            self._asking.look_at_silence(role)
 
 
 def _partition_of(response: FetchResponse) -> Any:

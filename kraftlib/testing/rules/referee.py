@@ -13,9 +13,10 @@ from kraftlib.testing.rules.log import LogRules
 from kraftlib.testing.rules.membership import MembershipRules
 from kraftlib.testing.rules.patience import PatienceRules
 from kraftlib.testing.rules.rule_set import RuleSet
+from kraftlib.testing.rules.snapshots import SnapshotRules
 
 RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
-    LogRules, FetchLeaderRules, FetchFollowerRules, MembershipRules, PatienceRules,
+    LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules,
 )  # fmt: skip
 
 
