@@ -75,6 +75,8 @@ class FetchLeaderRules(RuleSet):
         """The same of static voters, whose directory nobody knows."""
         self._start_offset: Offset = 0
         self._high_watermark: Offset | None = None
+        self._told: Offset | None = None
+        """The high watermark before the event that is being handled."""
         self._expected: Expected | None = None
         self._leader: tuple[ReplicaId, int, Endpoint | None] = (-1, 0, None)
         self._now_ms = 0
@@ -88,7 +90,7 @@ class FetchLeaderRules(RuleSet):
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """Work out what the answer must be, and what is committed by it."""
         kind = type(event)
-        self._expected = None
+        self._expected, self._told = None, self._high_watermark
         if kind is ev.RequestReceived and type(event.request) is FetchRequest:  # type: ignore[union-attr]
             self._now_ms = max(now_ms, self.core.state.now_ms)
             self._leader = self._leader_now()
@@ -243,8 +245,8 @@ class FetchLeaderRules(RuleSet):
         if state.role_state is self._role and state.high_watermark != wanted:
             text = f"the high watermark of epoch {state.epoch} is {state.high_watermark}, the voters have {wanted}"
             raise BrokenRuleError("RF15", f"{text}: {self._acknowledged}, {state.log.flushed_offset} flushed here")
-        if advanced and (len(advanced) > 1 or advanced[0] != wanted):
-            raise BrokenRuleError("RF15", f"{advanced} is committed, the voters have {wanted}")
+        if advanced != ([] if wanted == self._told else [wanted]):
+            raise BrokenRuleError("RF15", f"{advanced} is told, the voters have {wanted}, known was {self._told}")
 
     def _look_at_answer(self, expected: Expected, actions: Sequence[act.Action]) -> None:
         answer = _answer_to(expected.request_id, actions)
