@@ -8,7 +8,7 @@ from kraftlib.testing.campaign import Finding, run_seed
 from tests.simulation.hunt import coming_to_an_end
 from tests.simulation.mutation import Edit, Mutant, planted
 
-SEEDS_MAX = 6
+SEEDS_MAX = 12
 PROFILES = ("core-disks", "core-downloads", "core")
 
 
@@ -35,7 +35,6 @@ BUGS = [
     bug("RF30", "snapshotting.handle_fetch_snapshot", "min(max(request.max_bytes, 0)", "1 + min(max(request.max_bytes, 0)"),
     bug("RF34", "downloading.handle_fetch_snapshot_response", " or not len(data)", " or len(data)"),
     bug("RF36", "downloading._use", "if download.fills else", "if not download.fills else"),
-    bug("RF40", "repairing.handle_answer", "last_epoch=before", "last_epoch=state.log.last_epoch"),
 ]
 
 
