@@ -34,7 +34,7 @@ CORE, FULL = "core", "full"
 EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,spark,test,dev,docs]"}
 
 PASSED_ON = {
-    "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader: the story in half a minute"),
+    "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader, nothing lost: half a minute"),
     "bench": (CORE, ("python", "-m", "tools.bench"), "measure commits per second; --against kafka: beside Kafka's"),
     "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
     "elsewhere": (

@@ -31,7 +31,7 @@ FLUSHES: Final = ("thread", "inline")
 EVENT_LOOPS: Final = ("auto", "asyncio", "uvloop")
 
 Tell = Callable[[str], None]
-"""Takes a sentence for whoever configures."""
+"""Receives one sentence about a key of the configuration."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +80,14 @@ class StaticVoter:
 def parse_voter(text: str) -> StaticVoter:
     """Read `id@host:port`, the form of Kafka's `controller.quorum.voters`.
 
-    Raises: ConfigError, also for `0.0.0.0` and `::`, to which nobody can connect.
+    Raises: ConfigError, also for `0.0.0.0` and `::`, to which no replica can connect.
     """
     match = re.fullmatch(r"([0-9]{1,10})@(.+)", text.strip(), re.ASCII)
     if match is None:
         raise ConfigError(f"{text!r} is no voter: expected id@host:port")
     endpoint = parse_endpoint(match[2])
     if endpoint.host in ("0.0.0.0", "::"):  # refused, not bound
-        raise ConfigError(f"voter {text!r}: nobody can connect to {endpoint.host}; name a routable host")
+        raise ConfigError(f"voter {text!r}: no replica can connect to {endpoint.host}; name a routable host")
     return StaticVoter(int(match[1]), endpoint)
 
 

@@ -87,7 +87,7 @@ class OutcomeUnknownError(KraftError):
 
 
 class UnsupportedError(KraftError):
-    """The leader does not know what was asked of it, or the quorum's kraft.version forbids it. Nothing was done."""
+    """The leader does not support the request, or the kraft.version of the quorum forbids it. Nothing was done."""
 
 
 class ProtocolError(KraftError):
@@ -103,7 +103,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class StorageError(KraftError):
-    """The disk refused or holds what it should not. `path` and `position` say where."""
+    """The disk failed, or it holds wrong bytes. `path` and `position` name the place."""
 
     def __init__(
         self, message: str, *, path: os.PathLike[str] | str | None = None, position: int | None = None
@@ -126,7 +126,7 @@ class CorruptBatchError(StorageError):
 
 
 class ElectionStateLostError(StorageError):
-    """The only voter of a quorum has lost its election state: it must not vote, and nobody can tell when it may.
+    """The only voter of a quorum has lost its election state: it must not vote, and no other voter can tell until when.
 
     Among several voters a replica starts all the same, and votes again once that is safe.
     """

@@ -1,7 +1,7 @@
-"""Kafka's own configuration, `server.properties`: what of it is a replica's, and a word on every key that is not.
+"""Kafka's own configuration, `server.properties`: its keys for a replica, and why each other key has no effect.
 
-A file of a Kafka controller says who votes, where they are and how patient they are, and that is all that a replica
-needs. The rest is about brokers, topics, SASL and threads of the JVM; none of it is passed over in silence, because a
+A file of a Kafka controller names the voters, their addresses and their timeouts, and a replica needs no more. The rest
+is about brokers, topics, SASL and threads of the JVM; none of it is passed over in silence, because a
 setting that has no effect is a surprise later. What cannot be obeyed safely (SASL, ZooKeeper) is an error.
 
 A key of ours that the file leaves out keeps kraftlib's default, which differs from Kafka's in `append_linger_ms` (0
@@ -231,7 +231,9 @@ def _quorum(properties: Mapping[str, str], found: Settings) -> None:
         if properties.get(key):
             found.fields[field] = properties[key]
     if not {"voters", "bootstrap_servers"} & found.fields.keys():
-        raise ConfigError("neither controller.quorum.voters nor controller.quorum.bootstrap.servers says who votes")
+        raise ConfigError(
+            "neither controller.quorum.voters nor controller.quorum.bootstrap.servers is set: name voters or servers"
+        )
     join = properties.get("controller.quorum.auto.join.enable", "false").lower()
     if join not in ("true", "false"):
         raise ConfigError(f"controller.quorum.auto.join.enable={join!r} must be true or false")
@@ -270,7 +272,7 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
         return
     own_entry = re.search(rf"(?:^|,)\s*{found.fields['node_id']}@([^,\s]+)", str(found.fields.get("voters", "")))
     if own_entry is None:
-        raise ConfigError(f"advertised.listeners must say at which host {name} is reached: nobody connects to {host!r}")
+        raise ConfigError(f"advertised.listeners must name the host of {name}: no replica can connect to {host!r}")
     found.fields["advertised"] = own_entry[1]
 
 

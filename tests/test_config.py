@@ -74,7 +74,7 @@ def test_fields_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
         ("node_id = 1\nadvertised = 'host:0'", "'host:0' is no endpoint"),
         ("node_id = 1\nvoters = 3", "voters=3 must be a list"),
         ("node_id = 1\nvoters = ['localhost:9092']", "is no voter: expected id@host:port"),
-        ("node_id = 1\nvoters = ['1@0.0.0.0:9092']", "nobody can connect to 0.0.0.0"),
+        ("node_id = 1\nvoters = ['1@0.0.0.0:9092']", "no replica can connect to 0.0.0.0"),
         ("node_id = 1\nvoters = ['1@a:1', '1@b:2']", "an id may stand there once only"),
         ("node_id = 1\nfetch_timeout_ms = 500", "fetch_max_wait_ms=500 must be below fetch_timeout_ms=500"),
         ("node_id = 1\nrequest_timeout_ms = 499", "request_timeout_ms=499 must not be below"),

@@ -19,19 +19,19 @@ from kraftlib.errors import InvariantError, KraftError
 COMMANDS: Final[dict[str, str]] = {
     "format": "make a directory for a new replica",
     "run": "run a replica with a small key-value store inside, from a TOML file",
-    "quorum": "ask a running quorum who leads it and how far each replica is",
+    "quorum": "ask a running quorum for its leader, its voters and how far each replica is",
     "observe": "follow the metadata of a running Kafka cluster: brokers, topics, partitions, configs",
-    "archive": "keep everything that a quorum commits: the history that its replicas forget",
+    "archive": "keep everything that a quorum commits, also what its replicas delete",
     "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
-    "snapshot": "take snapshots, list and verify them, turn them into other forms",
+    "snapshot": "take, list, verify and convert snapshots",
     "backup": "copy the state of a running quorum, or of a stopped replica",
     "restore": "begin a new cluster with a backup",
     "verify-dir": "read every file of a replica's directory, and say where it is damaged",
-    "recover": "go on after a majority of the voters is lost for good",
+    "recover": "make a new quorum after a majority of the voters is lost for good",
     "spark": "ask logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
-    "simulate": "run whole quorums on simulated time, with everything going wrong",
+    "simulate": "run whole quorums on simulated time, with faults of all kinds",
     "random-uuid": "print a new cluster or directory id",
-    "demo": "three voters, 10,000 records, a killed leader: the story in half a minute",
+    "demo": "run three voters, write 10,000 records, kill the leader and check that nothing is lost",
 }
 HIDDEN: Final = ("voter",)
 """Commands that only other programs use: the processes of `demo` and of the benchmarks."""

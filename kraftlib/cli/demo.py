@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example:\n  kraftlib demo --seed 7 --kill-after-ms 250"
     parser.add_argument("--records", type=int, default=10_000, help="how many to write before the kill (10000)")
     parser.add_argument(
-        "--kill-after-ms", type=int, default=None, help="kill the leader so long after more writes began (random)"
+        "--kill-after-ms", type=int, default=None, help="kill the leader this long after further writes began (random)"
     )
     parser.add_argument("--seed", type=int, default=None, help="of the random choices (random, and printed)")
     parser.add_argument("--directory", type=Path, default=None, help="where to keep the files (temporary, removed)")

@@ -40,7 +40,7 @@ CLEAR: Final = "\x1b[H\x1b[2J"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the cluster and the form."""
-    parser.description = "Follow the metadata of a running Kafka cluster, or of a quorum of ours, until Ctrl-C."
+    parser.description = "Follow the metadata of a running Kafka cluster or of a kraftlib quorum until Ctrl-C."
     parser.epilog = (
         "examples:\n"
         "  kraftlib observe --bootstrap 127.0.0.1:9093                       a live table\n"
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=("table", "json"), default="table", help="json: one object a record")
     parser.add_argument("--once", action="store_true", help="show the cluster as it is now, and end")
     parser.add_argument(
-        "--directory", metavar="DIR", help="keep log and snapshots there, made if need be: a restart goes on from it"
+        "--directory", metavar="DIR", help="keep log and snapshots in this directory, and continue from it"
     )
     parser.add_argument("--timeout-ms", type=int, default=10_000, help="how long to look for the leader (10000)")
 

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.initial_controllers:
         controllers = parse_initial_controllers(options.initial_controllers)
     elif not static:
-        raise UsageError("--voters names nobody")
+        raise UsageError("--voters names no voter")
     with opened_backup(Path(options.backup)) as opened:
         total = read_manifest(opened).size if opened.is_dir() else opened.stat().st_size
         with Bar("verifying and copying", 2 * total) as bar:

@@ -84,7 +84,7 @@ def parse_clients(text: str) -> Endpoint:
     """Read where clients connect: on loopback, because they are not asked who they are."""
     endpoint = Endpoint(text[: -len(":0")].strip("[]"), 0) if text.endswith(":0") else parse_endpoint(text)
     if endpoint.host not in LOOPBACK:
-        raise ConfigError(f"--clients {text}: the key-value store asks nobody who he is, so it stays on loopback")
+        raise ConfigError(f"--clients {text}: the key-value store knows no passwords, so it stays on loopback")
     return endpoint
 
 
