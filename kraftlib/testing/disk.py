@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random as chance
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
-from kraftlib.errors import StorageError
+from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.disk import Done
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink, SnapshotSource
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.storage.scrub import ScrubFinding
 from kraftlib.testing.clock import MILLISECOND, Timeline
 from kraftlib.testing.damage import DamagedLog, all_batches
 from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
@@ -293,6 +295,17 @@ class SimulatedLog:
         if full and log.end_offset > end_offset:
             self._observer.appended([batch for batch in all_batches(log) if batch.base_offset >= end_offset])
         return full
+
+    def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
+        """As `ScrubbedLog.scrub`: what is damaged and not known is found by reading it."""
+        for batch in all_batches(self.inner):
+            step()
+            if not self.start_offset <= batch.base_offset < self.end_offset:
+                continue  # it went meanwhile
+            try:
+                yield sum(len(read.data) for read in self.read(batch.base_offset, 1))
+            except CorruptBatchError as error:
+                yield ScrubFinding(path=Path("simulated.log"), offset=batch.base_offset, reason=str(error))
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """As `ReplicatedLog.delete_before`. What is missing may go: nobody can hold that."""

@@ -97,7 +97,10 @@ class Simulation:
             voters=voters,
             observers=observers,
             kraft_version=draw.choice(profile.kraft_versions),
-            config=draw_config(draw, self.pace, odd=profile.odd_configurations),
+            config={
+                **draw_config(draw, self.pace, odd=profile.odd_configurations),
+                **draw_housekeeping(own, self.pace),
+            },
             priorities=draw_priorities(draw, voters + observers) if profile.odd_configurations else {},
             subject=subject,
             snapshot_interval_records=own.choice((5, 10, 30) if subject is INCREMENTAL else (0, 20, 100)),
@@ -288,6 +291,14 @@ def message_faults(world: World) -> Counter[str]:
             "message damaged": network.damaged,
         }
     )
+
+
+def draw_housekeeping(draw: chance.Random, pace: float) -> dict[str, int]:
+    """Draw how often replicas look after their logs by themselves: hardly ever in a short run, or all the time."""
+    return {
+        "retention_interval_ms": max(10, round(draw.choice((60_000, 1_000)) * pace)),
+        "scrub_interval_ms": round(draw.choice((0, 1_000, 5_000)) * pace),
+    }
 
 
 def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any]:

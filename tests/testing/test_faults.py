@@ -181,3 +181,23 @@ def test_a_voter_that_has_lost_its_vote_is_asked_for_one() -> None:
     forgetful = next(mutant for mutant in MUTANTS if mutant.name == "amnesiac-votes")
     with planted(forgetful), world(seed=2) as made, pytest.raises(InvariantViolation, match=r"I3 .*forgotten"):
         lose_votes(made)
+
+
+@pytest.mark.parametrize("interval_ms", [0, 1_000])
+def test_damage_that_nobody_reads_is_found_by_the_scrub_alone(interval_ms: int) -> None:
+    with world(config={"scrub_interval_ms": interval_ms, "retention_interval_ms": 1_000}) as made:
+        made.workload.start()
+        made.run_for(2_000)
+        made.workload.stop()
+        made.run_for(500)
+        leader = made.leader()
+        follower = next(node for node in made.nodes.values() if node is not leader)
+        assert follower.process is not None
+        assert follower.process.take_snapshot(0)  # its next life begins with that and does not read what is below
+        made.run_for(100)
+        follower.end(Ending.KILLED)
+        assert follower.damage_log(latent=True)
+        follower.start()
+        made.run_for(10_000)
+
+        assert follower.is_damaged is (interval_ms == 0)
