@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 ASK_EVERY_MS: Final = 10
-"""How often a busy replica asks: none of its deadlines is so near that this would matter."""
+"""Time between two looks of a busy replica: none of its deadlines is so near that this would matter."""
 
 NEVER_MS: Final = -1_000_000
 

@@ -20,7 +20,7 @@ from kraftlib.types import Epoch, LeaderAndEpoch, Offset
 
 
 class Appends:
-    """What was appended here and is not settled yet. `wake` is called when there is something to drain."""
+    """Appends of this replica that are not settled yet. `wake` is called when there is something to drain."""
 
     def __init__(
         self,

@@ -32,10 +32,10 @@ from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, OffsetAnd
 logger = logging.getLogger("kraftlib.runtime.applier")
 
 SLICE_BYTES: Final = 64 * 1024
-"""How much of the log a listener is given at once; at least one batch."""
+"""Bytes of the log that a listener is given at once; at least one batch."""
 
 TURN_NS: Final = 1_000_000
-"""How long a turn may go on giving slices."""
+"""Time for which a turn goes on giving slices."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 
@@ -68,7 +68,7 @@ class Feed:
     told: LeaderAndEpoch | None = None
     """The leader that it was last told of."""
     reader: BatchReader | LoadedSnapshot | None = None
-    """What it still holds."""
+    """The reader that it still holds."""
     failed_to_load: OffsetAndEpoch | None = None
     """The snapshot that it could not read to its end; once more, and the fault is its own."""
     is_half_loaded: bool = False
@@ -76,7 +76,7 @@ class Feed:
     is_stopped: bool = False
     """It has raised, and is given nothing any more."""
     failure: ReplicaFailedError | None = None
-    """What those are told who want to wait for it."""
+    """The error for callers that want to wait for it."""
 
     @property
     def is_loading(self) -> bool:
@@ -90,7 +90,7 @@ class Feed:
 
 
 class Checks(Protocol):
-    """What is known of the stored snapshots: `kraftlib.runtime.snapshots.checks`."""
+    """The checks of stored snapshots: `kraftlib.runtime.snapshots.checks`."""
 
     def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether it was read to its end and is whole."""
@@ -223,7 +223,7 @@ class Applier:
 
     @property
     def waiting(self) -> int:
-        """How many wait for an offset, those included that have gone."""
+        """Number of callers that wait for an offset, those included that have gone."""
         return len(self._offset_waiters)
 
     def forget_gone(self) -> None:

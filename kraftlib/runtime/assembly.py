@@ -50,7 +50,7 @@ def _nothing(*_: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What a replica stands on, beside its stores."""
+    """Time, threads, network and chance of a replica: everything below it but its stores."""
 
     loop: Loop
     disk: Disk
@@ -62,7 +62,7 @@ class Surroundings:
 
 @attrs.frozen(kw_only=True)
 class Application:
-    """What stands on a replica. `post` has the promises of callers settled where they wait."""
+    """The application on a replica. `post` has the promises of callers settled where they wait."""
 
     serde: RecordSerde[Any]
     state_machine: StateMachine | None
@@ -72,7 +72,7 @@ class Application:
 
 @attrs.frozen(kw_only=True)
 class Owner:
-    """What the owner of a replica hears of it."""
+    """Calls to the owner of a replica."""
 
     failed: Callable[[ReplicaFailedError], None]
     """The replica has stopped itself."""

@@ -15,7 +15,7 @@ from kraftlib.runtime.pace import Pacer
 
 
 class Background(Protocol):
-    """What the parts of a replica need of it."""
+    """The background, as the parts of a replica see it."""
 
     @property
     def disk(self) -> Disk:

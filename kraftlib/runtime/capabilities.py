@@ -1,4 +1,4 @@
-"""What a log that is plugged in can do beyond `ReplicatedLog`: asked here and nowhere else.
+"""Capabilities of a log that is plugged in, beyond `ReplicatedLog`: asked here and nowhere else.
 
 Every capability is a protocol of its own and optional. A part of the runtime asks once, when it is made, and has either
 the log as that protocol or None; so what a lesser log cannot do is written beside what another one can.

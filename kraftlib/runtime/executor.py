@@ -117,7 +117,7 @@ class Executor:
         self._damaged_at: Offset | None = None
         """A record that could not be read; None once the disk was asked to look at it."""
         self._answer: ev.Event | None = None
-        """What the disk said last of what it was waited for."""
+        """The last event that came from the disk while the core waited for it."""
         self._stopped = False
         self._woken = False
         self._role: Role | None = None

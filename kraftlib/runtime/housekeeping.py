@@ -1,4 +1,4 @@
-"""What a replica does beside its work: snapshots, retention, the scrub, and a look at the space on its disk."""
+"""The work of a replica on its own log: snapshots, retention, the scrub, and a look at the space on its disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application hears of the log: KRaft's `Listener` with its batches, and the simple `StateMachine` on top.
+"""The application's side of the log: KRaft's `Listener` with its batches, and the simple `StateMachine` on top.
 
 A listener gets every committed batch in order and exactly once, a snapshot where the log no longer reaches back far
 enough, and the changes of leadership. Control batches come too, with no values, so that its position can reach the high
@@ -186,7 +186,7 @@ class LoadedSnapshot:
         self.error: BaseException | None = None
         """Why it could not be loaded."""
         self.unreadable: Exception | None = None
-        """What stood in the way of reading it to its end, if anything did."""
+        """The error that ended the reading before the end, if there was one."""
         self._reader = reader
         self._serde = serde
         self._on_close = on_close

@@ -1,4 +1,4 @@
-"""What the core is told of a damaged log, and of how its repair gets on.
+"""Damage and repair of the log as events for the core.
 
 The log says what is missing and takes what a leader sends of it (`RepairableLog`); here that becomes events. All but
 `is_known` and `is_needed` waits for the disk.

@@ -1,4 +1,4 @@
-"""What a replica counts while it works, under the names of Kafka's `raft-metrics` (KIP-595, Quorum Metrics).
+"""Counters of a replica at work, under the names of Kafka's `raft-metrics` (KIP-595, Quorum Metrics).
 
 Counters are plain numbers and are touched once per batch, flush or turn, never per record. Averages, maxima and rates
 cover the last 30 to 60 seconds, as Kafka's two samples of 30 seconds do; an average of nothing is NaN.

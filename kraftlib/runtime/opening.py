@@ -84,7 +84,7 @@ class HoldStore:
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """What a replica starts with."""
+    """The stores of a replica, its identity, and what its log says of the quorum."""
 
     key: ReplicaKey
     cluster_id: str | None

@@ -16,12 +16,12 @@ from typing import Final
 from kraftlib.errors import ClosedError
 
 SLICE_NS: Final = 150_000
-"""How long the background works before it lets others have their turn."""
+"""Time that the background works before it lets others have their turn."""
 
 REST_IDLE: Final = 1
-"""How many times a slice the background rests while nobody else works."""
+"""The rest of the background in slices, while no other thread works."""
 REST_BUSY: Final = 4
-"""The same while others do."""
+"""The same while other threads work."""
 BUSY_SHARE: Final = 0.1
 """Others work if they used more than this part of the time since the last rest began."""
 

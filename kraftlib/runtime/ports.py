@@ -1,4 +1,4 @@
-"""What the executor needs of its neighbours, as protocols: the simulator and the tests put in their own."""
+"""The neighbours of the executor, as protocols: the simulator and the tests put in their own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Core(Protocol):
 
     @property
     def role(self) -> Role:
-        """What this replica is doing."""
+        """The role of this replica."""
         ...
 
 
@@ -83,14 +83,14 @@ class Answers(Protocol):
 
 
 class Listeners(Protocol):
-    """Who wants to know of commits and leaders: `kraftlib.runtime.applier.Applier`. No call calls back."""
+    """The listeners for commits and leaders: `kraftlib.runtime.applier.Applier`. No call calls back."""
 
     def advance(self, high_watermark: Offset) -> None:
         """Everything below is committed."""
         ...
 
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
-        """Who leads; `epoch_start` is where the epoch starts, if it is this replica."""
+        """Take note of the leader; `epoch_start` is where its epoch starts, if it is this replica."""
         ...
 
     def leadership_over(self) -> None:

@@ -1,4 +1,4 @@
-"""Says who receives what, between the network, the core, and what this replica's own application asks.
+"""The router: each message goes to the network, to the core, or to a request of this replica's own application.
 
 | from | what | number | to |
 |---|---|---|---|
@@ -107,7 +107,7 @@ class Router:
 
 
 class _Kept:
-    """What arrives before the core is there."""
+    """Keeps the events that arrive before the core is there."""
 
     def __init__(self) -> None:
         self.events: list[ev.Event] = []

@@ -29,7 +29,7 @@ FIRST_AFTER_MS: Final = 600_000
 
 @attrs.define
 class ScrubCounts:
-    """What scrubs have done since the start of the process."""
+    """Work of the scrubs since the start of the process."""
 
     completed: int = 0
     bytes_read: int = 0

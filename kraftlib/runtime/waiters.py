@@ -1,4 +1,4 @@
-"""Who waits for which record, and for how much of its way.
+"""Callers that wait for a record, each up to a certain point of its way.
 
     appended    the leader has written it; readable, not durable
     flushed     it is durable on the leader
@@ -49,11 +49,11 @@ class Appended(NamedTuple):
     """Inclusive."""
     epoch: Epoch
     results: tuple[Any, ...] = ()
-    """What the state machine returned, record by record; empty unless `applied` was waited for."""
+    """The results of the state machine, record by record; empty unless `applied` was waited for."""
 
 
 class Promise(Protocol):
-    """What a caller waits on: an `asyncio.Future`, or anything like it."""
+    """The future that a caller waits for: an `asyncio.Future`, or anything like it."""
 
     def done(self) -> bool:
         """Whether it was settled or cancelled."""

@@ -34,7 +34,7 @@ _Put = tuple[bytes | Sequence[bytes], Epoch | None, int, "asyncio.Future[Appende
 """Value or values, epoch, level, and the host's future."""
 
 CALL_TIMEOUT_S: Final = 30.0
-"""How long a plain call waits for the engine's thread, which answers at once unless a listener blocks it."""
+"""Time that a plain call waits for the engine's thread, which answers at once unless a listener blocks it."""
 
 
 class Engine(Protocol):
@@ -191,7 +191,7 @@ class ThreadEngine:
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._outbox: list[_Put] = []
         self._jobs: deque[tuple[Callable[[], None], Callable[[], object]]] = deque()
-        """What is to be done on the engine's loop, and what instead where that has ended."""
+        """A call for the engine's loop, and the one instead where that has ended."""
 
     @property
     def node(self) -> Node:

@@ -12,7 +12,7 @@ import os
 from kraftlib.errors import ClosedError, ConfigError
 
 _generation = 0
-"""How many forks lie between the first process and this one."""
+"""Number of forks between the first process and this one."""
 
 
 def _forked() -> None:

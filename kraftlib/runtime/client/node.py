@@ -78,9 +78,9 @@ class Node:
         self._snapshot_waiters: dict[int, Promise] = {}
         self._snapshot_numbers = itertools.count()
         self._gone = 0
-        """How many of those who wait may have gone since they were looked at last."""
+        """Number of waiting callers that may have gone since they were looked at last."""
         self._ended_by: Callable[[], BaseException] | None = None
-        """What those are told who wait while this node ends; None while it does not."""
+        """The error for callers that wait while this node ends; None while it does not."""
         self._closing: asyncio.Future[None] | None = None
         self._network_closing: asyncio.Future[None] | None = None
         self._handed_over: asyncio.Event | None = None

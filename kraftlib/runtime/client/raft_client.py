@@ -409,7 +409,7 @@ class RaftClient(Generic[T]):
 
     @property
     def config(self) -> RaftConfig:
-        """What it was configured with."""
+        """The configuration that it was made with."""
         return self._config
 
     @property

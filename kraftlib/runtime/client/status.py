@@ -1,4 +1,4 @@
-"""What a replica says of itself: `client.status()` for people and programs, `client.metrics()` under Kafka's names."""
+"""The state of a replica: `client.status()` for people and programs, `client.metrics()` under Kafka's names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReplicaStatus:
     end_offset: Offset | None = None
     """Everything below is durable there, as its last Fetch told."""
     lag: int | None = None
-    """How many records it has less than the leader."""
+    """Number of records that it lacks and the leader has."""
     last_fetch_ms_ago: int | None = None
     last_caught_up_ms_ago: int | None = None
 

@@ -62,12 +62,12 @@ VOTERS_PLEASE: Final = DescribeQuorumRequest(
 )
 
 TIMEOUT_MS: Final = 30_000
-"""What a leader is told of how long the asker waits. Kafka's tools say 30 s, too, and no leader heeds it so far."""
+"""The timeout in the request to the leader. Kafka's tools say 30 s, too, and no leader heeds it so far."""
 
 
 @attrs.frozen(kw_only=True)
 class VoterChangeRequest:
-    """What is asked for, in words and as a message; `done` is the error that says that it is so already, of `key`."""
+    """A change of the voters, in words and as a message; `done` is the error that says that `key` has it already."""
 
     what: str
     message: Any
@@ -132,7 +132,7 @@ Ask = Callable[[Any], "asyncio.Future[Any] | None"]
 
 @attrs.define
 class _Known:
-    """What the asker knows so far; in doubt, somebody may have written the change."""
+    """The knowledge of the request sender so far; in doubt, a leader may have written the change."""
 
     in_doubt: bool = False
     reason: str = "no leader is known"

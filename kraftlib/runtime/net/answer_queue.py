@@ -52,7 +52,7 @@ class AnswerQueue:
         self._hang_up = hang_up
 
     def __len__(self) -> int:
-        """How many requests are unanswered, or answered before their turn."""
+        """Number of requests that are unanswered, or answered before their turn."""
         return len(self._answers) if self._answers is not None else 0
 
     def expect(self) -> Answer:

@@ -1,4 +1,4 @@
-"""Who speaks what: the answer to ApiVersions, and what to speak with a peer after its own (KIP-35, 511, 584, 1242).
+"""Versions: our answer to ApiVersions, and the choice that follows from a peer's (KIP-35, 511, 584, 1242).
 
 The first request on every connection asks for the ranges of versions that the peer serves, and per API the highest
 version that both sides know is spoken. Nothing else is ever guessed, so replicas of different releases form one quorum.
@@ -31,20 +31,20 @@ SERVED: Final[Mapping[int, Versions]] = {
     ApiKey.UPDATE_FEATURES: Versions(0, 2),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
 }
-"""What a replica serves and says it serves, as a controller of Kafka 4.4 does (KIP-35)."""
+"""The APIs that a replica serves and says it serves, as a controller of Kafka 4.4 does (KIP-35)."""
 
 PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.READ_BARRIER: Versions(0, 0),
     PrivateApiKey.SNAPSHOT_HASH: Versions(0, 0),
     PrivateApiKey.ELECTION_PRIORITY: Versions(0, 0),
 }
-"""What replicas of ours serve each other (`RaftConfig.private_apis`); nobody else is told of it."""
+"""The APIs that replicas of ours serve each other (`RaftConfig.private_apis`); no other peer is told of them."""
 
 SOFTWARE_NAME: Final = "kraftlib"
-"""How we introduce ourselves, and how we know our own kind."""
+"""The client software name of our requests, by which replicas of ours know each other."""
 
 SUPPORTED_FEATURES: Final[Mapping[str, Versions]] = {"kraft.version": Versions(0, 1)}
-"""Whoever adds a voter looks for kraft.version here."""
+"""The features of a replica: Kafka looks for kraft.version here before it adds a voter."""
 
 METADATA_VERSION: Final = "metadata.version"
 """A feature of controllers and brokers, which a log alone has none of."""

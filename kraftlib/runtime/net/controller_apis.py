@@ -1,4 +1,4 @@
-"""What Kafka's brokers and controllers ask the active controller, and what a leader says that is none.
+"""Requests of Kafka's brokers and controllers to the active controller, and the refusal of a leader that is none.
 
 In a quorum of Kafka's controllers the leader of the log is also the active controller: brokers register with it, send
 it heartbeats and their clients' requests. A replica of ours that leads for a moment (`RaftConfig.yield_to`) serves
@@ -42,7 +42,7 @@ def refusal(request: Message) -> Message:
 
 
 class Controllers:
-    """Who among the peers is a controller of Kafka, and what follows for what we serve and to whom we yield.
+    """Notes which peers are controllers of Kafka: that decides which requests are served, and to whom a leader yields.
 
     `submit` takes events for the core.
     """
@@ -51,7 +51,7 @@ class Controllers:
         self._config: Final = config
         self._submit: Final = submit
         self.served: Final = {**SERVED, **(PRIVATE if config.private_apis else {})}
-        """What is served, by API; grows, once it is known that there are controllers."""
+        """The served versions by API. More are served once it is known that there are controllers."""
         self._refuse(wanted=bool(config.yield_to))
 
     def identified(self, endpoint: Endpoint, is_controller: bool) -> None:

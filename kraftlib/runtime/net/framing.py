@@ -32,7 +32,7 @@ class BadFrameError(Exception):
         super().__init__(f"frame of {length} bytes announced")
         self.length = length
         self.first_bytes = first_bytes
-        """What stands where the length should: who speaks another protocol gives itself away there."""
+        """The four bytes where the length should be: they give a speaker of another protocol away."""
 
 
 class FrameReader:
@@ -50,7 +50,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes wait here for the rest of their frame, or to be taken."""
+        """Number of bytes that wait here for the rest of their frame, or to be taken."""
         return self._size - self._position
 
     def feed(self, data: bytes) -> None:
@@ -98,7 +98,7 @@ def framed(frame: Frame) -> bytes:
 
 
 class ByteSink(Protocol):
-    """What a FrameWriter writes to: an asyncio transport."""
+    """The asyncio transport that a FrameWriter writes to."""
 
     def write(self, data: bytes | memoryview) -> None:
         """Send, or keep until it can be sent."""

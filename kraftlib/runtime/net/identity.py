@@ -1,4 +1,4 @@
-"""Whose certificate may speak for whom (security list, row 13).
+"""Certificates and replica ids: which certificate may speak for which replica (security list, row 13).
 
 A certificate of the right authority says that its holder belongs to us, not who he is. One with the URI
 

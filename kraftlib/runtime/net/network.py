@@ -69,7 +69,7 @@ class Network:
 
     @property
     def trouble(self) -> Mapping[str, int]:
-        """How often peers sent what cannot be served or read, by kind."""
+        """Number of messages of peers that could not be served or read, by kind."""
         return {} if self._notices is None else self._notices.counts
 
     async def start(self) -> Endpoint:

@@ -1,4 +1,4 @@
-"""What receives the messages of peers, as a protocol: the router of a replica, or a test."""
+"""The receiver of the messages of peers, as a protocol: the router of a replica, or a test."""
 
 from __future__ import annotations
 

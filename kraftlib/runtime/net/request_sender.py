@@ -1,4 +1,4 @@
-"""Questions of this replica: in which version, over which connection, and which answer belongs to which.
+"""Requests of this replica: their version, their connection, and the answer that belongs to each.
 
     send --held until the peer has told what it serves--> encode --> transport
     response_received / request_failed <-- decode <-- reply
@@ -43,19 +43,19 @@ HELD_MAX: Final = 1_024
 
 @attrs.define(eq=False)
 class _Line:
-    """What is known of a peer for as long as the connection with it lasts."""
+    """A connection with a peer, and what is known of the peer while it lasts."""
 
     destination: Destination
     served: dict[int, Versions] | None = None
-    """What it serves; None until it has told."""
+    """The versions that it serves; None until its answer to ApiVersions is here."""
     chosen: dict[type[Message], int | None] = attrs.Factory(dict)
     held: list[tuple[int, Message]] = attrs.Factory(list)
     unanswered: int = 0
     answered: int = 0
     looked_at: int = 0
-    """What `answered` was when the watch last looked."""
+    """The value of `answered` when the watch last looked."""
     silences: int = 0
-    """How often in a row the watch found something unanswered and nothing answered since the last time."""
+    """Number of looks in a row that found a request unanswered and no answer since the look before."""
 
     @property
     def is_ours(self) -> bool:

@@ -17,7 +17,7 @@ BACKLOG: Final = 128
 _NO_TLS_THERE: Final = frozenset(
     {"HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
 )
-"""What OpenSSL calls it when the other side does not speak TLS."""
+"""OpenSSL's reasons for an error when the other side does not speak TLS."""
 
 DEAD_PEER_MS: Final = 30_000
 """Bytes that stay unacknowledged for this long break a connection, and so does an idle peer that does not answer

@@ -26,7 +26,7 @@ from kraftlib.types import Endpoint
 logger = logging.getLogger(__name__)
 
 CLOSE_PATIENCE_S: Final = 1.0
-"""How long `close` lets the last answers travel."""
+"""Time that `close` leaves the last answers to travel."""
 
 
 class TcpTransport:
@@ -60,12 +60,12 @@ class TcpTransport:
 
     @property
     def trouble(self) -> Mapping[str, int]:
-        """How often peers were refused or broken off with, by kind, since the start."""
+        """Number of peers refused or broken off with since the start, by kind."""
         return {} if self._notices is None else self._notices.counts
 
     @property
     def accepted_connections(self) -> int:
-        """How many connections of others are open."""
+        """Number of open connections that peers have made."""
         return 0 if self._server is None else self._server.connections
 
     async def start(self, receiver: FrameReceiver) -> Endpoint:

@@ -1,4 +1,4 @@
-"""What one TCP transport lets others use: every limit with its unit and reason (KIP-498 tells what happens without)."""
+"""Limits of one TCP transport, each with its unit and reason (KIP-498 tells what happens without them)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from kraftlib.types import Endpoint
 from kraftlib.wire.frames import describe_foreign_bytes
 
 ACCEPT_PAUSE_S: Final = 0.1
-"""How long nobody is accepted after the system had no descriptor left."""
+"""Pause before the next connection is accepted after the system had no descriptor left."""
 
 PACE_S: Final = 0.2
 """Over this long the rate of requests is taken."""
@@ -231,7 +231,7 @@ class FrameServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open, those in a handshake included."""
+        """Number of open connections, those in a handshake included."""
         return len(self._connections)
 
     async def start(self, listen: Endpoint, *, insecure: bool) -> Endpoint:

@@ -1,4 +1,4 @@
-"""What a transport promises: it moves opaque frames, one request in, one reply out, and says when a connection is lost.
+"""The promises of a transport: it moves opaque frames, one request in, one reply out, and reports lost connections.
 
 A frame is a whole Kafka request or response with its header, without the four length bytes. The transport never looks
 inside. `TcpTransport` frames them on sockets, `MemoryTransport` hands them over inside a process, and
@@ -28,7 +28,7 @@ Reply = Callable[[Frame | None], None]
 
 @attrs.frozen
 class Peer:
-    """Who sent a request, as far as the transport knows: for logs, limits and authorization."""
+    """The sender of a request, as far as the transport knows it: for logs, limits and authorization."""
 
     address: str
     """Remote address as text."""

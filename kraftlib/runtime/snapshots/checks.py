@@ -20,7 +20,7 @@ from kraftlib.types import OffsetAndEpoch
 
 
 class SnapshotChecks:
-    """What is known of the snapshots of one log. On the loop; `on_damage` hears of each damaged one."""
+    """Remembers which snapshots of one log are whole. On the loop; `on_damage` hears of each damaged one."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Unchecked:
     """Believes every snapshot: for logs without a replica around them."""
 
     def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Nobody has looked."""
+        """No snapshot is known to be damaged, since none is read."""
         return False
 
     def note_sound(self, snapshot_id: OffsetAndEpoch) -> None:

@@ -33,7 +33,7 @@ from kraftlib.types import Offset, OffsetAndEpoch
 logger: Final = logging.getLogger("kraftlib.runtime.snapshots.increments")
 
 SORT_BYTES: Final = 4 << 20
-"""How much is sorted in one go, which nobody can interrupt."""
+"""Bytes that are sorted in one go: a sort cannot be interrupted."""
 
 
 class IncrementalStateMachine(StateMachine):
@@ -112,14 +112,14 @@ class Increments:
         self._chain_max = chain_max
         self._step = step
         self.base: OffsetAndEpoch | None = None
-        """What the state machine's changes are changes of; None: the next snapshot must be a full one."""
+        """The snapshot since which the state machine notes its changes; None: the next snapshot must be a full one."""
         self._ordered: frozenset[OffsetAndEpoch] = frozenset()
         """Checkpoints whose values are known to be in the order of their keys. Replaced under the lock."""
         self._lock = Lock()
 
     @property
     def usable_base(self) -> OffsetAndEpoch | None:
-        """What the next increment may lead on from, so that a chain reaches it from the newest checkpoint."""
+        """The snapshot that the next increment may lead on from: a chain reaches it from the newest checkpoint."""
         newest, base = self._newest(), self.base
         if base is None or newest not in self._ordered:
             return None

@@ -1,4 +1,4 @@
-"""How much of the log is kept: by size, by age, by snapshot, and for readers that said they are not done yet.
+"""Retention: the log is kept by size, by age, by snapshot, and for readers that said they are not done yet.
 
 Kafka's rule: while there are two snapshots, the oldest one goes, and with it the log below the next one, if all
 together is too large or if the oldest is too old. Beyond Kafka the log is never cut on the word of a snapshot that was
@@ -31,7 +31,7 @@ logger: Final = logging.getLogger("kraftlib.runtime.snapshots.retention")
 
 
 KEPT_ON_FULL_DISK: Final = 2
-"""How many snapshots a full disk may not take: one that is found damaged leaves another one."""
+"""The number of snapshots that are kept even when the disk is full: if one is found damaged, another is left."""
 
 
 class RetentionHold:
@@ -98,7 +98,7 @@ class RetentionHold:
 
 @attrs.frozen
 class _Facts:
-    """What a stored snapshot says of itself. It never changes."""
+    """Size and timestamp of a stored snapshot. They never change."""
 
     size: int
     timestamp_ms: int
@@ -145,10 +145,10 @@ class Retention:
         self._damaged: set[OffsetAndEpoch] = set()
         self._busy = False
         self._going: Offset = 0
-        """What is below has been asked to go: perhaps it has not gone yet, but nobody can hold it any more."""
+        """The core was asked to delete everything below: it may still be there, but it cannot be held any more."""
         self._holds = {hold.name: self._hold(hold.name, hold.offset, hold.max_bytes) for hold in holds}
         self._saved: Sequence[StoredHold] | None = self._to_store()
-        """What is stored, or about to be; None, if nobody knows."""
+        """The holds that are stored, or about to be; None, if a write has failed."""
 
     # --- holds -------------------------------------------------------------------------------------------------------
 

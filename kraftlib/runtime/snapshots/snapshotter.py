@@ -39,7 +39,7 @@ def can_snapshot(machine: StateMachine | None) -> bool:
 
 @attrs.define
 class _Applied:
-    """What was applied since the last snapshot."""
+    """Bytes and records that were applied since the last snapshot."""
 
     bytes: int = 0
     records: int = 0
@@ -81,7 +81,7 @@ class Snapshotter:
         self._applied = _Applied()
         self._last_ms = clock()
         self._writing = 0
-        """How many snapshots are being written, or wait for their turn."""
+        """Number of snapshots that are being written, or wait for their turn."""
         if machine is not None and not self._automatic:
             logger.warning(
                 "replica %d: %s has no snapshot(), so its log grows for ever and every start applies all of it",
@@ -208,7 +208,7 @@ class Snapshotter:
         self._background.run(write, written)
 
     def _look_again(self, error: BaseException | None) -> None:
-        """What was applied while a snapshot was written may be enough for the next, and nothing else may come."""
+        """Look whether the records that were applied during a snapshot are enough for the next: no more may come."""
         if error is None:
             self.look()
 

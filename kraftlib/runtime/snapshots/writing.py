@@ -23,7 +23,7 @@ BATCH_BYTES: Final = 32 * 1024
 that; the same everywhere, since equal states shall make equal bytes."""
 
 PIECE: Final = 64
-"""How many values are encoded between two looks at the clock."""
+"""Number of values that are encoded between two looks at the clock."""
 
 
 @attrs.frozen(kw_only=True)
