@@ -7,6 +7,7 @@ from typing import Final
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
+from kraftlib.testing.rules.elections import ElectionRules
 from kraftlib.testing.rules.fetch_follower import FetchFollowerRules
 from kraftlib.testing.rules.fetch_leader import FetchLeaderRules
 from kraftlib.testing.rules.log import LogRules
@@ -16,7 +17,7 @@ from kraftlib.testing.rules.rule_set import RuleSet
 from kraftlib.testing.rules.snapshots import SnapshotRules
 
 RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
-    LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules,
+    LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules, ElectionRules,
 )  # fmt: skip
 
 

@@ -1,0 +1,205 @@
+"""The rules of elections bite: a wrong step is told at once, with the rule that it breaks; a right one is not."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+
+import kraftlib.testing.rules as rules
+from kraftlib.config import RaftConfig
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.testing.campaign import Finding, run_seed
+from kraftlib.testing.rules import BrokenRuleError, Referee
+from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, ReplicaKey
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.vote import VoteRequest
+from tests.simulation.mutation import Edit, Mutant, planted
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "invariants.md"
+
+
+def key(number: int) -> ReplicaKey:
+    return ReplicaKey(number, uuid.UUID(int=100 + number))
+
+
+VOTERS: Final = VoterSet.of(
+    Voter(key=key(number), endpoints={"CONTROLLER": Endpoint("localhost", 9_000 + number)}) for number in (1, 2, 3)
+)
+
+
+class Twisted:
+    """A core whose actions are changed on their way out."""
+
+    def __init__(self, core: Replica, twist: Callable[[list[act.Action]], list[act.Action]]) -> None:
+        self._core, self._twist = core, twist
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def handle(self, event: ev.Event, now_ms: int) -> list[act.Action]:
+        return self._twist(self._core.handle(event, now_ms))
+
+
+def referee(twist: Callable[[list[act.Action]], list[act.Action]] = lambda actions: actions) -> Referee:
+    core = Replica(
+        RaftConfig(node_id=1),
+        key=key(1),
+        cluster_id="c",
+        log=LogView.build(static_voters=VOTERS),
+        election=ElectionState(epoch=1),
+        random=random.Random(1),
+        endpoints={"CONTROLLER": Endpoint("localhost", 9_001)},
+    )
+    judged = Referee(Twisted(core, twist))  # type: ignore[arg-type]  # it has all that a core has
+    judged.start(0)
+    return judged
+
+
+def vote(*, pre_vote: bool = False, epoch: int = 2) -> ev.RequestReceived:
+    row = VoteRequest.PartitionData(
+        replica_epoch=epoch,
+        replica_id=2,
+        replica_directory_id=uuid.UUID(int=102),
+        last_offset_epoch=0,
+        last_offset=0,
+        pre_vote=pre_vote,
+    )
+    request = VoteRequest(cluster_id="c", topics=(VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(row,)),))
+    return ev.RequestReceived(1, request, 2)
+
+
+def begin(epoch: int) -> ev.RequestReceived:
+    row = BeginQuorumEpochRequest.PartitionData(leader_id=2, leader_epoch=epoch)
+    topic = BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(row,))
+    return ev.RequestReceived(1, BeginQuorumEpochRequest(cluster_id="c", topics=(topic,)), 1)
+
+
+def refused(actions: list[act.Action]) -> list[act.Action]:
+    return [_refused(action) if isinstance(action, act.SendResponse) else action for action in actions]
+
+
+def _refused(action: act.SendResponse) -> act.SendResponse:
+    topic = action.response.topics[0]  # type: ignore[union-attr]
+    row = attrs.evolve(topic.partitions[0], vote_granted=False)
+    return act.SendResponse(1, attrs.evolve(action.response, topics=(attrs.evolve(topic, partitions=(row,)),)))  # type: ignore[misc]
+
+
+def spoken_first(actions: list[act.Action]) -> list[act.Action]:
+    return sorted(actions, key=lambda action: not isinstance(action, act.SendResponse))
+
+
+def unwritten(actions: list[act.Action]) -> list[act.Action]:
+    return [action for action in actions if not isinstance(action, act.PersistElection)]
+
+
+def unasked(actions: list[act.Action]) -> list[act.Action]:
+    return [action for action in actions if not isinstance(action, act.SendRequest)]
+
+
+def test_a_right_step_breaks_no_rule() -> None:
+    judged = referee()
+
+    judged.handle(vote(pre_vote=True, epoch=1), 10)
+    judged.handle(vote(), 20)
+    judged.handle(begin(2), 30)
+
+    assert (judged.core.role, judged.core.epoch) == (Role.FOLLOWER, 2)
+
+
+@pytest.mark.parametrize(
+    ("twist", "rule"), [(refused, "RV1"), (spoken_first, "RV12"), (unwritten, "RV11")], ids=lambda value: str(value)
+)
+def test_a_wrong_vote_breaks_a_rule(twist: Callable[[list[act.Action]], list[act.Action]], rule: str) -> None:
+    judged = referee(twist)
+
+    with pytest.raises(BrokenRuleError) as broken:
+        judged.handle(vote(), 20)
+
+    assert broken.value.rule == rule
+
+
+def test_a_voter_that_is_not_asked_breaks_a_rule() -> None:
+    judged = referee(unasked)
+
+    with pytest.raises(BrokenRuleError, match="RV4"):
+        judged.handle(ev.TimeoutReached(), 10_000)
+
+
+def test_a_replica_that_stands_too_early_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = referee()
+    judged.core.state.role_state.election_deadline_ms = 100  # type: ignore[union-attr]  # the core's own timer, bent
+
+    with pytest.raises(BrokenRuleError, match="RV9"):
+        judged.handle(ev.TimeoutReached(), 100)
+
+
+def test_a_replica_that_does_not_stand_breaks_a_rule() -> None:
+    judged = referee()
+    judged.core.state.role_state.election_deadline_ms = 100_000  # type: ignore[union-attr]  # the core's own timer, bent
+
+    with pytest.raises(BrokenRuleError, match="RV9"):
+        judged.handle(ev.TimeoutReached(), 10_000)
+
+
+PLANTED: Final = (
+    Mutant(
+        "pre-vote-is-granted-by-whoever-hears-the-leader",
+        "a follower grants a pre-vote though it hears its leader",
+        (Edit("consensus.election.grants_pre_vote", "role.has_fetched", "False"),),
+    ),
+    Mutant(
+        "introduces-itself-to-all",
+        "a leader sends BeginQuorumEpoch to voters that fetch",
+        (Edit("consensus.election.begin_quorum_epoch", "fetched_ms is None or", "True or"),),
+    ),
+    Mutant(
+        "resigns-late",
+        "check quorum lasts twice as long",
+        (Edit("consensus.contact.restart_check_quorum", "* 3 // 2", "* 3"),),
+    ),
+    Mutant(
+        "longest-timer",
+        "an election timer is half a timeout longer than it may be",
+        (
+            Edit(
+                "consensus.state.ReplicaState.random_election_deadline_ms",
+                "deference + timeout",
+                "deference + timeout * 3 // 2",
+            ),
+        ),
+    ),
+    Mutant(
+        "successors-in-any-order",
+        "a leader names its successors by id, not by how far they are",
+        (Edit("consensus.obligations.preferred_successors", "-progress.end_offset", "0"),),
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", PLANTED, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_breaks_a_rule(mutant: Mutant) -> None:
+    with planted(mutant):
+        runs = (run_seed(seed, profile=profile) for seed in range(1, 6) for profile in ("core-votes", "swarm"))
+        found = next((one for one in runs if isinstance(one, Finding)), None)
+
+    assert found is not None, mutant.what
+    assert found.invariant.startswith("RV")
+
+
+def test_the_page_has_every_rule() -> None:
+    folder = Path(rules.__file__).parent
+    used = {rule for path in folder.glob("*.py") for rule in re.findall(r"\"(RV\d+)\"", path.read_text())}
+
+    assert set(re.findall(r"^\| (RV\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)) == used
