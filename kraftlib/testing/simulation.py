@@ -58,7 +58,7 @@ class Report:
     """How long it took, once all was mended, until a leader had committed something; -1 if none could be elected."""
     trace_hash: str
     pairs: dict[str, int] = attrs.field(factory=dict)
-    """How often each situation met with each event and answer (`core_fuzz.coverage`); the core fuzzer counts them."""
+    """How often each situation met with each event and answer (`core_fuzz.coverage`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; of the pairs, how many there are."""
@@ -257,6 +257,7 @@ class Simulation:
             messages_lost=world.network.lost,
             leader_after_ms=leader_after_ms,
             trace_hash=world.trace.hash,
+            pairs=world.coverage.named(),
         )
 
     def _phase(self, number: int) -> None:

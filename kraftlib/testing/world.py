@@ -24,6 +24,7 @@ from kraftlib.runtime.listener import Listener
 from kraftlib.testing.admin import Admin, format_dynamic
 from kraftlib.testing.checker import Checker
 from kraftlib.testing.clock import MILLION, MILLISECOND, NodeClock, Timeline
+from kraftlib.testing.core_fuzz.coverage import Coverage
 from kraftlib.testing.listener_watch import ListenerWatch
 from kraftlib.testing.monitor import Monitor
 from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
@@ -104,6 +105,8 @@ class World:
         """After how many records a life writes a snapshot by itself; 0: only when it is told to."""
         self.increments_loaded = 0
         """How often a state was restored from a checkpoint and its increments."""
+        self.coverage = Coverage()
+        """Which pairs of a situation and of what came of an event in it the run has reached."""
         self.states: dict[Offset, int] = {}
         """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener

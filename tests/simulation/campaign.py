@@ -13,7 +13,7 @@ import multiprocessing
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -126,17 +126,22 @@ def in_time(results: Results, until_s: float) -> Iterator[Any]:
             return
 
 
-def core_round(sums: Mapping[str, Summary], first: int, count: int) -> list[Task]:
-    """Return the next seeds of the core fuzzer: the more of a theme the rarer what it reaches. They go on by number."""
-    known = {theme: sums.get(theme, Summary()) for theme in THEMES}
+def next_round(names: Iterable[str], sums: Mapping[str, Summary], first: int, count: int) -> list[Task]:
+    """Return the next seeds: the more of a profile the rarer what it reaches. They go on by number."""
+    known = {name: sums.get(name, Summary()) for name in names}
     drawn = shares(
-        {theme: known[theme].pairs for theme in THEMES}, {theme: known[theme].seeds for theme in THEMES}
-    ) if sums else dict.fromkeys(THEMES, 1 / len(THEMES))  # fmt: skip
+        {name: part.pairs for name, part in known.items()}, {name: part.seeds for name, part in known.items()}
+    ) if sums else dict.fromkeys(known, 1 / len(known))  # fmt: skip
     return [
-        (theme, first + known[theme].seeds + number)
-        for theme in THEMES
-        for number in range(round(drawn[theme] * count) or 1)
+        (name, first + part.seeds + number)
+        for name, part in known.items()
+        for number in range(round(drawn[name] * count) or 1)
     ]
+
+
+def core_round(sums: Mapping[str, Summary], first: int, count: int) -> list[Task]:
+    """Return the next seeds of the core fuzzer."""
+    return next_round(THEMES, sums, first, count)
 
 
 def fuzz_the_core(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[str, Summary]:
@@ -170,7 +175,10 @@ def simulate_all(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict[
                     latest = time.monotonic()
                     print(f"{total.seeds} seeds, {total.simulated_ms / 3_600_000:.1f} h", file=sys.stderr, flush=True)
 
-        take(pool.imap_unordered(run_task, tasks(wanted, first)))
+        # Half of the seeds in the usual shares; the rest goes where rare pairs were reached.
+        take(pool.imap_unordered(run_task, tasks(attrs.evolve(wanted, seeds=wanted.seeds // 2), first)))
+        while total.seeds < wanted.seeds and time.monotonic() < until_s:
+            take(pool.imap_unordered(run_task, next_round(SHARES, sums, first, CORE_ROUND)))
         endless = long_tasks(first)
         while total.simulated_ms < wanted.hours * 3_600_000 and time.monotonic() < until_s:
             take(pool.imap_unordered(run_task, [next(endless) for _ in range(2 * jobs)]))

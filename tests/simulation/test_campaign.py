@@ -13,7 +13,18 @@ from kraftlib.testing.campaign import Finding, Summary
 from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.profiles import PROFILES
 from tests.simulation import campaign
-from tests.simulation.campaign import SHARES, Wanted, core_round, in_time, main, rotating, run_task, summed, tasks
+from tests.simulation.campaign import (
+    SHARES,
+    Wanted,
+    core_round,
+    in_time,
+    main,
+    next_round,
+    rotating,
+    run_task,
+    summed,
+    tasks,
+)
 from tests.simulation.ledger import PAGE, Row, rows_in, totals, with_rows
 from tests.simulation.mutants import MUTANTS
 
@@ -86,6 +97,16 @@ def test_the_core_fuzzer_looks_where_rare_pairs_are_reached() -> None:
 
     assert then["core-disks"] > 20 > 6 > min(then.values()) > 0
     assert min(seed for _, seed in core_round(sums, 7, 50)) == 17  # no seed comes twice
+
+
+def test_the_full_simulator_goes_where_rare_pairs_are_reached() -> None:
+    sums = {profile: Summary(seeds=10, pairs=Counter(common=1_000)) for profile in SHARES}
+    sums["disks"].pairs.update(rare=1, rarer=1)
+    then = next_round(SHARES, sums, 7, 60)
+
+    assert Counter(profile for profile, _ in then).most_common(1)[0][0] == "disks"
+    assert {profile for profile, _ in then} == set(SHARES)
+    assert min(seed for _, seed in then) == 17  # no seed comes twice
 
 
 def test_what_breaks_in_the_core_alone_is_missed(

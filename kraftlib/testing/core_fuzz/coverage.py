@@ -18,6 +18,7 @@ import attrs
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.state import ReplicaState
 from kraftlib.wire.apis import ErrorCode
 
 Situation = tuple[Role, bool, bool]
@@ -40,6 +41,11 @@ class Coverage:
     def named(self) -> dict[Pair, int]:
         """Return the pairs by their names."""
         return {pair_name(*pair): count for pair, count in self.pairs.items()}
+
+
+def situation_of(state: ReplicaState) -> Situation:
+    """Return the situation that a replica is in."""
+    return state.role_state.role, state.amnesia is not None, bool(state.log.holes)
 
 
 def pair_name(situation: Situation, kind: str, answer: str) -> Pair:

@@ -20,7 +20,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role, RoleState
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
-from kraftlib.testing.core_fuzz.coverage import answer_of, kind_of
+from kraftlib.testing.core_fuzz.coverage import answer_of, kind_of, situation_of
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
 from kraftlib.testing.core_fuzz.store import CoreStore, PendingFlush
 from kraftlib.testing.rules import Referee
@@ -181,7 +181,7 @@ class CoreHost:
     def _handle(self, event: ev.Event) -> None:
         world, state = self.world, self.running.state
         self.hearing = event
-        before = state.role_state.role, state.amnesia is not None, bool(state.log.holes)
+        before = situation_of(state)
         self.led_epoch = state.epoch if before[0] is Role.LEADER else None
         world.events += 1
         actions = self.referee.handle(event, world.now_ms)
