@@ -239,7 +239,7 @@ def add_voter(world: World, random: chance.Random) -> Undo | None:
 def remove_voter(world: World, random: chance.Random) -> Undo | None:
     """Have the operator remove a voter, preferably one whose disk is gone; be it the leader."""
     voters = world.current_voters()
-    if world.is_dynamic and len(voters) > 1 and not _anybody_impaired(world):
+    if world.is_dynamic and len(voters) > 1 and (not _anybody_impaired(world) or len(voters) > 3):
         lost = [key for key in voters if world.nodes[key.id].key != key]
         world.admin.remove(random.choice(lost or voters))
     return None
@@ -260,6 +260,22 @@ def replace_disk(world: World, random: chance.Random) -> Undo | None:
     node.end(Ending.POWER_LOST)
     node.wipe()
     return node.start
+
+
+def fail_machine(world: World, random: chance.Random) -> Undo | None:
+    """Let the state machine of a replica raise at the next record: it must not lead any more until it is restarted."""
+    node = leader_or_any(world, random)
+    process = None if node is None else node.process
+    if node is None or process is None:
+        return None
+    process.machine.breaks = True
+
+    def undo() -> None:
+        if node.process is process:
+            node.end(Ending.KILLED)
+        _start([node])
+
+    return undo
 
 
 def transfer_leadership(world: World, random: chance.Random) -> Undo | None:
@@ -442,9 +458,14 @@ def _is_needed(world: World, observer: SimulatedNode) -> bool:
 
 
 def _spared_voter(world: World, random: chance.Random) -> SimulatedNode | None:
-    """Pick a voter whose disk may lose something: the others must be able to elect each other without it."""
+    """Pick a voter whose disk may lose something: one at a time, and none that is the only voter of a set in some log.
+
+    The voters may be changing meanwhile. If the others cannot elect each other then, they cannot be asked to
+    (`liveness.electable`), and what was acknowledged must be there all the same.
+    """
     count, kept = len(world.current_voters()), world.kept_voters()
-    spared = 3 <= count == len(kept) and not _anybody_impaired(world) and not world.admin.is_changing
+    sets = [world.checker.voters_of(node) for node in world.nodes.values()]
+    spared = 3 <= count == len(kept) and not _anybody_impaired(world) and min(map(len, sets)) > 1
     return random.choice(kept) if spared else None
 
 
@@ -509,6 +530,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("lose-vote", lose_vote, 2_000),
         Fault("damage-log", damage_log, 2_000),
         Fault("change-amid-transfer", change_amid_transfer, 10_000, shortest_ms=8_000),
+        Fault("fail-machine", fail_machine, 6_000),
     )
 }
 """Every kind by its name. The order counts: the trace names a kind by its place."""

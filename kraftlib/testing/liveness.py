@@ -54,17 +54,21 @@ def electable(world: World) -> list[SimulatedNode]:
     A leader that removes itself counts itself out as soon as the record is in its log. If it reaches nobody else, and
     the old voters need that replica's vote for a majority, they are stuck: it refuses them, for its log is longer, and
     does not stand, for it is no voter by its own log (scenario E13; in Raft it would stand, thesis 4.2.2).
+
+    Who has forgotten its votes gives none and gets none, and who lacks records does not stand.
     """
     nodes, checker = world.nodes, world.checker
 
     able = []
     for node in nodes.values():
         voters = checker.voters_of(node)
-        if node.process is None or not any(voter.matches(node.key) for voter in voters):
+        if node.process is None or node.is_impaired or not any(voter.matches(node.key) for voter in voters):
             continue
         reached = [nodes[voter.id] for voter in voters if voter.matches(nodes[voter.id].key)]
         granting = [
-            other for other in reached if other.process is not None and log_position(other) <= log_position(node)
+            other
+            for other in reached
+            if other.process is not None and not other.is_amnesiac and log_position(other) <= log_position(node)
         ]
         if 2 * len(granting) > len(voters):
             able.append(node)

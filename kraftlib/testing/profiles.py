@@ -15,7 +15,9 @@ NETWORK: Final = (
     "packet-loss", "duplication", "reordering", "delay", "reset-connections", "corruption", "withhold-records",
     "strangers-message", "impossible-message",
 )  # fmt: skip
-CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign")
+CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign",
+    "fail-machine",
+)  # fmt: skip
 DISKS: Final = ("slow-disk", "hung-disk", "stuck-disk", "full-disk", "failing-disk", "lose-vote", "damage-log")
 MEMBERSHIP: Final = (
     "add-voter",
@@ -88,7 +90,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             voters=(1, 2, 3, 3, 3, 4, 5),
             observers=(1, 2, 3),
             kraft_versions=(1,),
-            faults=(*MEMBERSHIP, *CRASHES, *NETWORK),
+            faults=(*MEMBERSHIP, *CRASHES, *NETWORK, "lose-vote", "damage-log", "full-disk"),
         ),
         Profile(
             name="hours",

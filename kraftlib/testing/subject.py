@@ -90,6 +90,10 @@ def load_subject(place: str) -> Subject:
     return found
 
 
+class BrokenMachineError(Exception):
+    """What a state machine raises that the simulator has broken on purpose."""
+
+
 class WatchedMachine(StateMachine):
     """The state machine of one life, with somebody looking over its shoulder."""
 
@@ -97,9 +101,13 @@ class WatchedMachine(StateMachine):
         self.inner = inner
         self._world = world
         self._process = process
+        self.breaks = False
+        """Whether it raises at the next record, as no state machine should."""
 
     def apply(self, record: CommittedRecord) -> Any:
         """As `StateMachine.apply`."""
+        if self.breaks:
+            raise BrokenMachineError(f"record {record.offset} cannot be applied (injected)")
         result = self._guarded(self.inner.apply, record)
         known = self._world.results.setdefault(record.offset, result)
         if known is not result and known != result:
