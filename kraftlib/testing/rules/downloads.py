@@ -57,7 +57,10 @@ class Downloads:
 
     def hear(self, event: ev.Event, now_ms: int) -> None:
         """Work out what an event means to the download."""
-        self._wanted = []
+        if self._wanted:
+            self._wanted = []
+        if self._kept is None and not self._asked:
+            return
         match event:
             case ev.ResponseReceived() if event.correlation_id in self._asked:
                 request, _ = self._asked.pop(event.correlation_id)
@@ -177,9 +180,10 @@ class Downloads:
             self._asked.clear()
             if isinstance(role, Leader):
                 self.drop()
-        late_ms = state.now_ms - state.config.request_timeout_ms
-        for number in [number for number, (_, sent_ms) in self._asked.items() if sent_ms <= late_ms]:
-            self._fails(self._asked.pop(number)[0])
+        if self._asked:
+            late_ms = state.now_ms - state.config.request_timeout_ms
+            for number in [number for number, (_, sent_ms) in self._asked.items() if sent_ms <= late_ms]:
+                self._fails(self._asked.pop(number)[0])
         if self._kept is None and state.kept is None and not self._wanted and not self._is_active:
             if any(type(action) in DISK for action in actions):
                 raise BrokenRuleError("RF37", f"there is no download, and the disk is asked for {actions}")

@@ -131,14 +131,17 @@ class Asking:
     def look_at_silence(self, role: Follower | Unattached) -> None:
         """RF23: somebody is asked."""
         state = self.core.state
-        connections, listener = state.connections, state.config.listener_name.upper()
-        if isinstance(role, Follower) and role.download is None and listener in state.leader_endpoints:
-            if connections.is_ready(role.leader_id, state.now_ms) and self.is_durable():
+        connections = state.connections
+        if isinstance(role, Follower):
+            is_ready = connections.is_ready(role.leader_id, state.now_ms)
+            if role.download is not None or (not is_ready and connections.failures(role.leader_id) < DOUBTS_AFTER):
+                return
+            has_place = state.config.listener_name.upper() in state.leader_endpoints
+            if is_ready and has_place and self.is_durable():
                 raise BrokenRuleError("RF23", f"leader {role.leader_id} is not asked, from {end_of(state.log)}")
-            return
+            if connections.failures(role.leader_id) < DOUBTS_AFTER:
+                return
         if not connections.idle or not self.is_durable():
-            return
-        if isinstance(role, Follower) and connections.failures(role.leader_id) < DOUBTS_AFTER:
             return
         silent = [number for number, _ in self._servers() if connections.is_ready(number, state.now_ms)]
         if silent:

@@ -207,18 +207,18 @@ class FetchFollowerRules(RuleSet):
         advances: list[Offset] = []
         is_elected = False
         for action in actions:
-            match action:
-                case act.BeginEpoch():
-                    is_elected = True
-                case act.AppendToLog() if not is_elected and type(event) is not ev.RecordsSubmitted:
-                    appends += _places(action.batches)
-                case act.WriteRepair():
-                    repairs += _places(action.batches)
-                case act.TruncateLog():
-                    cuts.append(action.end_offset)
-                    self._asking.is_truncating = True
-                case act.AdvanceHighWatermark():
-                    advances.append(action.high_watermark)
+            kind = type(action)
+            if kind is act.BeginEpoch:
+                is_elected = True
+            elif kind is act.AppendToLog and not is_elected and type(event) is not ev.RecordsSubmitted:
+                appends += _places(action.batches)  # type: ignore[union-attr]
+            elif kind is act.WriteRepair:
+                repairs += _places(action.batches)  # type: ignore[union-attr]
+            elif kind is act.TruncateLog:
+                cuts.append(action.end_offset)  # type: ignore[union-attr]
+                self._asking.is_truncating = True
+            elif kind is act.AdvanceHighWatermark:
+                advances.append(action.high_watermark)  # type: ignore[union-attr]
         if appends != outcome.appends:
             raise BrokenRuleError(
                 "RF25", f"{appends} is appended, must be {outcome.appends} behind {end_of(self.core.state.log)}"
@@ -274,9 +274,10 @@ class FetchFollowerRules(RuleSet):
         if role is not self._role:
             self._role = role
             self._asked.clear()
-        late_ms = state.now_ms - state.config.request_timeout_ms
-        for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
-            del self._asked[correlation_id]
+        if self._asked:
+            late_ms = state.now_ms - state.config.request_timeout_ms
+            for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
+                del self._asked[correlation_id]
         for action in actions:
             if type(action) is act.SendRequest and type(action.request) is FetchRequest:
                 question = self._asking.look_at_fetch(action)

@@ -139,7 +139,8 @@ class LogRules(RuleSet):
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """What the core asks for is done in order."""
-        self._follow(actions)
+        if actions or type(event) in _HEARD:
+            self._follow(actions)
         if type(event) is ev.SnapshotDamaged:
             self._set_aside(event, actions)
 

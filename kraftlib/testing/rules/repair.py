@@ -89,6 +89,8 @@ class Repair:
 
     def follow(self, state: ReplicaState, actions: Sequence[act.Action]) -> None:
         """Take note of what the core has asked for; compare."""
+        if self._filled is None and state.filling is None:
+            return
         for action in actions:
             if type(action) is act.WriteRepair and self._filled is not None:
                 self._filled.is_writing = True
@@ -109,5 +111,7 @@ class Repair:
 
     def begins_later(self, state: ReplicaState, actions: Sequence[act.Action], holes: Sequence[object]) -> None:
         """A snapshot of our own stands in for what was missing: the repair begins anew."""
+        if self._filled is None:
+            return
         if any(type(action) is act.DeleteBefore for action in actions) and list(holes) != state.log.holes:
             self._filled = None
