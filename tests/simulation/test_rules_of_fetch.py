@@ -32,7 +32,12 @@ BUGS = [
     bug("RF26", "replication._truncate", "min(own_end.offset, leader_end.offset)", "own_end.offset"),
     bug("RF27", "replication._append", "min(partition.high_watermark, state.log.end_offset)", "state.log.end_offset"),
     bug("RF28", "connections.Connections.failed", "now_ms + min(", "0 * min("),
-    bug("RF30", "snapshotting.handle_fetch_snapshot", "min(max(request.max_bytes, 0)", "1 + min(max(request.max_bytes, 0)"),
+    bug(
+        "RF30",
+        "snapshotting.handle_fetch_snapshot",
+        "min(max(request.max_bytes, 0)",
+        "1 + min(max(request.max_bytes, 0)",
+    ),
     bug("RF34", "downloading.handle_fetch_snapshot_response", " or not len(data)", " or len(data)"),
     bug("RF36", "downloading._use", "if download.fills else", "if not download.fills else"),
 ]
