@@ -35,9 +35,9 @@ def test_a_seed_is_the_same_run_each_time() -> None:
 
 def test_a_bug_is_a_finding_with_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "grants_vote", lambda *_: True)
-    found = [result for result in run_seeds(range(40), profile="core-votes") if isinstance(result, Finding)]
+    found = [result for result in run_seeds(range(10), profile="core-votes") if isinstance(result, Finding)]
 
-    assert {finding.invariant for finding in found} & {"I3", "I5"}
+    assert "RV1" in {finding.invariant for finding in found}
     assert found[0].replay == f"kraftlib simulate --seed {found[0].seed} --profile core-votes"
 
 
