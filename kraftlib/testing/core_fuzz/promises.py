@@ -41,6 +41,8 @@ class Committed:
     epoch: Epoch
     data: bytes
     end_offset: Offset
+    in_epoch: Epoch = 0
+    """Of the leader that committed it, perhaps much later than it was written."""
 
 
 def require(holds: bool, invariant: str, what: str) -> None:
@@ -259,6 +261,8 @@ class Promises:
             entry = self.committed.get(batch.base_offset)
             if entry is None or (entry.epoch, entry.data) != (batch.epoch, bytes(batch.data)):
                 continue
+            if entry.in_epoch > host.running.epoch:
+                continue  # a newer leader committed it, and this copy of a deposed leader's follower was not counted
             if had_holes and (host.store.is_amnesiac or host.running.state.amnesia is not None):
                 continue
             raise BrokenPromiseError(
@@ -276,7 +280,6 @@ class Promises:
             raise BrokenPromiseError("I7", f"high watermark {high_watermark} of {host} is beyond its end {store.end}")
         # A leader may give up in the event that lets it commit.
         epoch = core.epoch if isinstance(core.state.role_state, Leader) else host.led_epoch
-        leads = epoch is not None
         for batch in store.batches:
             if batch.end_offset <= host.high_watermark:
                 continue
@@ -286,25 +289,25 @@ class Promises:
             if known is not None:
                 if known.epoch != batch.epoch or known.data != bytes(batch.data):
                     raise BrokenPromiseError("I6", f"{host} has another record than what is committed at {batch}")
-            elif not leads:
+            elif epoch is None:
                 raise BrokenPromiseError("I6", f"{host} takes {batch.base_offset}@{batch.epoch} for committed")
             elif batch.base_offset != self.committed_end:
                 raise BrokenPromiseError("I6", f"{host} commits {batch.base_offset} after {self.committed_end}")
             else:
-                self._commit(host, batch)
+                self._commit(host, batch, epoch)
         if high_watermark > self.committed_end:
             raise BrokenPromiseError("I7", f"{host} names {high_watermark}, committed is {self.committed_end}")
         if epoch is not None and store.epoch_before(high_watermark) != epoch:
             raise BrokenPromiseError("I8", f"{host} commits {high_watermark} with no record of its epoch {epoch}")
 
-    def _commit(self, host: CoreHost, batch: Batch) -> None:
+    def _commit(self, host: CoreHost, batch: Batch, epoch: Epoch) -> None:
         voters = host.running.voters
         durable = sum(1 for voter in voters if host.world.is_durable_at(voter.key, batch))
         if durable < voters.majority:
             raise BrokenPromiseError(
                 "I8", f"{host} commits {batch.base_offset}@{batch.epoch} with {durable} of {len(voters)} durable copies"
             )
-        self.committed[batch.base_offset] = Committed(batch.epoch, bytes(batch.data), batch.end_offset)
+        self.committed[batch.base_offset] = Committed(batch.epoch, bytes(batch.data), batch.end_offset, epoch)
         self.committed_end = batch.end_offset
         self.commits += 1
         if batch.is_control:

@@ -83,6 +83,13 @@ def test_what_is_committed_is_not_truncated(world: CoreWorld) -> None:
     world.promises.truncated(host, [one], had_holes=True)  # it knows that it lacks something
 
 
+def test_a_follower_of_a_deposed_leader_may_truncate_what_a_newer_one_commits(world: CoreWorld) -> None:
+    """A majority has it by then, and this replica is not among those that the newer leader counts."""
+    host, one = world.hosts[1], batch(0, 1)
+    world.promises.committed[0] = Committed(1, bytes(one.data), 1, in_epoch=host.running.epoch + 1)
+    world.promises.truncated(host, [one], had_holes=False)
+
+
 def test_a_snapshot_covers_what_is_committed_only(world: CoreWorld) -> None:
     with pytest.raises(BrokenPromiseError, match="I14"):
         world.promises.installed(world.hosts[1], [], OffsetAndEpoch(offset=4, epoch=1), had_holes=False)
