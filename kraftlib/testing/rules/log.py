@@ -7,6 +7,7 @@
 | RF3 | what is appended, and each later beginning, is flushed in the version that the log has then; nothing else is |
 | RF4 | the log begins later only where a stored, committed snapshot stands in, and does so whenever it is asked to |
 | RF5 | a snapshot that is damaged is set aside, once |
+| RF6 | whoever lacks records neither leads nor stands |
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.roles import Candidate, Leader, Prospective
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control
@@ -115,7 +116,7 @@ class Mirror:
 
 
 class LogRules(RuleSet):
-    """RF1 to RF5: the log itself."""
+    """RF1 to RF6: the log itself."""
 
     def __init__(self, core: Replica) -> None:
         super().__init__(core)
@@ -141,6 +142,9 @@ class LogRules(RuleSet):
         """What the core asks for is done in order."""
         if actions or type(event) in _HEARD:
             self._follow(actions)
+        role = self.core.state.role_state
+        if self.log.holes and isinstance(role, Leader | Candidate | Prospective):
+            raise BrokenRuleError("RF6", f"{self.log.holes} are missing, and this replica is {role.role}")
         if type(event) is ev.SnapshotDamaged:
             self._set_aside(event, actions)
 
