@@ -23,6 +23,7 @@ from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 
@@ -295,6 +296,12 @@ def _fetch_snapshot(life: Life, sent: Sent, response: Any, actions: Sequence[act
             life.pause(sent.destination, Span(0, life.now_ms + 2 * life.config.retry_backoff_ms + 500))
 
 
+def _snapshot_hash(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action], before: Before) -> None:
+    # Whether the bytes are the same, and it is a sign of life, is for the rules of downloads to say.
+    if not response.error_code and isinstance(life.part, Following):
+        restart(life, life.part, certain=False)
+
+
 def _update(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action], before: Before) -> None:
     is_old = response.error_code == ErrorCode.UNSUPPORTED_VERSION
     is_old = is_old and response.current_leader.leader_epoch <= life.epoch
@@ -308,6 +315,7 @@ HEARD = {
     EndQuorumEpochRequest: _end,
     FetchRequest: _fetch,
     FetchSnapshotRequest: _fetch_snapshot,
+    SnapshotHashRequest: _snapshot_hash,
     UpdateRaftVoterRequest: _update,
 }
 
