@@ -29,7 +29,7 @@ from kraftlib import NotLeaderError, RaftClient, RaftConfig, StorageError
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import Batch, read_batch
 from kraftlib.runtime.waiters import Appended
-from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, ReplicaKey
 
 SCHEMA = """

@@ -35,6 +35,7 @@ LAYERS: Final[dict[str, float]] = {
     "recipes": 5,
     "testing": 5,
     "archive": 5,
+    "offline": 5,
     "analysis": 5,
     "spark": 6,
     "cli": 7,

@@ -35,7 +35,8 @@ CIRCLES: Final[frozenset[str]] = frozenset({"cli.spark, cli.spark_state", "spark
 
 BORROWERS: Final[frozenset[str]] = frozenset(
     (
-        "storage/damaged_log.py storage/damaged_segments.py storage/download_files.py storage/log.py testing/damage.py"
+        "storage/damage/damaged_log.py storage/damage/damaged_segments.py storage/file_log.py "
+        "storage/snapshots/download_files.py testing/damage.py"
     ).split()
 )
 """Files that use a private name of another file."""

@@ -23,6 +23,7 @@ LAYERS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
             ("testing", "simulator, contract kits"),
             ("archive", "keeps the whole history"),
             ("analysis", "logs as Arrow tables"),
+            ("offline", "backup, verify, recover"),
         ),
     ),
     ("4", (("runtime", "does: executor, network, disk thread, snapshots, client"),)),

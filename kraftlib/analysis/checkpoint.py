@@ -28,7 +28,7 @@ from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.storage import files, names, seeding
 from kraftlib.storage.bootstrap import first_voters, parse_initial_controllers
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
 
 BATCH_MAX_BYTES: Final = 1 << 20

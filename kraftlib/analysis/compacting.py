@@ -35,7 +35,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.records.increment import Change, IncrementReader, IncrementWriter, check_chain, keyed, merge
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
 
 SNAPSHOT_POSITION: Final = -(2**62)

@@ -22,8 +22,8 @@ import attrs
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from kraftlib.storage import files, names
-from kraftlib.storage.index import SegmentIndex
-from kraftlib.storage.snapshot_files import list_snapshots
+from kraftlib.storage.log.index import SegmentIndex
+from kraftlib.storage.snapshots.snapshot_files import list_snapshots
 from kraftlib.types import OffsetAndEpoch
 
 BATCH_MAX_BYTES: Final = 128 << 20

@@ -26,7 +26,7 @@ import attrs
 from kraftlib.errors import ConfigError, NotFormattedError, StorageError
 from kraftlib.storage import files, names
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.storage.snapshot_files import list_snapshots
+from kraftlib.storage.snapshots.snapshot_files import list_snapshots
 from kraftlib.types import Offset, OffsetAndEpoch, ReplicaId
 
 MARKER: Final = "kraftlib-archive.json"

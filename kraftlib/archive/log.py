@@ -19,9 +19,9 @@ from kraftlib.archive.writer import ArchiveWriter
 from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
-from kraftlib.storage.batches import ensure_continues, ensure_readable, up_to
-from kraftlib.storage.epoch_file import EpochTable
-from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
+from kraftlib.storage.log.batches import ensure_continues, ensure_readable, up_to
+from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch
 
 

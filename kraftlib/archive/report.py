@@ -16,9 +16,9 @@ from kraftlib.errors import CorruptBatchError, KraftError, StorageError
 from kraftlib.records.batch import Batch, check_kraft
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
-from kraftlib.storage.index import SegmentIndex
-from kraftlib.storage.segment import Segment
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.log.index import SegmentIndex
+from kraftlib.storage.log.segment import Segment
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import Offset, OffsetAndEpoch
 
 _STEP: Final = 1 << 20

@@ -19,10 +19,10 @@ from kraftlib.archive.directory import ArchiveDirectory
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
-from kraftlib.storage.index import RELATIVE_OFFSET_MAX, SegmentIndex
-from kraftlib.storage.recovery import cut, remove_left_overs
-from kraftlib.storage.salvage import find_whole_batch
-from kraftlib.storage.segment import Segment, batches_in
+from kraftlib.storage.damage.recovery import cut, remove_left_overs
+from kraftlib.storage.damage.salvage import find_whole_batch
+from kraftlib.storage.log.index import RELATIVE_OFFSET_MAX, SegmentIndex
+from kraftlib.storage.log.segment import Segment, batches_in
 from kraftlib.types import Epoch, Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)

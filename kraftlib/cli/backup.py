@@ -21,12 +21,12 @@ from kraftlib.cli.progress import Bar
 from kraftlib.cli.usage import UsageError
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
+from kraftlib.offline.backup import Manifest, write_backup
+from kraftlib.offline.scratch import OBSERVER, scratch_in
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
-from kraftlib.storage.backup import Manifest, write_backup
 from kraftlib.storage.directory import claim_directory
-from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.storage.scratch import OBSERVER, scratch_in
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import Endpoint, Offset, parse_endpoint
 
 

@@ -23,7 +23,7 @@ from kraftlib.errors import ConfigError, CorruptBatchError, KraftError
 from kraftlib.records.increment import IncrementReader, check_chain, keyed, merge
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.storage import files, names
-from kraftlib.storage.snapshot_files import FileSnapshotSink, FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink, FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch, parse_endpoint
 
 BATCH_BYTES: Final = 32 * 1024

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from kraftlib.cli.progress import Bar
-from kraftlib.storage.verify import total_bytes, verify_directory
-from kraftlib.storage.verify_log import Finding
+from kraftlib.offline.verify import total_bytes, verify_directory
+from kraftlib.offline.verify_log import Finding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

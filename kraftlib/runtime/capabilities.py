@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import attrs
 
 from kraftlib.records.batch import Batch
+from kraftlib.storage.damage.scrub import ScrubFinding
 from kraftlib.storage.interface import (
     NotingLog,
     RemembersControls,
@@ -21,7 +22,6 @@ from kraftlib.storage.interface import (
     SnapshotCheckingLog,
     SparingLog,
 )
-from kraftlib.storage.scrub import ScrubFinding
 from kraftlib.types import OffsetRange
 
 

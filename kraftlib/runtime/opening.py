@@ -22,12 +22,12 @@ from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.capabilities import Capabilities, capabilities_of
-from kraftlib.storage.download_files import DownloadFiles
-from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
-from kraftlib.storage.increment_files import IncrementFiles
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.storage.log.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
+from kraftlib.storage.snapshots.download_files import DownloadFiles
+from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaId, ReplicaKey, new_uuid
 
 logger = logging.getLogger("kraftlib.runtime")

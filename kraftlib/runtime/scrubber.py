@@ -16,8 +16,8 @@ import attrs
 from kraftlib.errors import CorruptBatchError
 from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
+from kraftlib.storage.damage.scrub import ScrubFinding
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.storage.scrub import ScrubFinding
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger = logging.getLogger("kraftlib.runtime.scrubber")

@@ -33,12 +33,12 @@ from kraftlib.storage.bootstrap import (
     voters_checkpoint,
 )
 from kraftlib.storage.election_file import FileQuorumStateStore, encode_line, has_run
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.identity_file import find_identity
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlib.storage.reserve import Reserve, is_full
-from kraftlib.storage.snapshot_files import FileSnapshotSink
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
 from kraftlib.types import (
     BOOTSTRAP_SNAPSHOT,
     METADATA_TOPIC_ID,

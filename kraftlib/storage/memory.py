@@ -17,8 +17,8 @@ import attrs
 
 from kraftlib.errors import StorageError, ensure
 from kraftlib.records.batch import Batch
-from kraftlib.storage.batches import ensure_continues, ensure_readable, up_to
-from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.log.batches import ensure_continues, ensure_readable, up_to
+from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
 
 

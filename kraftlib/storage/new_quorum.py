@@ -17,7 +17,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMe
 from kraftlib.storage import files, names
 from kraftlib.storage.bootstrap import InitialController, check_controllers, first_voters
 from kraftlib.storage.election_file import encode_line
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import ElectionState, Epoch, OffsetAndEpoch, ReplicaId
 
 

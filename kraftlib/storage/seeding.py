@@ -21,7 +21,7 @@ from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.election_file import FileQuorumStateStore, encode_line
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.meta_properties import read_meta_properties
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, Epoch, uuid_text
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kraftlib.errors import CorruptBatchError, ensure
 from kraftlib.records.batch import Batch
-from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Offset, OffsetAndEpoch, OffsetRange
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.disk import Done
+from kraftlib.storage.damage.scrub import ScrubFinding
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink, SnapshotSource
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
-from kraftlib.storage.scrub import ScrubFinding
 from kraftlib.testing.clock import MILLISECOND, Timeline
 from kraftlib.testing.damage import DamagedLog, all_batches
 from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.runtime.listener import CommittedRecord, LoadedSnapshot
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
-from kraftlib.storage.increment_files import IncrementFiles
+from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.testing.reads import checksum
 from kraftlib.testing.subject import Subject, state_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.waiters import Promise
-from kraftlib.storage.holds_file import StoredHold
+from kraftlib.storage.log.holds_file import StoredHold
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import platter
 from kraftlib.testing.clock import NodeClock

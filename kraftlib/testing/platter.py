@@ -18,8 +18,8 @@ from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.storage.election_file import encode_line
 from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.log.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.storage.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.types import ElectionState
 
 PAGE: Final = 4_096

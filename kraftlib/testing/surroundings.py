@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlib.runtime.disk import Disk, Done
 from kraftlib.runtime.pace import unhurried
-from kraftlib.storage.holds_file import StoredHold
 from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.storage.log.holds_file import StoredHold
 from kraftlib.testing.clock import MILLISECOND, Timeline
 
 if TYPE_CHECKING:

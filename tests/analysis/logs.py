@@ -20,7 +20,7 @@ from kraftlib.records.control_messages import (
     SnapshotHeaderRecord,
 )
 from kraftlib.records.record import Header, Record, encode_block
-from kraftlib.storage.index import index_of
+from kraftlib.storage.log.index import index_of
 from kraftlib.types import OffsetAndEpoch
 
 BASE_MS = 1_700_000_000_000

@@ -26,7 +26,7 @@ from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.storage.bootstrap import first_voters
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch, new_uuid, uuid_text
 from tests.cli.processes import free_port
 from tests.storage.replicas import controllers

@@ -25,7 +25,7 @@ from kraftlib.analysis.compacting import (
 from kraftlib.errors import ConfigError, KraftError
 from kraftlib.records.increment import IncrementReader
 from kraftlib.storage.bootstrap import first_voters
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.replicas import controllers, make_replica
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from kraftlib.archive.directory import ArchiveDirectory, open_archive
 from kraftlib.archive.writer import ArchiveWriter
 from kraftlib.records.snapshot import SnapshotWriter
-from kraftlib.storage.snapshot_files import FileSnapshotSink
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
 from kraftlib.types import OffsetAndEpoch
 
 

@@ -13,7 +13,7 @@ from kraftlib.records.batch import read_batches
 from kraftlib.records.control import decode_control_batch, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter, StreamSource
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from tests.consensus.build import voter_set

@@ -13,7 +13,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, EpochStart, OffsetAndEpoch, OffsetRange
 from tests.consensus.build import log_view, voter_set
 

@@ -44,7 +44,7 @@ from kraftlib.records.batch import read_batches
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage, VotersRecord
 from kraftlib.storage.election_file import election_of, parse_line
-from kraftlib.storage.epoch_file import decode_epochs
+from kraftlib.storage.log.epochs import decode_epochs
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse

@@ -22,7 +22,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMe
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage.bootstrap import InitialController, first_voters
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import Endpoint, OffsetAndEpoch, new_uuid
 from tests.interop.kafka import DUMP, Output, Release
 

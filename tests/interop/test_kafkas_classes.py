@@ -21,7 +21,7 @@ from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.records.serde import BytesSerde
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import Endpoint, new_uuid
 from tests.interop.kafka import DUMP, Release
 from tests.interop.peer import compiled

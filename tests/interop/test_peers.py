@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import OffsetAndEpoch
 from tests.interop.kafka import KafkaNode
 from tests.interop.lab import Lab, Node, Quorum, Replica

@@ -10,7 +10,7 @@ import attrs
 import kraftlib.runtime
 from kraftlib.runtime.capabilities import Capabilities, capabilities_of
 from kraftlib.storage import interface
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
 
 

@@ -27,14 +27,14 @@ from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.log_repair import LogRepair
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.waiters import COMMITTED, Waiters
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore
 from kraftlib.types import METADATA_TOPIC, Endpoint, Offset, OffsetRange, ReplicaKey
 from kraftlib.wire.messages.vote import VoteResponse
 from tests.consensus.build import CLUSTER, LISTENER, fetch_request, place, voter_set
 from tests.runtime.fakes import ManualDisk, Rig, Trace, TracingListeners, TracingLog, TracingNetwork, TracingSnapshots
 from tests.runtime.test_waiters import Slot
-from tests.storage.test_repair import BATCHES, SIZE, a_log, opened, overwrite, segments
+from tests.storage.damage.test_repair import BATCHES, SIZE, a_log, opened, overwrite, segments
 
 DAMAGED = 5
 HOLE = OffsetRange(DAMAGED, DAMAGED + 1)

@@ -10,10 +10,10 @@ import pytest
 from kraftlib.consensus import events as ev
 from kraftlib.errors import CorruptBatchError
 from kraftlib.runtime.log_repair import LogRepair, repair_of
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetRange
-from tests.storage.test_repair import BATCHES, SIZE, a_log, opened, overwrite, segments
+from tests.storage.damage.test_repair import BATCHES, SIZE, a_log, opened, overwrite, segments
 
 DAMAGED = 5
 

@@ -7,7 +7,7 @@ from typing import Any
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.scrubber import FIRST_AFTER_MS, SLICE_BYTES, Scrubber
-from kraftlib.storage.scrub import ScrubFinding
+from kraftlib.storage.damage.scrub import ScrubFinding
 
 DAY_MS = 24 * 3_600 * 1_000
 

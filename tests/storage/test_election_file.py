@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.errors import StorageError
-from kraftlib.storage.election_file import DamagedError, FileQuorumStateStore, election_of, encode_line, parse_line
+from kraftlib.storage.election_file import (
+    DamagedError,
+    FileQuorumStateStore,
+    election_of,
+    encode_line,
+    parse_line,
+)
 from kraftlib.storage.interface import QuorumStateStore
 from kraftlib.storage.reserve import Reserve
 from kraftlib.types import ElectionState, ReplicaKey, uuid_text

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage import names
-from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.storage.sync_point import SLOT_PLACES, SLOT_SIZE, read_sync_point
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.log.sync_point import SLOT_PLACES, SLOT_SIZE, read_sync_point
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.builders import a_batch, offsets, some_batches
 from tests.storage.crash.protocols import snapshot_bytes

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import ConfigError, InvariantError
+from kraftlib.offline.lost_quorum import read_remains
 from kraftlib.storage import files, names
 from kraftlib.storage.directory import claim_directory
 from kraftlib.storage.election_file import FileQuorumStateStore
-from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.storage.lost_quorum import read_remains
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.new_quorum import begin_new_quorum
 from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from tests.storage.replicas import controllers, make_replica, partition_of

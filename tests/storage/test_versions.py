@@ -15,6 +15,7 @@ from kraftlib.cli.key_value import KeyValueStore
 from kraftlib.codec.declared import write
 from kraftlib.config import RaftConfig
 from kraftlib.errors import CorruptBatchError, KraftError, RemoteProtocolError
+from kraftlib.offline.verify import verify_directory
 from kraftlib.records.batch import CONTROL, assemble, encode_batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.records.control import decode_control_batch, encode_control_batch
@@ -23,10 +24,9 @@ from kraftlib.records.record import Record, encode_block
 from kraftlib.records.serde import JsonSerde
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter, StreamSource
 from kraftlib.storage import names
-from kraftlib.storage.holds_file import StoredHold, read_holds
-from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.storage.sync_point import read_sync_point
-from kraftlib.storage.verify import verify_directory
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.log.holds_file import StoredHold, read_holds
+from kraftlib.storage.log.sync_point import read_sync_point
 from kraftlib.types import Endpoint, OffsetRange
 
 RELEASES = [Path(__file__).parent.parent / "data" / "kraftlib-0.1" / "n1"]

@@ -22,7 +22,7 @@ from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import CommittedRecord, StateMachine
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import Endpoint, OffsetAndEpoch
 
 VALUE_BYTES: Final = 100

@@ -25,7 +25,7 @@ from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FLUSH_BYTES: Final = (4 << 10, 64 << 10, 1 << 20)

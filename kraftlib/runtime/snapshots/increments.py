@@ -26,8 +26,8 @@ from kraftlib.runtime.listener import CommittedBatch, LoadedSnapshot, StateMachi
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots.writing import PIECE, OpenSnapshot, SnapshotPlan
 from kraftlib.storage.compaction import compact
-from kraftlib.storage.increment_files import IncrementFiles
 from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger("kraftlib.runtime.snapshots.increments")

@@ -23,8 +23,8 @@ from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots.writing import verify_snapshot
-from kraftlib.storage.holds_file import NAME_MAX, StoredHold
 from kraftlib.storage.interface import ReplicatedLog
+from kraftlib.storage.log.holds_file import NAME_MAX, StoredHold
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger("kraftlib.runtime.snapshots.retention")

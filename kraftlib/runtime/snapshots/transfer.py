@@ -26,9 +26,9 @@ from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk, InlineDisk
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots.checks import SnapshotChecks, Unchecked
-from kraftlib.storage.download_files import DownloadFiles, DownloadNote
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink
 from kraftlib.storage.reserve import is_full
+from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNote
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse

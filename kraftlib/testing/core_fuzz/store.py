@@ -18,8 +18,8 @@ from kraftlib.consensus.roles import Download
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch
-from kraftlib.storage.epoch_file import EpochTable
-from kraftlib.storage.missing import keep_last_epoch
+from kraftlib.storage.damage.missing import keep_last_epoch
+from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.types import (
     BOOTSTRAP_SNAPSHOT,
     ElectionState,

@@ -19,8 +19,8 @@ from kraftlib.runtime.client import node
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.storage.directory import claim_directory, format_directory
+from kraftlib.storage.log.sync_point import read_sync_point
 from kraftlib.storage.names import PARTITION_DIRECTORY
-from kraftlib.storage.sync_point import read_sync_point
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 

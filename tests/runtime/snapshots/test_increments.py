@@ -23,9 +23,9 @@ from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Incre
 from kraftlib.runtime.snapshots.writing import SnapshotPlan
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.increment_files import IncrementFiles
-from kraftlib.storage.log import FileReplicatedLog
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.snapshots.increment_files import IncrementFiles
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.testing.file_trace import FileTrace
 from kraftlib.types import Endpoint, OffsetAndEpoch
 from tests.runtime.quorum import PATIENCE_S, TIMING, until

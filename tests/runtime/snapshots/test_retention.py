@@ -16,7 +16,7 @@ from kraftlib.records.batch import encode_batch
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.snapshots.retention import Retention
-from kraftlib.storage.holds_file import StoredHold
+from kraftlib.storage.log.holds_file import StoredHold
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch
 

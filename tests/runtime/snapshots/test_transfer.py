@@ -21,9 +21,9 @@ from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.snapshots.checks import SnapshotChecks
 from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.storage import files, names
-from kraftlib.storage.download_files import DownloadFiles
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse

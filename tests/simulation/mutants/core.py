@@ -66,7 +66,9 @@ MUTANTS: Final = (
         (
             Edit("consensus.log_view.LogView.lose_snapshot", "if not self.epoch_starts and", "if False and"),
             Edit(
-                "storage.missing.keep_last_epoch", "if epochs.latest_epoch < 0", "if False and epochs.latest_epoch < 0"
+                "storage.damage.missing.keep_last_epoch",
+                "if epochs.latest_epoch < 0",
+                "if False and epochs.latest_epoch < 0",
             ),
             Edit("consensus.start.start", "election.amnesiac or state.log.lacks_last_epoch", "election.amnesiac"),
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftlib.records.batch import Batch, encode_batch
-from kraftlib.storage.index import SegmentIndex
+from kraftlib.storage.log.index import SegmentIndex
 
 RECORDS: Final = 128
 VALUE_BYTES: Final = 100

@@ -21,7 +21,7 @@ from kraftlib.records.batch import Batch, assemble
 from kraftlib.records.increment import IncrementReader
 from kraftlib.records.record import Record, encode_block
 from kraftlib.spark.jobs.compact import compact, fold, increment, metadata, metadata_increment, quorum
-from kraftlib.storage.snapshot_files import FileSnapshotSource
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
 from tests.analysis.kafka_histories import a_history
 from tests.archive.archives import a_writer, an_archive, store_checkpoint

@@ -19,10 +19,10 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import names
-from kraftlib.storage.damaged_snapshots import read_snapshot
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.storage.election_file import FileQuorumStateStore
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.snapshots.damaged_snapshots import read_snapshot
 from kraftlib.types import ElectionState, Endpoint, Offset, OffsetAndEpoch, OffsetRange, ReplicaKey
 from tests.storage.builders import some_batches
 from tests.storage.crash.protocols import snapshot_bytes

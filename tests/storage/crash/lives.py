@@ -10,12 +10,12 @@ from pathlib import Path
 
 from kraftlib.config import RaftConfig
 from kraftlib.storage.directory import format_directory, open_directory
-from kraftlib.storage.download_files import DownloadFiles, DownloadNote
 from kraftlib.storage.election_file import FileQuorumStateStore
-from kraftlib.storage.holds_file import StoredHold, read_holds, write_holds
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.log.holds_file import StoredHold, read_holds, write_holds
+from kraftlib.storage.log.unsynced import Unsynced, note_unsynced
 from kraftlib.storage.names import QUORUM_STATE
-from kraftlib.storage.unsynced import Unsynced, note_unsynced
+from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNote
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch, OffsetRange
 from tests.storage.builders import a_batch, some_batches
 from tests.storage.crash.protocols import snapshot_bytes

@@ -10,11 +10,14 @@ from typing import Any
 import attrs
 import pytest
 
-from kraftlib.storage import files, growing_log, scan, snapshot_files
-from kraftlib.storage import unsynced as unsynced_note
-from kraftlib.storage.segment import Segment
-from kraftlib.storage.segments import SegmentChain
-from kraftlib.storage.sync_point import Mark, SyncPointFile
+from kraftlib.storage import files
+from kraftlib.storage.damage import scan
+from kraftlib.storage.log import growing_log
+from kraftlib.storage.log import unsynced as unsynced_note
+from kraftlib.storage.log.chain import SegmentChain
+from kraftlib.storage.log.segment import Segment
+from kraftlib.storage.log.sync_point import Mark, SyncPointFile
+from kraftlib.storage.snapshots import snapshot_files
 
 
 @attrs.frozen

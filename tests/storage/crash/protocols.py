@@ -14,7 +14,7 @@ from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage.election_file import FileQuorumStateStore, encode_line
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import QUORUM_STATE
 from kraftlib.testing.file_trace import Fault, FileTrace, Image, ProcessKilled
 from kraftlib.testing.os_watch import Call

@@ -15,15 +15,11 @@ from kraftlib.testing.os_watch import CHANGING, Site, aliases_in, modules_of
 
 PACKAGE = "kraftlib.storage"
 ELSEWHERE = {
-    "kraftlib.storage.backup": "it writes copies, not what a replica runs on; its tests break it off",
-    "kraftlib.storage.lost_quorum": "it reads what stopped replicas have left",
     "kraftlib.storage.new_quorum": "it makes a new directory, for the operator who watches it",
-    "kraftlib.storage.increment_files": "a torn increment is none, and the checkpoint under it stands; see its tests",
-    "kraftlib.storage.reserve": "it holds space and no data; its tests fill disks",
-    "kraftlib.storage.scratch": "it holds backups that are not finished; its tests kill who makes them",
-    "kraftlib.storage.scrub": "it only reads",
     "kraftlib.storage.seeding": "it fills a new directory, which counts as formatted when that is done",
-    "kraftlib.storage.verify": "it only reads",
+    "kraftlib.storage.snapshots.increment_files": "a torn one is none, and its checkpoint stands; see its tests",
+    "kraftlib.storage.reserve": "it holds space and no data; its tests fill disks",
+    "kraftlib.storage.damage.scrub": "it only reads",
 }
 """Modules whose calls no story needs to reach, and why."""
 

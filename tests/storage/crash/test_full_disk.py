@@ -20,8 +20,8 @@ from kraftlib.runtime.log_repair import LogRepair
 from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.storage import names
 from kraftlib.storage.directory import OpenDirectory, open_directory
-from kraftlib.storage.download_files import DownloadFiles
 from kraftlib.storage.reserve import is_full
+from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.testing.file_trace import Fault, FileTrace
 from kraftlib.testing.os_watch import Call
 from kraftlib.types import ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey

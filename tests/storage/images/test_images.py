@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.log.epochs import EpochTable
 from tests.storage.images.proof import Examined, examine
 from tests.storage.images.verdict import Outcome
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kraftlib.storage import judgement, recovery
+from kraftlib.storage.damage import judgement, recovery
 from kraftlib.storage.election_file import FileQuorumStateStore
 from kraftlib.types import ElectionState
 from tests.storage.images.history import history

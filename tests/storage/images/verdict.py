@@ -18,9 +18,9 @@ from kraftlib.errors import CorruptBatchError, KraftError
 from kraftlib.records.batch import Batch, read_batch
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage.directory import OpenDirectory, open_directory
-from kraftlib.storage.epoch_file import EpochTable
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.interface import RepairableLog
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.testing.file_trace import Image
 from kraftlib.types import ElectionState, EpochStart
 from tests.storage.images.history import History, config_of

@@ -166,7 +166,9 @@ def without_sync(work: Callable[[], Result]) -> Result:
         def __getattr__(self, name: str) -> object:
             return (lambda descriptor: None) if name in ("fsync", "fdatasync") else getattr(os, name)
 
-    from kraftlib.storage import recovery, segments, snapshot_files
+    from kraftlib.storage.damage import recovery
+    from kraftlib.storage.log import chain as segments
+    from kraftlib.storage.snapshots import snapshot_files
 
     modules = (files, recovery, segments, snapshot_files)
     sync_data = files.sync_data

@@ -13,7 +13,7 @@ from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.election_file import FileQuorumStateStore
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from tests.storage.power.process import Reports

@@ -20,7 +20,8 @@ import attrs
 import pytest
 
 from kraftlib import storage
-from kraftlib.storage import growing_log, memory, reserve, spare
+from kraftlib.storage import memory, reserve
+from kraftlib.storage.log import growing_log, spare
 
 STORAGE: Final = str(Path(storage.__file__).parent)
 OWN: Final = str(Path(__file__).parent / "planted.py")

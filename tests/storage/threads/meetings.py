@@ -14,9 +14,9 @@ import attrs
 
 from kraftlib.errors import StorageError
 from kraftlib.storage import names
-from kraftlib.storage.log import FileReplicatedLog
+from kraftlib.storage.damage.scrub import ScrubFinding
+from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.reserve import Reserve
-from kraftlib.storage.scrub import ScrubFinding
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.builders import a_batch
 from tests.storage.crash.protocols import snapshot_bytes

@@ -12,9 +12,9 @@ import attrs
 import pytest
 
 from kraftlib.storage import names, reserve
-from kraftlib.storage.segment import Segment
-from kraftlib.storage.segments import SegmentChain
-from kraftlib.storage.tail import Tail
+from kraftlib.storage.log.chain import SegmentChain
+from kraftlib.storage.log.segment import Segment
+from kraftlib.storage.log.tail import Tail
 from tests.storage.threads.meetings import InMemory, Meeting, Scene, Spent
 
 

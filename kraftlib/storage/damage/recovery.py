@@ -1,0 +1,339 @@
+"""What a log directory holds after a stop of any kind, and what bad bytes in it mean.
+
+A replica may forget only what it never acknowledged. So there are two kinds of bad bytes:
+
+* a **torn tail**: nothing whole stands behind them, and nobody ever noted that they are durable. They were being
+  written when the machine stopped, nobody was told that they are safe, and they are cut off, durably, before anything
+  is appended there;
+* **damage**: a whole batch or segment stands behind them, or the sync point or a snapshot lies beyond them, or what
+  stands there is whole and in the wrong place. Records that were acknowledged may be gone. Nothing is cut.
+
+Behind an **exact** sync point nothing was ever acknowledged, so all that is bad there is a torn tail, whatever follows.
+Where there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage, unless it
+is all zeros or too short for a batch.
+
+Only the end of the log is read, from the place on that `kraftlib-prefix.json` knows of; the rest is checked when it is
+read, and by the scrubber. What was read may still be on its way to the disk, if only the process stopped and not the
+machine; so it is synced before anybody is told that it is there. A snapshot that is newer than the log means that the
+replica stopped between a download and the truncation which follows it: that is finished here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import CorruptBatchError, StorageError
+from kraftlib.storage import files, names
+from kraftlib.storage.damage.judgement import (
+    Judgement,
+    is_of_other_files,
+    is_void,
+    judge,
+    note_known,
+    should_have_sync_point,
+)
+from kraftlib.storage.damage.missing import begin_before, begin_without_segments, end_of, had_segments, keep_last_epoch
+from kraftlib.storage.damage.scan import Hole, RecoveredLog, scan_segment
+from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.log.index import SegmentIndex
+from kraftlib.storage.log.prefix import KnownPrefix, is_believed
+from kraftlib.storage.log.segment import Segment
+from kraftlib.storage.log.sync_point import NOTHING, SyncPointFile, read_sync_point
+from kraftlib.storage.snapshots.damaged_snapshots import (
+    LostSnapshot,
+    fault_at_start,
+    kept_aside,
+    read_snapshot,
+    set_aside,
+)
+from kraftlib.storage.snapshots.snapshot_files import list_snapshots
+from kraftlib.types import Offset, OffsetAndEpoch
+
+logger: Final = logging.getLogger(__name__)
+
+
+def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> RecoveredLog:
+    """Scan a log directory and leave it as one that was closed well.
+
+    With `keep_damage`, what is damaged is left for a repair, as `holes`, and the log is as long as it ever was. Raises:
+    else CorruptBatchError that names file and position; StorageError, if the log begins beyond offset 0 and no snapshot
+    covers what is missing.
+    """
+    remove_left_overs(directory)
+    log = RecoveredLog(directory, list_snapshots(directory))
+    if keep_damage:
+        _set_damaged_snapshots_aside(log, file_mode=file_mode)
+    bases = sorted(base for base in map(names.parse_segment_name, files.list_names(directory)) if base is not None)
+    note = read_sync_point(directory)
+    log.sync_point = None if note is None or is_void(directory, note) else note
+    if note is not None and log.sync_point is None and not note.claims_nothing:
+        logger.warning("%s: Kafka has written since %s was noted: all is read", directory, note.mark)
+        void_sync_point(directory, file_mode=file_mode)
+    _read(log, bases)
+    if not bases and had_segments(log, note):
+        begin_without_segments(log, file_mode=file_mode, keep_damage=keep_damage)
+    else:
+        found = judge(log, doubtful=note is None and should_have_sync_point(directory))
+        _act_on(log, found, keep_damage=keep_damage)
+        if not log.holes:
+            _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
+    if keep_damage:
+        log.lost_snapshots += _lost_before(log)
+    if not _is_covered(log) and keep_damage:
+        if log.known_start > log.segments[0].base_offset and files.remove(directory / names.PREFIX):
+            # What the first segment has below is wanted again, and what it holds is not in the notes.
+            return _again(log, file_mode=file_mode)
+        begin_before(log, file_mode=file_mode)
+    else:
+        _check_start(log)
+    if log.noted_end == 0:
+        # Once the log has grown, what was noted of another one would be believed of this. The sync below makes it go.
+        files.remove(directory / names.PREFIX)
+    _cut_zero_tails(log)
+    for segment in log.segments[:-1]:
+        if segment.lacks_index_files:
+            segment.write_index_files(mode=file_mode)
+        segment.forget_index()
+    files.sync_directory(directory)
+    return log
+
+
+def _read(log: RecoveredLog, bases: Sequence[Offset]) -> None:
+    """Read the part of the log that is not known yet."""
+    known = _known_prefix(log, bases)
+    if known is not None and log.take_over(known):
+        bases = [base for base in bases if base >= known.mark.segment]
+    for base_offset in bases:
+        scan_segment(log, base_offset)
+
+
+def _known_prefix(log: RecoveredLog, bases: Sequence[Offset]) -> KnownPrefix | None:
+    """Return what is known of the log without being read; None, if nothing is, or if these are other files."""
+    note, known = log.sync_point, note_known(log)
+    if note is None:
+        return None
+    if is_of_other_files(log.directory, note, bases):
+        logger.warning(
+            "%s: %s is not the file of which %s tells, but a copy, or changed since: all is read, and what was durable,"
+            " up to offset %d, must be there",
+            log.directory,
+            names.segment_name(note.mark.segment),
+            names.SYNC_POINT,
+            note.mark.end_offset,
+        )
+        return None
+    return known if known is not None and is_believed(known, note.mark, log.directory, bases) else None
+
+
+# What was durable ---------------------------------------------------------------------------------
+
+
+def void_sync_point(directory: Path, *, file_mode: int) -> None:
+    """Note, durably, that nothing is known to be durable."""
+    file = SyncPointFile(directory, file_mode=file_mode)
+    with files.storage_errors("write", directory / names.SYNC_POINT):
+        try:
+            file.replace(NOTHING)
+        finally:
+            file.close()
+
+
+# The verdict --------------------------------------------------------------------------------------
+
+
+def _act_on(log: RecoveredLog, found: Judgement, *, keep_damage: bool) -> None:
+    """Cut a torn tail. Raises: CorruptBatchError, with nothing changed, for damage that is not to be kept."""
+    if found.damaged and not keep_damage:
+        alone = len(found.damaged) == len(log.holes) == 1
+        why = found.why if found.why is not None and alone else "whole batches stand behind it"
+        raise _damage(log, found.damaged[0], why)
+    if found.torn is not None:
+        _cut_torn_tail(log, found.torn)
+    elif log.holes:
+        last = log.holes[-1]
+        if log.sync_point is not None:
+            keep_last_epoch(log.epochs, end_of(log.sync_point.mark), log.end_offset)
+        if last.end_offset == last.start_offset and last.end_position is None:
+            # Nobody knows how much is missing: at least one record.
+            log.is_doubtful = True
+            log.end_offset = last.start_offset + 1
+            log.holes[-1] = attrs.evolve(last, end_offset=log.end_offset)
+
+
+def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:
+    """Cut the log where the bad bytes begin, with the empty segments behind."""
+    last = next(segment for segment in log.segments if segment.base_offset == hole.segment)
+    torn, end_offset = files.size_of(last.path) - hole.position, hole.start_offset
+    logger.warning("%s: a torn tail of %d bytes is cut off at offset %d: %s", last.path, torn, end_offset, hole.reason)
+    while log.segments[-1] is not last:
+        log.segments.pop().remove_files()
+    last.remove_index_files()
+    cut(last.path, hole.position)
+    files.sync_directory(log.directory)
+    log.end_offset = end_offset
+    del log.holes[log.holes.index(hole) :]
+
+
+def _cut_zero_tails(log: RecoveredLog) -> None:
+    """Cut off zeros behind the last batch of a segment: they were written ahead, and are nobody's records."""
+    for segment in log.zero_tails:
+        if segment in log.segments:
+            surplus = files.size_of(segment.path) - segment.size
+            logger.info("%s: %d zeros that were written ahead are cut off", segment.path, surplus)
+            segment.remove_index_files()
+            cut(segment.path, segment.size)
+
+
+def _damage(log: RecoveredLog, hole: Hole, why: str) -> CorruptBatchError:
+    return CorruptBatchError(
+        f"{hole.reason}; {why}. This is damage, no torn tail: nothing was cut. Give this replica a new, empty"
+        " directory, and it fetches the log from the others",
+        path=log.directory / names.segment_name(hole.segment),
+        position=hole.position,
+    )
+
+
+def remove_left_overs(directory: Path) -> None:
+    """Remove what a process that went down in the middle of something left behind."""
+    for name in files.list_names(directory):
+        if names.is_left_over(name):
+            files.remove(directory / name)
+
+
+def cut(path: Path, size: int) -> None:
+    """Cut a file to `size`, durably."""
+    descriptor = files.open_existing(path, files.WRITE)
+    with files.storage_errors("cut", path):
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _set_damaged_snapshots_aside(log: RecoveredLog, *, file_mode: int) -> None:
+    """Count no snapshot of which a glance shows that it is not whole."""
+    for snapshot_id in list(log.snapshots):
+        reason = fault_at_start(log.directory, snapshot_id)
+        if reason is not None:
+            _set_aside(log, snapshot_id, reason, file_mode=file_mode)
+
+
+def _set_aside(log: RecoveredLog, snapshot_id: OffsetAndEpoch, reason: str, *, file_mode: int) -> None:
+    log.lost_snapshots.append(set_aside(log.directory, snapshot_id, reason, file_mode=file_mode))
+    log.snapshots.remove(snapshot_id)
+
+
+def _lost_before(log: RecoveredLog) -> list[LostSnapshot]:
+    """Return the snapshots that were lost in an earlier life, while nothing stands in for what they had.
+
+    Their headers say who votes, and until the repair has ended nothing else may.
+    """
+    missing_end = log.start_offset
+    if missing_end == 0 and log.holes and log.holes[0].start_offset == 0:
+        missing_end = log.holes[0].end_offset
+    if missing_end == 0 or log.snapshots:
+        return []
+    known = [lost.snapshot_id for lost in log.lost_snapshots]
+    return [
+        lost
+        for lost in kept_aside(log.directory)
+        if missing_end <= lost.snapshot_id.offset <= log.end_offset and lost.snapshot_id not in known
+    ]
+
+
+def _begin_after_snapshot(log: RecoveredLog, *, file_mode: int, keep_damage: bool) -> None:
+    """Begin the log anew at the end of the newest snapshot, if that is beyond it, or at all, if there is no log.
+
+    Whatever the log has goes on the word of that snapshot, so it is read to its end first.
+    """
+    newest = log.snapshots[-1] if log.snapshots else None
+    if newest is not None and keep_damage and (not log.segments or _is_beyond(log, newest)):
+        try:
+            read_snapshot(log.directory, newest)
+        except CorruptBatchError as error:
+            _set_aside(log, newest, str(error), file_mode=file_mode)
+            _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
+            return
+    if not log.segments:
+        _restart(log, newest.offset if newest else 0, file_mode=file_mode)
+    elif newest is not None and _is_beyond(log, newest):
+        where, end_offset = log.directory, log.end_offset
+        logger.warning("%s: snapshot %s replaces the log, which ends at %d", where, newest, end_offset)
+        _restart(log, newest.offset, file_mode=file_mode)
+        log.snapshots = drop_snapshots_before(log.directory, log.snapshots, newest)
+
+
+def _is_beyond(log: RecoveredLog, snapshot_id: OffsetAndEpoch) -> bool:
+    if log.is_empty and log.end_offset == snapshot_id.offset:
+        return False
+    return snapshot_id > OffsetAndEpoch(offset=log.end_offset, epoch=log.epochs.latest_epoch)
+
+
+def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
+    if log.segments:
+        void_sync_point(log.directory, file_mode=file_mode)
+    log.segments = [restart_at(log.directory, offset, file_mode=file_mode)]
+    log.epochs, log.end_offset, log.control_batches, log.known_start = EpochTable(), offset, [], offset
+
+
+def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
+    """Remove every segment and create an empty one at `offset`, durably.
+
+    From the last to the first, so that a stop in between leaves a shorter log, which is still behind the snapshot; a
+    disk may carry out removals in any order unless told to wait.
+    """
+    files.remove(directory / names.PREFIX)
+    for name in reversed(files.list_names(directory)):
+        if names.parse_segment_name(name) is not None:
+            files.sync_directory(directory)
+        if names.parse_name_of_segment_file(name) is not None or names.parse_producer_state_name(name) is not None:
+            files.remove(directory / name)
+    files.sync_directory(directory)
+    segment = Segment(directory, offset)
+    segment.index = SegmentIndex(offset)
+    os.close(files.create(segment.path, mode=file_mode))
+    files.sync_directory(directory)
+    return segment
+
+
+def drop_snapshots_before(
+    directory: Path, snapshots: Sequence[OffsetAndEpoch], snapshot_id: OffsetAndEpoch
+) -> list[OffsetAndEpoch]:
+    """Remove the snapshots that are older than this one; return those that remain."""
+    for older in snapshots:
+        if older < snapshot_id:
+            files.remove(directory / names.checkpoint_name(older))
+    return [kept for kept in snapshots if kept >= snapshot_id]
+
+
+def _is_covered(log: RecoveredLog) -> bool:
+    """Whether a snapshot has what was deleted before the start of the log."""
+    return log.start_offset == 0 or (bool(log.snapshots) and log.snapshots[-1].offset >= log.start_offset)
+
+
+def _again(log: RecoveredLog, *, file_mode: int) -> RecoveredLog:
+    """Recover once more, without the notes, and remember the snapshots that were lost."""
+    found = recover(log.directory, file_mode=file_mode, keep_damage=True)
+    found.lost_snapshots += log.lost_snapshots
+    return found
+
+
+def _check_start(log: RecoveredLog) -> None:
+    """Check that a snapshot covers what was deleted before the start of the log, and drop those below."""
+    start_offset = log.start_offset
+    if not _is_covered(log):
+        raise StorageError(
+            f"{log.directory} has a log that begins at {start_offset} and no snapshot of what stood before: give this"
+            " replica a new, empty directory, and it fetches everything from the others",
+            path=log.directory,
+        )
+    covering = next((kept for kept in log.snapshots if kept.offset >= start_offset), None)
+    if covering is not None:
+        log.snapshots = drop_snapshots_before(log.directory, log.snapshots, covering)

@@ -1,0 +1,369 @@
+"""Reading a log at start, batch by batch: what is in it, where it leaves off, and what is missing in between.
+
+The scan goes on behind bad bytes, if anything whole stands there, and leaves a `Hole`: one per segment at most, from
+the first bad batch to the next whole one, or to the end of the segment if there is trouble more than once. What a hole
+means is for `kraftlib.storage.damage.recovery` to say.
+
+Behind an exact sync point nothing was ever acknowledged: there the first bad byte ends the log, and nothing is read
+behind it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from kraftlib.errors import CorruptBatchError, StorageError
+from kraftlib.records.batch import Batch
+from kraftlib.records.checksum import crc32c
+from kraftlib.storage import files
+from kraftlib.storage.damage.salvage import find_whole_batch
+from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.log.index import SegmentIndex
+from kraftlib.storage.log.prefix import KnownPrefix, controls_up_to, tells_of_voters
+from kraftlib.storage.log.segment import SEGMENT_BYTES_MAX, Segment, batches_in
+from kraftlib.storage.log.spare import only_zeros_follow
+from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark, SyncPoint
+from kraftlib.storage.snapshots.damaged_snapshots import LostSnapshot
+from kraftlib.types import Offset, OffsetAndEpoch
+
+
+@attrs.frozen(kw_only=True)
+class Hole:
+    """Records that were there and are not: [start_offset, end_offset), all in one segment."""
+
+    segment: Offset
+    """Base offset of the segment that they belong to."""
+    position: int
+    """Where they begin in its file."""
+    start_offset: Offset
+    end_offset: Offset
+    end_position: int | None
+    """Where the next whole batch stands; None if the hole reaches to the end of the segment."""
+    was_durable: bool
+    """Whether anything says that this was durable once, so that it is no torn tail."""
+    reason: str
+    """What was found there."""
+
+
+@attrs.define
+class RecoveredLog:
+    """What a scan of the whole directory found."""
+
+    directory: Path
+    snapshots: list[OffsetAndEpoch]
+    lost_snapshots: list[LostSnapshot] = attrs.Factory(list)
+    """Those that are not whole, and were set aside."""
+    sync_point: SyncPoint | None = None
+    """What was durable once, where that is known and not void."""
+    segments: list[Segment] = attrs.Factory(list)
+    """Ascending; the last one is to grow. At least one, once recovery has ended."""
+    epochs: EpochTable = attrs.Factory(EpochTable)
+    end_offset: Offset = 0
+    control_batches: list[Batch] = attrs.Factory(list)
+    """Those in the log that say who votes, or which protocol version is in force."""
+    holes: list[Hole] = attrs.Factory(list)
+    is_doubtful: bool = False
+    """Whether it cannot be told how long the log was, and hence what this replica has acknowledged."""
+    zero_tails: list[Segment] = attrs.Factory(list)
+    """Those whose files end in zeros that were written ahead."""
+    bytes_read: int = 0
+    """How much of the log had to be read."""
+    known_start: Offset = 0
+    noted_epochs: EpochTable = attrs.Factory(EpochTable)
+    """The epochs of what is below `noted_end`, as they were noted: no checksum of a batch covers its epoch."""
+    noted_end: Offset = 0
+    epoch_place: tuple[int, Offset] = (0, 0)
+    """Position and offset in the segment at hand from which on all batches are of one epoch."""
+    is_torn: bool = False
+    """Whether the last hole is where what was never acknowledged leaves off; segments behind it were not read."""
+    watch: Callable[[Segment, Batch], None] | None = None
+    """Told of every batch that is read. Whoever watches only looks: nothing is synced."""
+
+    @property
+    def start_offset(self) -> Offset:
+        """Base offset of the first segment, unless it is known that the log begins later, at the end of a snapshot."""
+        return max(self.segments[0].base_offset, self.known_start)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no batch."""
+        return self.start_offset == self.end_offset
+
+    @property
+    def is_unacknowledged(self) -> bool:
+        """Whether nothing that is missing from the present end on was ever acknowledged: an exact note says so."""
+        if self.sync_point is None or not self.sync_point.is_exact or self.holes:
+            return False
+        known, here = self.sync_point.mark, self.segments[-1]
+        has_all = (here.base_offset, here.size) >= (known.segment, known.position)
+        return has_all and self.end_offset >= known.end_offset
+
+    @property
+    def mark(self) -> Mark:
+        """The place where the log ends."""
+        last = self.segments[-1]
+        return Mark(last.base_offset, last.inode, last.size, self.end_offset, self.epochs.latest_epoch, last.crc)
+
+    def contradicts(self, batch: Batch) -> bool:
+        """Whether a batch is of another epoch than was noted."""
+        return batch.base_offset < self.noted_end and self.noted_epochs.first_misfit([batch]) is not None
+
+    def take_over(self, known: KnownPrefix) -> bool:
+        """Begin with what is known, in an empty log; return False, with nothing changed, if an index is lost."""
+        last = Segment(self.directory, known.mark.segment)
+        if not last.resume_index(known.mark.position, entries=known.index_entries):
+            return False
+        for sealed in known.sealed:
+            segment = Segment(self.directory, sealed.base_offset)
+            segment.size, segment.crc = sealed.size, sealed.crc
+            if segment.path.exists():  # else it was deleted since, as a snapshot covers it
+                self.segments.append(segment)
+        last.size, last.crc = known.mark.position, known.mark.crc
+        self.segments.append(last)
+        self.known_start = known.start_offset
+        self.epochs = EpochTable(known.epochs)
+        self.epochs.start_at(self.start_offset)
+        self.control_batches = controls_up_to(known.controls, known.mark.end_offset)
+        self.end_offset = known.mark.end_offset
+        return True
+
+
+def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
+    """Add the segment of this base offset to `log`, or the rest of it, if its beginning is known."""
+    if log.segments and log.segments[-1].base_offset == base_offset:
+        segment = log.segments[-1]
+    else:
+        if log.segments and base_offset != log.end_offset and not log.is_torn:
+            _leave_gap(log, base_offset)
+        segment = Segment(log.directory, base_offset)
+        if log.is_torn:
+            log.segments.append(segment)
+            return
+        segment.index = SegmentIndex(base_offset)
+        log.segments.append(segment)
+        log.end_offset = base_offset
+    descriptor = files.open_existing(segment.path)
+    try:
+        size = files.size_of(segment.path)
+        if size > SEGMENT_BYTES_MAX:
+            raise StorageError(
+                f"{segment.path} has {size} bytes, and no segment has more than {SEGMENT_BYTES_MAX}: cut off what"
+                " stands behind its last batch (`kraftlib dump-log` names the place), or give this replica a new, empty"
+                " directory",
+                path=segment.path,
+                position=SEGMENT_BYTES_MAX,
+            )
+        log.bytes_read += size - segment.size
+        while (trouble := _read_batches(log, segment, descriptor, size)) is not None:
+            reason, is_whole = trouble
+            if not is_whole and only_zeros_follow(descriptor, segment.path, segment.size, size):
+                log.zero_tails.append(segment)
+                break
+            if log.is_unacknowledged:
+                _end_torn(log, segment, reason)
+                break
+            if is_whole and _skip_epoch(log, segment, descriptor, reason):
+                continue
+            if not _skip(log, segment, reason, is_whole=is_whole):
+                break
+        if log.watch is None:
+            with files.storage_errors("sync", segment.path):
+                files.sync_data(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _end_torn(log: RecoveredLog, segment: Segment, reason: str) -> None:
+    """Let the log end here: nobody was promised more."""
+    log.is_torn = True
+    log.holes.append(
+        Hole(
+            segment=segment.base_offset,
+            position=segment.size,
+            start_offset=log.end_offset,
+            end_offset=log.end_offset,
+            end_position=None,
+            was_durable=False,
+            reason=reason,
+        )
+    )
+
+
+def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
+    """The segment before ends too early: what is missing belongs to it."""
+    last = log.segments[-1]
+    if log.end_offset > base_offset:
+        distrust(log, last, base_offset)
+        return
+    if log.holes and log.holes[-1].segment == last.base_offset:
+        hole = log.holes.pop()
+        log.holes.append(attrs.evolve(hole, end_offset=base_offset, end_position=None))
+        return
+    reason = f"{last.path} ends at offset {log.end_offset}, the next segment begins at {base_offset}"
+    if log.is_unacknowledged:
+        _end_torn(log, last, reason)
+        return
+    log.holes.append(
+        Hole(
+            segment=last.base_offset,
+            position=last.size,
+            start_offset=log.end_offset,
+            end_offset=base_offset,
+            end_position=None,
+            was_durable=False,
+            reason=reason,
+        )
+    )
+
+
+def distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
+    """The segment before reaches into the next one: its bytes are from elsewhere, and all of it is missing."""
+    reason = f"{last.path} reaches to offset {log.end_offset}, though the next segment begins at {base_offset}"
+    log.holes = [hole for hole in log.holes if hole.segment != last.base_offset]
+    log.holes.append(
+        Hole(
+            segment=last.base_offset,
+            position=0,
+            start_offset=last.base_offset,
+            end_offset=base_offset,
+            end_position=None,
+            was_durable=True,
+            reason=reason,
+        )
+    )
+    log.epochs.truncate_to(last.base_offset)
+    log.control_batches = controls_up_to(log.control_batches, last.base_offset)
+    last.size, last.crc, last.index = 0, UNKNOWN_CRC, SegmentIndex(last.base_offset)
+
+
+def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: int) -> tuple[str, bool] | None:
+    """Take the batches from the end of `segment` on; return what is wrong where they leave off, None at its end.
+
+    With it, whether what stands there is a whole batch: nobody was interrupted while writing it.
+    """
+    sync = log.sync_point.mark if log.sync_point is not None else None
+    at_sync = sync.position if sync is not None and sync.segment == segment.base_offset else -1
+    before = (segment.size, segment.crc, log.end_offset)
+    try:
+        for batch in batches_in(descriptor, segment.path, segment.size, size):
+            if batch.base_offset != log.end_offset or batch.epoch < log.epochs.latest_epoch:
+                reason = (
+                    f"{segment.path}, position {segment.size}: {batch!r} does not continue a log that ends at"
+                    f" {log.end_offset} in epoch {log.epochs.latest_epoch}"
+                )
+                return reason, True
+            if log.contradicts(batch):
+                return f"{segment.path}, position {segment.size}: {batch!r} is not of the epoch that was noted", True
+            _take(log, segment, batch)
+            if segment.size == at_sync and sync is not None and UNKNOWN_CRC not in (sync.crc, segment.crc):
+                _check_sum(log, segment, sync, before)
+    except CorruptBatchError as bad:
+        return str(bad), False
+    return None
+
+
+def _check_sum(log: RecoveredLog, segment: Segment, sync: Mark, before: tuple[int, int, Offset]) -> None:
+    """Compare all bytes up to the sync point with what was noted: epochs and offsets are in no other checksum."""
+    if segment.crc == sync.crc:
+        return
+    position, _, start_offset = before
+    log.holes.append(
+        Hole(
+            segment=segment.base_offset,
+            position=position,
+            start_offset=start_offset,
+            end_offset=log.end_offset,
+            end_position=segment.size,
+            was_durable=True,
+            reason=f"{segment.path}, positions {position} to {segment.size}: every batch is whole, but the bytes are"
+            " not those that were made durable: offsets or epochs have changed",
+        )
+    )
+    segment.crc = UNKNOWN_CRC
+
+
+def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
+    """Take note of the next batch."""
+    if batch.epoch != log.epochs.latest_epoch or segment.size == 0:
+        log.epoch_place = (segment.size, batch.base_offset)
+    if batch.epoch != log.epochs.latest_epoch:
+        log.epochs.assign(batch.epoch, batch.base_offset)
+    if batch.is_control and tells_of_voters(batch):
+        log.control_batches.append(_copied(batch))
+    segment.index.add(batch, segment.size)
+    segment.size += len(batch.data)
+    if segment.crc != UNKNOWN_CRC:
+        segment.crc = crc32c(batch.data, segment.crc)
+    log.end_offset = batch.last_offset + 1
+    if log.watch is not None:
+        log.watch(segment, batch)
+
+
+def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: str) -> bool:
+    """Where only the epoch is wrong, it was changed: that of this batch, or of those before that have another one.
+
+    Where it was not noted, nobody can say whose, so all of them are missing. Return whether that is it.
+    """
+    batch = next(batches_in(descriptor, segment.path, segment.size, files.size_of(segment.path)))
+    position, offset = (segment.size, log.end_offset) if log.contradicts(batch) else log.epoch_place
+    if batch.base_offset != log.end_offset or not segment.base_offset <= offset <= log.end_offset:
+        return False
+    first = next((hole for hole in log.holes if hole.segment == segment.base_offset), None)
+    if first is not None:
+        log.holes.remove(first)
+        position, offset = first.position, first.start_offset
+    segment.size += len(batch.data)
+    segment.crc = UNKNOWN_CRC
+    log.end_offset = batch.end_offset
+    log.epochs.truncate_to(offset)
+    log.holes.append(
+        Hole(
+            segment=segment.base_offset,
+            position=position,
+            start_offset=offset,
+            end_offset=log.end_offset,
+            end_position=segment.size,
+            was_durable=True,
+            reason=reason,
+        )
+    )
+    log.epoch_place = (segment.size, log.end_offset)
+    return True
+
+
+def _copied(batch: Batch) -> Batch:
+    """Return the batch with bytes of its own, so that it does not keep all that was read with it."""
+    return Batch(
+        batch.base_offset, batch.last_offset, batch.epoch, batch.is_control, batch.max_timestamp, bytes(batch.data)
+    )
+
+
+def _skip(log: RecoveredLog, segment: Segment, reason: str, *, is_whole: bool) -> bool:
+    """Go on behind bad bytes, if a whole batch of a later offset stands there; else leave the rest of the segment."""
+    first = next((hole for hole in log.holes if hole.segment == segment.base_offset), None)
+    # Where a whole batch stands in the wrong place, the right one may follow.
+    expected_offset = log.end_offset - 1 if is_whole else log.end_offset
+    found = find_whole_batch(segment.path, segment.size, expected_offset=expected_offset)
+    if found is not None and found[1].epoch < log.epochs.latest_epoch:
+        found = None
+    hole = Hole(
+        segment=segment.base_offset,
+        position=segment.size if first is None else first.position,
+        start_offset=log.end_offset if first is None else first.start_offset,
+        end_offset=log.end_offset if found is None else found[1].base_offset,
+        end_position=None if found is None else found[0],
+        was_durable=is_whole or found is not None or first is not None,
+        reason=reason if first is None else first.reason,
+    )
+    if first is not None:
+        log.holes.remove(first)
+    log.holes.append(hole)
+    segment.crc = UNKNOWN_CRC
+    if found is None:
+        return False
+    segment.size, log.end_offset = found[0], found[1].base_offset
+    return True

@@ -1,0 +1,24 @@
+"""The log in files: a chain of segments with their indexes, the newest batches in memory, epochs, and what is noted.
+
+`chain` grows and cuts the segments; each `segment` has an `index`. The newest batches stay in the `tail`, and which
+epoch starts where stands in `epochs`. How far the log is durable stands in the `sync_point`, what a scan would find in
+the `prefix`, and that a sync has failed in `unsynced`. The `spare` is the next segment, filled with zeros.
+
+`FileReplicatedLog`, which is all of it, can be imported from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraftlib.storage.file_log import FileReplicatedLog as FileReplicatedLog
+
+
+def __getattr__(name: str) -> object:
+    """Import the log when it is asked for: it stands on the modules of this package."""
+    if name == "FileReplicatedLog":
+        from kraftlib.storage.file_log import FileReplicatedLog
+
+        return FileReplicatedLog
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,120 @@
+"""The partial download of a snapshot, which outlives its process.
+
+    00000000000000000042-0000000003.checkpoint.part     what has come; Kafka removes such a file when it starts
+    kraftlib-download.json                              what it is a part of: {"version": 1, "offset": 42, "epoch": 3,
+                                                        "size": 4711}
+
+Neither is needed to keep data. A part without its note, or with one that cannot be read, is removed at the next start;
+so is one whose snapshot exists already. Whether its bytes make sense is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from kraftlib.errors import StorageError
+from kraftlib.storage import files, names
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
+from kraftlib.types import OffsetAndEpoch
+
+logger: Final = logging.getLogger(__name__)
+
+VERSION: Final = 1
+NOTE_MAX_BYTES: Final = 4_096
+
+
+@attrs.frozen(kw_only=True)
+class DownloadNote:
+    """What a partial download is a part of."""
+
+    snapshot_id: OffsetAndEpoch
+    size: int
+    """Of the whole."""
+
+
+class DownloadSink(FileSnapshotSink):
+    """A snapshot that may be written in more than one life."""
+
+    def cut(self, size: int) -> None:
+        """Drop what stands behind `size` bytes."""
+        descriptor = self._open_descriptor()
+        with files.storage_errors("cut", self._partial_path):
+            os.ftruncate(descriptor, size)
+        self._size = size
+
+
+class DownloadFiles:
+    """The place of the one download that a replica has at a time. `frozen` is told when it has become a snapshot."""
+
+    def __init__(
+        self, directory: Path, *, file_mode: int = files.FILE_MODE, frozen: Callable[[OffsetAndEpoch], None]
+    ) -> None:
+        self._directory: Final = directory
+        self._mode: Final = file_mode
+        self._frozen: Final = frozen
+        self._note_path: Final = directory / names.DOWNLOAD
+
+    def create(self, note: DownloadNote) -> DownloadSink:
+        """Begin a download, in place of any other. The note is durable before the first byte."""
+        self.drop()
+        document = {
+            "version": VERSION,
+            "offset": note.snapshot_id.offset,
+            "epoch": note.snapshot_id.epoch,
+            "size": note.size,
+        }
+        files.replace_file(self._note_path, json.dumps(document).encode("ascii"), mode=self._mode)
+        return self._sink(note.snapshot_id, exists=False)
+
+    def reopen(self) -> tuple[DownloadNote, DownloadSink] | None:
+        """Return what an earlier life has left, if it can be gone on with; else remove it."""
+        try:
+            note = self._read_note()
+        except (ValueError, KeyError, TypeError, StorageError) as error:
+            logger.warning("%s cannot be used, so the download begins anew: %s", self._note_path, error)
+            note = None
+        if note is not None:
+            part = self._directory / names.download_name(note.snapshot_id)
+            done = self._directory / names.checkpoint_name(note.snapshot_id)
+            if part.is_file() and not part.is_symlink() and not done.exists():
+                return note, self._sink(note.snapshot_id, exists=True)
+        self.drop()
+        return None
+
+    def drop(self) -> None:
+        """Remove note and parts."""
+        for name in files.list_names(self._directory):
+            if names.is_download(name):
+                files.remove(self._directory / name)
+        files.remove(self._note_path)
+
+    def _sink(self, snapshot_id: OffsetAndEpoch, *, exists: bool) -> DownloadSink:
+        part = self._directory / names.download_name(snapshot_id)
+        return DownloadSink(
+            self._directory,
+            snapshot_id,
+            file_mode=self._mode,
+            frozen=self._frozen,
+            partial_path=part,
+            exists=exists,
+        )
+
+    def _read_note(self) -> DownloadNote | None:
+        data = files.read_file(self._note_path, max_bytes=NOTE_MAX_BYTES)
+        if data is None:
+            return None
+        document = files.parse_json(data)
+        if document["version"] != VERSION:
+            raise ValueError(f"its version is {document['version']}, known is {VERSION}")
+        numbers = [document[key] for key in ("offset", "epoch", "size")]
+        if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers):
+            raise ValueError(f"{numbers} are not offset, epoch and size")
+        offset, epoch, size = numbers
+        return DownloadNote(snapshot_id=OffsetAndEpoch(offset=offset, epoch=epoch), size=size)

@@ -1,0 +1,169 @@
+"""Damage that is found while the log is in use, and what it takes along."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kraftlib.errors import CorruptBatchError
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.testing.log_contract import read_all
+from kraftlib.types import OffsetAndEpoch, OffsetRange
+from tests.storage.builders import a_batch, some_batches
+from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.damage.test_repair import (
+    BATCHES,
+    SIZE,
+    a_log,
+    change_an_epoch,
+    cut_the_end,
+    fill,
+    flip,
+    forget_prefix,
+    opened,
+    overwrite,
+    segments,
+)
+
+
+def test_damage_that_is_read_is_found_without_a_restart(tmp_path: Path) -> None:
+    log = a_log(tmp_path, close=False)
+    flip(tmp_path)
+    with pytest.raises(CorruptBatchError):
+        log.read(5, 1)
+
+    assert log.find_damage(5) == (OffsetRange(5, 6),)
+    assert log.read(6, 1) == [BATCHES[6]]
+    assert log.find_damage(6) == (OffsetRange(5, 6),)
+    fill(log)
+    log.append([a_batch(60, 4, size=200)])
+    log.flush()
+    assert read_all(log)[:-1] == BATCHES
+
+
+def test_a_changed_epoch_is_found_without_a_restart(tmp_path: Path) -> None:
+    log = a_log(tmp_path, close=False)
+    change_an_epoch(tmp_path)
+
+    assert log.find_damage(39) != ()
+    fill(log)
+    assert read_all(log) == BATCHES
+
+
+def test_a_whole_segment_has_no_damage(tmp_path: Path) -> None:
+    log = a_log(tmp_path, close=False)
+
+    assert [log.find_damage(offset) for offset in (0, 30, 59)] == [(), (), ()]
+
+
+def test_a_sector_that_cannot_be_read_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = a_log(tmp_path, close=False)
+    pread = os.pread
+
+    def failing(descriptor: int, size: int, position: int) -> bytes:
+        if position <= 5 * SIZE < position + size and "log" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(5, "Input/output error")
+        return pread(descriptor, size, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    with pytest.raises(CorruptBatchError, match="cannot be read: Input/output error"):
+        log.read(5, 1)
+    assert log.find_damage(5)
+
+
+def test_a_truncation_takes_the_damage_behind_it_away(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    holes = cut_the_end(tmp_path)
+    forget_prefix(tmp_path)
+    log = opened(tmp_path)
+
+    assert log.truncate(holes[0].start_offset) == holes[0].start_offset
+    assert log.holes() == ()
+    assert read_all(log) == BATCHES[: holes[0].start_offset]
+    log.close()
+    assert FileReplicatedLog.open(tmp_path).end_offset == holes[0].start_offset
+
+
+def test_how_much_a_doubtful_tail_held_is_not_known(tmp_path: Path) -> None:
+    a_log(tmp_path, close=False)
+    last = segments(tmp_path)[-1]
+    overwrite(last, last.stat().st_size - 20, b"?" * 20)
+    (tmp_path / "kraftlib-sync.json").write_bytes(b"")
+    log = opened(tmp_path)
+
+    assert log.is_doubtful
+    assert log.holes() == (OffsetRange(59, 60),)
+    log.write_repair([BATCHES[59], a_batch(60, 4, size=200)])
+    assert log.end_offset == 61
+    assert read_all(log) == [*BATCHES, a_batch(60, 4, size=200)]
+
+
+@pytest.mark.parametrize("place", ["its first batches", "behind its last batch"])
+def test_of_a_segment_with_batches_of_the_next_one_all_is_missing_and_nothing_else(tmp_path: Path, place: str) -> None:
+    a_log(tmp_path)
+    first, second = segments(tmp_path)[:2]
+    end = first.stat().st_size
+    if place == "its first batches":
+        overwrite(first, 0, second.read_bytes()[2 * SIZE : 5 * SIZE])
+    else:
+        overwrite(first, end, second.read_bytes()[: 3 * SIZE])
+    log = opened(tmp_path)
+
+    assert list(log.find_damage(0)) == [OffsetRange(0, int(second.stem))]
+    fill(log)
+    assert [bytes(batch.data) for batch in read_all(log)] == [bytes(batch.data) for batch in BATCHES]
+    assert first.stat().st_size == end
+    log.close()
+
+
+def test_damage_that_is_found_before_a_hole_that_is_being_filled_is_filled_first(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    second = segments(tmp_path)[1]
+    overwrite(segments(tmp_path)[0], 5 * SIZE + 100, b"?")
+    overwrite(second, 100, b"?" * 2 * SIZE)
+    log = opened(tmp_path)
+    begin = int(second.stem)
+    assert list(log.find_damage(begin)) == [OffsetRange(begin, begin + 3)]
+    assert not log.write_repair(BATCHES[begin : begin + 1])
+
+    assert list(log.find_damage(5)) == [OffsetRange(5, 6), OffsetRange(begin, begin + 3)]
+    fill(log)
+
+    assert [bytes(batch.data) for batch in read_all(log)] == [bytes(batch.data) for batch in BATCHES]
+    log.close()
+
+
+def test_what_is_fetched_again_is_not_removed_for_its_name(tmp_path: Path) -> None:
+    """Segments wait for the next flush to be removed; the snapshot that stood in for them is lost before that."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=500, keep_damage=True, tail_bytes=0)
+    batches = some_batches(*[1] * 12, size=100)
+    for batch in batches:
+        log.append([batch])
+    log.flush()
+    snapshot_id = OffsetAndEpoch(offset=8, epoch=1)
+    sink = log.create_snapshot(snapshot_id)
+    sink.write(snapshot_bytes(snapshot_id))
+    sink.freeze()
+    log.delete_before(snapshot_id)
+    log.set_snapshot_aside(snapshot_id, "damaged")
+    (hole,) = log.holes()
+    assert log.write_repair(batches[hole.start_offset : hole.end_offset])
+    log.append([a_batch(12, size=100)])
+    log.flush()
+
+    assert [batch.base_offset for batch in log.scan()] == list(range(13))
+
+
+def test_nothing_is_looked_for_where_a_snapshot_stands_in(tmp_path: Path) -> None:
+    """Whoever reads on the loop has met the damage before the log was begun behind it."""
+    log = FileReplicatedLog.open(tmp_path, segment_bytes=500, keep_damage=True)
+    log.append(some_batches(*[1] * 3, size=100))
+    log.append(some_batches(*[1] * 3, base_offset=3, size=100))
+    log.flush()
+    snapshot_id = OffsetAndEpoch(offset=5, epoch=1)
+    log.create_snapshot(snapshot_id).freeze()
+    log.delete_before(snapshot_id)
+
+    assert log.find_damage(1) == ()
