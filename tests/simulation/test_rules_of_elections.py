@@ -118,9 +118,7 @@ def test_a_right_step_breaks_no_rule() -> None:
     assert (judged.core.role, judged.core.epoch) == (Role.FOLLOWER, 2)
 
 
-@pytest.mark.parametrize(
-    ("twist", "rule"), [(refused, "RV1"), (spoken_first, "RV12"), (unwritten, "RV11")], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("twist", "rule"), [(refused, "RV1"), (spoken_first, "RV12"), (unwritten, "RV11")])
 def test_a_wrong_vote_breaks_a_rule(twist: Callable[[list[act.Action]], list[act.Action]], rule: str) -> None:
     judged = referee(twist)
 
