@@ -298,6 +298,10 @@ class SimulatedLog:
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
         """As `ScrubbedLog.scrub`: what is damaged and not known is found by reading it."""
+        if not isinstance(self.inner, DamagedLog):  # to read each batch of a sound log would find nothing
+            step()
+            yield self.inner.size_bytes
+            return
         for batch in all_batches(self.inner):
             step()
             if not self.start_offset <= batch.base_offset < self.end_offset:

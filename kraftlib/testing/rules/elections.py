@@ -187,7 +187,7 @@ class ElectionRules(RuleSet):
             if isinstance(part, Leading):
                 leading.asked(life, part, event, actions, self.core.state.log.end_offset)
                 if kind is RemoveRaftVoterRequest:
-                    self._take_over_transfer(part)
+                    self._take_over_transfer(part, event.request)
             return
         answers = [a.response for a in actions if type(a) is act.SendResponse and a.request_id == event.request_id]
         if len(answers) != 1 or not _is_answer(answers[0], expected):
@@ -197,10 +197,13 @@ class ElectionRules(RuleSet):
                 f" must answer {expected}; it has the log end {self._own_end}, and is {life.part}",
             )
 
-    def _take_over_transfer(self, part: Leading) -> None:
-        """A leader that is to be removed hands over first, to whom the rules of voter changes say."""
+    def _take_over_transfer(self, part: Leading, request: RemoveRaftVoterRequest) -> None:
+        """A leader that is to be removed hands over first, to whom the rules of voter changes say.
+
+        That takes the place of a transfer that was asked for before.
+        """
         role = self._role_state
-        if role.change is not None and role.transfer is not None and part.transfer is None:
+        if role.change is not None and role.change.request is request and role.transfer is not None:
             part.transfer = role.transfer.target_id, role.transfer.deadline_ms
 
     def response(self, event: ev.ResponseReceived, actions: Sequence[act.Action]) -> None:
