@@ -340,7 +340,7 @@ class WatchedCore:
     def __init__(self, process: Process, replica: Replica) -> None:
         self._process = process
         self._replica = replica
-        self._referee = Referee(replica)
+        self._referee = Referee(replica, judges=process._world.is_judged)
         self._checker = process._world.checker
 
     def deadline_ms(self) -> int | None:

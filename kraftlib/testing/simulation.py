@@ -105,6 +105,7 @@ class Simulation:
             subject=subject,
             snapshot_interval_records=own.choice((5, 10, 30) if subject is INCREMENTAL else (0, 20, 100)),
             listener=listener,
+            is_judged=profile.judged_one_in > 0 and seed % profile.judged_one_in == 0,
             replay=replay,
             on_entry=on_entry,
         )

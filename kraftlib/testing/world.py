@@ -74,6 +74,7 @@ class World:
         subject: Subject = DEFAULT,
         snapshot_interval_records: int | None = None,
         recode_one_in: int = RECODE_ONE_IN,
+        is_judged: bool = True,
         real_files: float = REAL_FILES,
         replay: str = "",
         on_entry: Callable[[Entry], None] | None = None,
@@ -94,6 +95,8 @@ class World:
         self.disk_spread_us = 400
         """What an ordinary disk may take beyond its shortest time."""
         self.real_files = real_files
+        self.is_judged = is_judged
+        """Whether each step of each core is held against the rules."""
         self.subject = subject
         self.results: dict[Offset, Any] = {}
         """What applying a record came to, wherever it was applied first."""

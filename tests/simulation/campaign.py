@@ -52,7 +52,7 @@ QUICK_MAX: Final = 150
 class Wanted:
     """The figures to reach."""
 
-    seeds: int = 3_000
+    seeds: int = 2_000
     hours: float = 20.0
     faults: int = 60_000
     kinds: int = 14

@@ -30,7 +30,7 @@ from tests.simulation.mutants import MUTANTS
 
 
 def enough() -> Summary:
-    return Summary(seeds=3_000, simulated_ms=20 * 3_600_000, faults=Counter({str(n): 5_000 for n in range(14)}))
+    return Summary(seeds=2_000, simulated_ms=20 * 3_600_000, faults=Counter({str(n): 5_000 for n in range(14)}))
 
 
 def test_every_figure_that_is_missed_is_named() -> None:
@@ -43,7 +43,7 @@ def test_every_figure_that_is_missed_is_named() -> None:
         Finding(seed=1, profile="p", invariant="I1", what="w", time_ms=1, replay="r", trace_hash="h")
     )  # fmt: skip
     assert Wanted().missed(total) == [
-        "1 violations", "2999 of 3000 seeds", "20.0 of 20.0 simulated hours", "59999 of 60000 faults",
+        "1 violations", "1999 of 2000 seeds", "20.0 of 20.0 simulated hours", "59999 of 60000 faults",
         "1 of 14 kinds of faults",
     ]  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_every_figure_that_is_missed_is_named() -> None:
 def test_the_seeds_are_distinct_and_every_profile_has_its_share_from_the_beginning_on() -> None:
     planned = tasks(Wanted(), 77)
 
-    assert len(set(planned)) == len(planned) >= 3_000
+    assert len(set(planned)) == len(planned) >= 2_000
     assert sum(SHARES.values()) == pytest.approx(1.0)
     assert set(SHARES) <= set(PROFILES)
     assert {profile for profile, _ in planned[:100]} == set(SHARES)
@@ -74,8 +74,8 @@ def test_a_small_campaign_reaches_its_figures_or_says_which_it_missed(
     assert "the core alone: 9 seeds (core 9)" in shown
     assert "1 pairs of situation, event and answer; reached least:\n       1  rare\n" in shown
     assert "the same again: dev.py campaign --first 5" in shown
-    assert "3000 seeds, 20.0 simulated cluster-hours, 70000 faults of 14 kinds, 0 violations" in shown
-    monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": Summary(seeds=3_000)})
+    assert "2000 seeds, 20.0 simulated cluster-hours, 70000 faults of 14 kinds, 0 violations" in shown
+    monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": Summary(seeds=2_000)})
     assert main(["--first", "5", "--no-mutants"]) == 1
     assert "MISSED: 0.0 of 20.0 simulated hours" in capsys.readouterr().out
 

@@ -22,11 +22,11 @@ RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
 
 
 class Referee:
-    """Hands events to a core, and lets every rule set look on. Raises: BrokenRuleError."""
+    """Hands events to a core, and lets every rule set look on; none, unless it `judges`. Raises: BrokenRuleError."""
 
-    def __init__(self, core: Replica) -> None:
+    def __init__(self, core: Replica, *, judges: bool = True) -> None:
         self.core = core
-        self._rule_sets = [rule_set(core) for rule_set in RULE_SETS]
+        self._rule_sets = [rule_set(core) for rule_set in RULE_SETS] if judges else []
 
     def start(self, now_ms: int) -> list[act.Action]:
         """As `Replica.start`."""
