@@ -71,9 +71,10 @@ def test_a_sound_state_machine_passes() -> None:
     assert run(Sum) == ""
 
 
-@pytest.mark.parametrize(("machine", "invariant"), [(Moody, "U1"), (Fragile, "U2"), (Forgetful, "U3")])
-def test_each_fault_is_found(machine: type[StateMachine], invariant: str) -> None:
-    assert run(machine) == invariant
+@pytest.mark.parametrize(("machine", "invariants"), [(Moody, {"U1"}), (Fragile, {"U2"}), (Forgetful, {"U1", "U3"})])
+def test_each_fault_is_found(machine: type[StateMachine], invariants: set[str]) -> None:
+    """What a snapshot lacks shows in the state, or in a result after it was restored, whichever is looked at first."""
+    assert run(machine) in invariants
 
 
 def test_a_check_of_ones_own_is_called_with_every_state_machine() -> None:
