@@ -120,7 +120,7 @@ class LineClient:
 
         Raises: ConnectionError, if the connection ends first; TimeoutError. The outcome is then unknown.
         """
-        if self._closed:
+        if self._closed or self._writer.is_closing():
             raise ConnectionResetError("the connection has ended")
         number = next(self._ids)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

@@ -105,23 +105,29 @@ DELIBERATE: Final[Mapping[tuple[str, str], Collection[Any] | None]] = {
 """Where our habits are others than Kafka's, and with which values; None: any."""
 
 
+def by_accident(place: tuple[str, str, int], path: str, values: Iterable[Any]) -> set[Any]:
+    """Return the values of a field that we do not send on purpose."""
+    deliberate = DELIBERATE.get((place[0], path), ())
+    return set() if deliberate is None else {*values}.difference(deliberate)
+
+
 def strange_habits(theirs: Habits, ours: Habits) -> list[str]:
     """Return what we send where Kafka always sends the same one or two things, and never that."""
     strange = []
     for place, fields in ours.items():
         known = theirs.get(place, {})
-        for path, values in fields.items():
+        for path, sent in fields.items():
             if path.lower().endswith(tuple(map(str.lower, OWN))):
                 continue
-            deliberate = DELIBERATE.get((place[0], path), ())
-            if deliberate is None:
+            values = by_accident(place, path, sent)
+            if not values:
                 continue
             if place[1] == "response" and known.get(path, Counter()).total() < OFTEN:
                 continue  # it may have had other things to tell
             if path not in known:
                 if known:
                     strange.append(f"{place} {path}: {sorted(map(repr, values))[:3]}, where Kafka sends nothing")
-            elif len(known[path]) <= FEW and not values.keys() <= {*known[path], *deliberate}:
+            elif len(known[path]) <= FEW and not values <= known[path].keys():
                 strange.append(
                     f"{place} {path}: {sorted(map(repr, values))[:3]}, Kafka {sorted(map(repr, known[path]))}"
                 )

@@ -13,7 +13,7 @@ from kraftlib.cli.wire_client import CLIENT_ID
 from kraftlib.config import RaftConfig
 from kraftlib.storage.directory import open_directory
 from kraftlib.types import Endpoint, uuid_text
-from tests.interop.frames import Seen, habits, seen_by_kafka
+from tests.interop.frames import Seen, by_accident, habits, seen_by_kafka
 from tests.interop.kafka import KafkaNode, Release
 from tests.interop.lab import Lab, Quorum
 from tests.interop.ours import ROOT, OurReplica
@@ -137,8 +137,9 @@ def unlike(ours: Iterable[Seen], theirs: Iterable[Seen]) -> list[str]:
     return [
         f"{place} {path}: {sorted(map(repr, values))[:3]}, Kafka {sorted(map(repr, theirs_there))[:3]}"
         for place, fields in said(ours).items()
-        for path, values in fields.items()
-        if not path.endswith(OWN) and not values <= (theirs_there := known.get(place, {}).get(path, set()))
+        for path, sent in fields.items()
+        if not path.endswith(OWN)
+        and not (values := by_accident(place, path, sent)) <= (theirs_there := known.get(place, {}).get(path, set()))
     ]
 
 
