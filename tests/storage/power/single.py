@@ -132,8 +132,10 @@ def losses(directory: Path, promises: Promises) -> Iterator[str]:
         if election.epoch not in promises.begun:
             yield f"the vote is of epoch {election.epoch}, must be one of {promises.begun}"
         there = {(snapshot.offset, snapshot.epoch) for snapshot in log.snapshots()}
-        if promises.snapshots - there:
-            yield f"snapshots {promises.snapshots - there} are gone, there are {there}"
+        # The power may go when a newer one is stored and this one removed, and before anybody is told.
+        lost = {snapshot for snapshot in promises.snapshots - there if snapshot > max(there, default=(-1, -1))}
+        if lost:
+            yield f"snapshots {lost} are gone, there are {there}"
         for snapshot in log.snapshots():
             with SnapshotReader(log.open_snapshot(snapshot), epoch=snapshot.epoch) as reader:
                 count = sum(1 for batch in reader.batches() if not batch.is_control for _ in batch.records())
