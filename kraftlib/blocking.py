@@ -4,8 +4,8 @@
         client.wait_for_leader()
         result = client.propose(value)
 
-The replica runs in a thread of its own either way, so `config.engine` makes no difference here: the loop that this face
-needs anyway is the engine's. Any number of threads may call; listeners and state machines are called on that loop.
+The replica always runs in its own thread, so `config.engine` makes no difference here: this client needs a loop anyway,
+and the engine runs on it. Any number of threads may call; listeners and state machines are called on that loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import random as chance
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
@@ -42,7 +42,7 @@ from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpo
 logger = logging.getLogger("kraftlib.runtime")
 
 LAST_CALLS_S: Final = 5.0
-"""How long the loop waits at its end for calls that are about to return."""
+"""Time that the loop waits at its end for calls that are about to return."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,7 +51,7 @@ R = TypeVar("R")
 class RaftClient(Generic[T]):
     """One replica. See `kraftlib.RaftClient`, whose methods these are, without `await`.
 
-    A call that waits can be interrupted (Ctrl-C); what it had begun goes on, so an interrupted append may be committed.
+    A waiting call can be interrupted (Ctrl-C). Its work continues, so an interrupted append may be committed.
     """
 
     def __init__(
@@ -85,6 +85,8 @@ class RaftClient(Generic[T]):
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._running: Future[asyncio.AbstractEventLoop] = Future()
+        self._closed = False
         self._home = Home()
         self._lock = threading.Lock()
         self._waits: set[Future[Any]] = set()
@@ -95,18 +97,19 @@ class RaftClient(Generic[T]):
     def start(self) -> None:
         """Open the stores, listen, and take part in the quorum. A client is started once.
 
-        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError.
+        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError;
+        ClosedError, if it was shut down before.
         """
-        if self._thread is not None:
-            raise ConfigError("a client is started once: make a new one")
-        running: Future[asyncio.AbstractEventLoop] = Future()
-        self._home = Home()
-        self._thread = threading.Thread(
-            target=self._main, args=(running,), name=f"kraftlib-{self._config.node_id}", daemon=True
-        )
-        self._thread.start()
+        with self._lock:
+            if self._thread is not None:
+                raise ConfigError("a client is started once: make a new one")
+            if self._closed:
+                raise ClosedError(f"replica {self.node_id} was closed before it was started: make a new client")
+            self._home = Home()
+            self._thread = threading.Thread(target=self._main, name=f"kraftlib-{self._config.node_id}", daemon=True)
+            self._thread.start()
         try:
-            running.result()
+            self._running.result()
             starting = self._submit(self._client.start())
             try:
                 starting.result()
@@ -126,12 +129,18 @@ class RaftClient(Generic[T]):
             self._wait(self._client.wait_closed())
 
     def shutdown(self, timeout_ms: int | None = None) -> None:
-        """Finish what was appended, hand leadership over, flush, close. Calling it again waits for the same end.
+        """Finish pending appends, transfer leadership, flush and close. Another call waits for the same end.
 
-        In a forked child it does nothing: the replica is its parent's.
+        In a forked child it does nothing: the replica is its parent's. If a listener or state machine calls it, it
+        raises ConfigError and the replica continues.
         """
-        if self._thread is None or self._home.is_left:
+        if self._home.is_left:
             return
+        with self._lock:
+            self._closed = True
+            if self._thread is None:
+                return
+        self._check_thread()
         try:
             self._wait(self._client.shutdown(timeout_ms))
         except ClosedError:
@@ -155,7 +164,7 @@ class RaftClient(Generic[T]):
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
-        """Append `values` atomically; return where they stand, once they have come as far as `wait`."""
+        """Append `values` atomically; return their offsets, once they have reached the level `wait`."""
         return self._wait(self._client.append(values, epoch=epoch, wait=wait))
 
     def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
@@ -167,7 +176,7 @@ class RaftClient(Generic[T]):
         return self._wait(self._client.propose(value, epoch=epoch))
 
     def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
-        """Promise offsets to `values`, atomically, and return the last one; they are written once scheduled."""
+        """Assign offsets to `values`, atomically, and return the last one; they are written once scheduled."""
         return self._call(self._client.prepare_append, epoch, values)
 
     def schedule_prepared_append(self) -> None:
@@ -177,7 +186,7 @@ class RaftClient(Generic[T]):
     # --- listening ---------------------------------------------------------------------------------------------------
 
     def register(self, listener: Listener) -> None:
-        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then what comes."""
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches."""
         self._call(self._client.register, listener)
 
     def unregister(self, listener: Listener) -> None:
@@ -193,17 +202,17 @@ class RaftClient(Generic[T]):
         self._wait(self._client.wait_for_offset(offset, timeout_ms=timeout_ms))
 
     def read_barrier(self, *, timeout_ms: int = 5_000) -> Offset:
-        """Wait until this replica has applied everything that was committed before this call; return up to where."""
+        """Wait until this replica has applied everything that was committed before this call; return the offset."""
         return self._wait(self._client.read_barrier(timeout_ms=timeout_ms))
 
     # --- leading -----------------------------------------------------------------------------------------------------
 
     def resign(self, epoch: Epoch) -> None:
-        """Give up the leadership of `epoch`; nothing happens if it is over already."""
+        """Resign the leadership of `epoch`; do nothing if it is over already."""
         self._call(self._client.resign, epoch)
 
     def transfer_leadership(self, target_id: ReplicaId, *, timeout_ms: int = 5_000) -> LeaderAndEpoch:
-        """Let the voter `target_id` lead instead of this replica, once it has everything; return who leads then."""
+        """Transfer leadership to the voter `target_id`, once it has the whole log; return the new leader."""
         return self._wait(self._client.transfer_leadership(target_id, timeout_ms=timeout_ms))
 
     def add_voter(
@@ -217,7 +226,7 @@ class RaftClient(Generic[T]):
         self._wait(self._client.remove_voter(key, timeout_ms=timeout_ms))
 
     def upgrade_kraft_version(self, version: int = 1, *, timeout_ms: int = 30_000) -> None:
-        """Make a static quorum a dynamic one, whose voters stand in the log; there is no way back."""
+        """Make a static quorum a dynamic one, whose voters are recorded in the log; there is no way back."""
         self._wait(self._client.upgrade_kraft_version(version, timeout_ms=timeout_ms))
 
     def create_snapshot(self, values: Iterable[T] | None = None, *, offset: Offset | None = None) -> OffsetAndEpoch:
@@ -225,11 +234,11 @@ class RaftClient(Generic[T]):
         return self._wait(self._client.create_snapshot(values, offset=offset))
 
     def begin_snapshot(self, *, offset: Offset | None = None) -> OpenSnapshot:
-        """Open a snapshot for writing that replaces every record below `offset`; by default what was applied here."""
+        """Open a snapshot for writing that replaces every record below `offset`, by default the applied offset."""
         return self._call(lambda: self._client.begin_snapshot(offset=offset))
 
     def hold_log(self, name: str, *, offset: Offset | None = None, max_bytes: int | None = None) -> RetentionHold:
-        """Keep the log from `offset` on for the reader `name`, until it moves on, lets go, or the log is too large."""
+        """Keep the log from `offset` on for the reader `name`, until it advances, releases, or the log is too large."""
         return self._call(lambda: self._client.hold_log(name, offset=offset, max_bytes=max_bytes))
 
     # --- what is known -----------------------------------------------------------------------------------------------
@@ -241,12 +250,12 @@ class RaftClient(Generic[T]):
 
     @property
     def key(self) -> ReplicaKey:
-        """Its number and the id of its directory, by which a voter set of kraft.version 1 names it."""
+        """Its id and the id of its directory, by which a voter set of kraft.version 1 names it."""
         return self._client.key
 
     @property
     def config(self) -> RaftConfig:
-        """What it was configured with."""
+        """The configuration of the replica."""
         return self._config
 
     @property
@@ -275,7 +284,7 @@ class RaftClient(Generic[T]):
         return self._client.kraft_version()
 
     def status(self) -> Status:
-        """Return what this replica knows of itself and its quorum; also after it was closed."""
+        """Return the state of this replica and its quorum, as it knows them; also after it was closed."""
         return self._call(self._client.status)
 
     def metrics(self) -> dict[str, float | str]:
@@ -286,14 +295,21 @@ class RaftClient(Generic[T]):
 
     def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run `coroutine` on the loop and wait for its end."""
-        if threading.current_thread() is self._thread:
+        try:
+            self._check_thread()
+        except ConfigError:
             coroutine.close()
-            raise ConfigError("a listener or state machine must not wait for its own replica: it would wait for ever")
+            raise
         try:
             return self._submit(coroutine).result()
         except CancelledError:
             # The loop has ended in the midst of the call, which may have done its work.
             raise OutcomeUnknownError(f"replica {self.node_id} was closed before this call had ended") from None
+
+    def _check_thread(self) -> None:
+        """Raises: ConfigError on the thread of the replica."""
+        if threading.current_thread() is self._thread:
+            raise ConfigError("a listener or state machine must not wait for its own replica: it would wait for ever")
 
     def _submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
         """Have `coroutine` run on the loop. Raises: ClosedError, if that is not there."""
@@ -334,6 +350,7 @@ class RaftClient(Generic[T]):
 
     def _end(self) -> None:
         """Let the loop end, and wait for its thread."""
+        wait([self._running])  # one that is about to run could not be told
         with self._lock, contextlib.suppress(RuntimeError):  # it may have ended by itself
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -342,7 +359,8 @@ class RaftClient(Generic[T]):
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
-    def _main(self, running: Future[asyncio.AbstractEventLoop]) -> None:
+    def _main(self) -> None:
+        running = self._running
         try:
             with asyncio.Runner(loop_factory=loop_factory(self._config.event_loop)) as runner:
                 self._stop = asyncio.Event()
@@ -357,7 +375,7 @@ class RaftClient(Generic[T]):
             self._refuse_the_rest()
 
     async def _until_stopped(self) -> None:
-        """Run until somebody ends it; then end the replica, whatever became of whoever started it or closed it."""
+        """Run until the client is ended; then end the replica, even if the caller that started or closed it is gone."""
         try:
             await self._stop.wait()
         finally:
@@ -370,7 +388,7 @@ class RaftClient(Generic[T]):
                 await asyncio.wait(others, timeout=LAST_CALLS_S)
 
     def _refuse_the_rest(self) -> None:
-        """Tell those whose calls came too late for the loop."""
+        """Fail the calls that came too late for the loop."""
         with self._lock:
             self._loop, waits = None, list(self._waits)
         for future in waits:

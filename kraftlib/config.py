@@ -133,7 +133,7 @@ class RaftConfig:
     election_backoff_max_ms (milliseconds, default 1000)
         The longest wait of a voter that is not the first successor that a resigning leader names.
     election_priority (0 to 100, default 0)
-        The preference for this voter as leader. A leader with a lower priority hands over to this voter once it has
+        The preference for this voter as leader. A leader with a lower priority transfers leadership to it once it has
         been caught up for `priority_takeover_ms`. The priority never prevents the election of another voter, and its
         effect fades while this voter fails to lead. Kafka replicas do not know it (beyond Kafka).
     priority_takeover_ms (milliseconds, default 10000)
@@ -269,7 +269,7 @@ class RaftConfig:
     insecure: bool = False
 
     # Elections
-    election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(0))
+    election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(1))
     election_backoff_max_ms: int = attrs.field(default=1_000, validator=at_least(0))
     election_priority: int = attrs.field(default=0, validator=between(0, PRIORITY_MAX))
     priority_takeover_ms: int = attrs.field(default=10_000, validator=at_least(1))
@@ -278,13 +278,13 @@ class RaftConfig:
     shutdown_timeout_ms: int = attrs.field(default=5_000, validator=at_least(0))
 
     # Fetching and requests
-    fetch_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
-    fetch_max_wait_ms: int = attrs.field(default=500, validator=at_least(0))
+    fetch_timeout_ms: int = attrs.field(default=2_000, validator=at_least(2))
+    fetch_max_wait_ms: int = attrs.field(default=500, validator=at_least(1))
     fetch_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
     snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
     snapshot_rate_bytes: int = attrs.field(default=0, validator=at_least(0))
     request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
-    retry_backoff_ms: int = attrs.field(default=20, validator=at_least(0))
+    retry_backoff_ms: int = attrs.field(default=20, validator=at_least(1))
     frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
     epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
     private_apis: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
@@ -369,7 +369,7 @@ class RaftConfig:
     def from_properties(cls, source: str | Path | Mapping[str, str], *, tell: Tell | None = None) -> RaftConfig:
         """Read Kafka's own `server.properties`, of a controller or of a broker that is to be followed as an observer.
 
-        `source` is a file, or properties that were read already. Every key that is not a replica's is told to `tell`
+        `source` is a file, or properties that were read already. Every key without effect is reported to `tell`
         with the reason, one call a key; without it they go to the log of this module, at WARNING. Paths are taken as
         they stand, as in Kafka. Keys that are left out have kraftlib's defaults.
         Raises: ConfigError for unreadable files, bad values, ZooKeeper's clusters, SASL.

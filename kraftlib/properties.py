@@ -81,7 +81,7 @@ NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
         "a broker's; kraftlib is none",
     ),
 )
-"""What is said of keys that match, the first match counting."""
+"""Notices for keys that match a pattern; the first match counts."""
 
 UNKNOWN: Final = "kraftlib knows no such key of Kafka's"
 SLIP: Final = 0.96
@@ -92,7 +92,7 @@ LISTED: Final = 65_536
 
 @attrs.frozen
 class Word:
-    """What is to be said of one key."""
+    """The notice for one key."""
 
     key: str
     text: str
@@ -103,7 +103,7 @@ class Word:
 
 @attrs.define
 class Settings:
-    """What a file says, as fields of RaftConfig, and the words on all that it says besides."""
+    """The contents of a file: fields of RaftConfig, and notices about all other keys."""
 
     fields: dict[str, object] = attrs.Factory(dict)
     words: list[Word] = attrs.Factory(list)
@@ -277,7 +277,7 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
 
 
 def _protocol(properties: Mapping[str, str], name: str) -> str:
-    """How a listener is secured: as the map says, else as its name says, else not at all."""
+    """Return the security protocol of a listener: from the map, else from its name, else PLAINTEXT."""
     protocols = {}
     for pair in _list(properties.get("listener.security.protocol.map", "")):
         listener, _, protocol = pair.partition(":")

@@ -160,6 +160,68 @@ def test_a_callback_may_ask_but_must_not_wait(three: dict[int, blocking.RaftClie
     assert "must not wait for its own replica" in asked[1]
 
 
+def test_a_callback_that_would_close_is_refused_and_nothing_is_closed(
+    three: dict[int, blocking.RaftClient[Any]],
+) -> None:
+    leader = leader_of(three)
+    refused: list[str] = []
+
+    class Closing(Listener):
+        def handle_commit(self, reader: BatchReader) -> None:
+            try:
+                leader.close()
+            except ConfigError as error:
+                refused.append(str(error))
+
+    leader.register(Closing())
+    leader.propose(1)
+    leader.propose(1)
+    assert "must not wait for its own replica" in refused[0]
+
+
+def test_a_client_that_is_closed_before_it_is_started_never_runs() -> None:
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(RaftConfig(node_id=1, voters=voters, **TIMING))
+    client.close()
+    with pytest.raises(ClosedError, match="closed before it was started"):
+        client.start()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kraftlib")]
+
+
+def test_a_close_that_meets_a_start_before_there_is_a_loop_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_starting, goes_on = threading.Event(), threading.Event()
+
+    def slow_factory(name: str) -> None:
+        is_starting.set()
+        assert goes_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(blocking, "loop_factory", slow_factory)
+    voters = (StaticVoter(1, Endpoint("replica", 1)),)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=voters, **TIMING), transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1))
+    )
+    waits = threading.Event()
+    end = client._end
+
+    def ending() -> None:
+        waits.set()
+        end()
+
+    monkeypatch.setattr(client, "_end", ending)
+    with ThreadPoolExecutor(2) as pool:
+        starting = pool.submit(client.start)
+        assert is_starting.wait(PATIENCE_S)
+        closing = pool.submit(client.close)
+        assert waits.wait(PATIENCE_S)
+        goes_on.set()
+        try:
+            closing.result(PATIENCE_S)
+        finally:
+            client.close()
+        with pytest.raises(ClosedError):
+            starting.result(PATIENCE_S)
+
+
 def test_before_the_start_and_after_the_end_nothing_is_taken() -> None:
     voters = (StaticVoter(1, Endpoint("replica", 1)),)
     client: blocking.RaftClient[bytes] = blocking.RaftClient(
@@ -167,7 +229,6 @@ def test_before_the_start_and_after_the_end_nothing_is_taken() -> None:
     )
     with pytest.raises(ClosedError, match="not started"):
         client.append_one(b"value")
-    client.shutdown()  # nothing to do
     with client:
         client.wait_for_leader(timeout_ms=10_000)
         client.append_one(b"value")

@@ -78,6 +78,14 @@ def test_fields_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
         ("node_id = 1\nvoters = ['1@a:1', '1@b:2']", "an id may stand there once only"),
         ("node_id = 1\nfetch_timeout_ms = 500", "fetch_max_wait_ms=500 must be below fetch_timeout_ms=500"),
         ("node_id = 1\nrequest_timeout_ms = 499", "request_timeout_ms=499 must not be below"),
+        # Without these pauses a replica would stop itself, or ask and be refused as fast as the others answer.
+        ("node_id = 1\nelection_timeout_ms = 0", "election_timeout_ms=0 must be an integer of at least 1"),
+        ("node_id = 1\nretry_backoff_ms = 0", "retry_backoff_ms=0 must be an integer of at least 1"),
+        ("node_id = 1\nfetch_max_wait_ms = 0", "fetch_max_wait_ms=0 must be an integer of at least 1"),
+        (
+            "node_id = 1\nfetch_max_wait_ms = 1\nfetch_timeout_ms = 1",
+            "fetch_timeout_ms=1 must be an integer of at least 2",
+        ),
         ("node_id = 1\nengine = 'fork'", "engine='fork' must be one of thread, inline"),
         ("node_id = 1\nfile_mode = 'rw'", "file_mode='rw' must be an integer"),
     ],

@@ -67,9 +67,13 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
 
 NO_TEST_MODULE: Final[dict[str, str]] = {
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
+    "storage/log/hole.py": "a value; tests/storage/damage",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",
+    "testing/core_fuzz/forged_*.py": "ways to bend a message; tests/testing/core_fuzz/test_forgery.py",
+    "testing/core_fuzz/made_up.py": "messages that nobody sent; tests/testing/core_fuzz/test_forgery.py",
+    "testing/core_fuzz/phase.py": "a value; tests/testing/core_fuzz/test_plots.py",
     "testing/rules/*.py": "rules; tests/simulation/test_rules_*.py plant bugs that they find",
     "testing/scenarios/*.py": "stories; tests/simulation/test_scenarios.py tells every one of them",
     "wire/messages/*.py": "declarations; tests/wire/test_messages.py takes all of them in every version",

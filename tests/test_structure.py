@@ -33,12 +33,7 @@ OVER_BUDGET: Final[frozenset[str]] = frozenset("analysis cli consensus runtime s
 CIRCLES: Final[frozenset[str]] = frozenset({"cli.spark, cli.spark_state", "spark.jobs.sweep, spark.seeds"})
 """Modules that import each other, in alphabetical order, without `kraftlib.`."""
 
-BORROWERS: Final[frozenset[str]] = frozenset(
-    (
-        "storage/damage/damaged_log.py storage/damage/damaged_segments.py storage/file_log.py "
-        "storage/snapshots/download_files.py testing/damage.py"
-    ).split()
-)
+BORROWERS: Final[frozenset[str]] = frozenset({"testing/damage.py"})
 """Files that use a private name of another file."""
 
 FOREIGN: Final[Mapping[str, str]] = {

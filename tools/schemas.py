@@ -38,7 +38,7 @@ RENAMED: Final = {
 """Names of Kafka 3.9 that 4.0 changed, because a pre-vote is not asked for by a candidate (KIP-996). Same bytes."""
 
 NOT_DECLARED: Final = {
-    "QuorumStateData": "a JSON file, not a message: kraftlib.storage.election_file",
+    "QuorumStateData": "a JSON file, not a message: kraftlib.storage.election.line",
     "ControlRecordTypeSchema": "the key of a control record, two numbers: kraftlib.records.control",
 }
 """Schemas that have no declaration, and where their content is."""

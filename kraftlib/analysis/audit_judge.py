@@ -1,4 +1,4 @@
-"""What is wrong with the replicas of one log, from their batches side by side.
+"""Compares the batches of the replicas of one log, and finds what is wrong with each replica.
 
 KRaft copies batches byte by byte, so at one base offset all replicas that have a batch have the same one. The batch
 that most replicas have there is right. Between as many, soundness decides: a batch that fits into its chain before one
@@ -36,7 +36,7 @@ IN_A_ROW: Final[Mapping[str, str]] = {
     "chain": "they break a rule of the chain, and no other replica has them as they should be",
     "offset": "their base offsets are wrong",
 }
-"""What is said of several batches at once."""
+"""Verdicts that a finding gives for several batches at once."""
 RUN_MIN: Final = 64
 """Shorter runs of batches are judged one by one."""
 
@@ -53,7 +53,7 @@ class ReplicaRange:
     start: int
     end: int
     lag: int = 0
-    """How many offsets the most advanced replica has beyond it."""
+    """Number of offsets that the most advanced replica has beyond this one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,7 +74,7 @@ class Finding:
     """Of the first batch of the range."""
     what: str
     batches: int = 1
-    """How many batches of the replica it is about; 0 for those that it lacks."""
+    """Number of batches of the replica in the range; 0 if the replica lacks them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +98,7 @@ class Row:
 
     @property
     def content(self) -> Content:
-        """What replicas must agree on."""
+        """The fields that must be equal on all replicas."""
         return self.base_offset or 0, self.last_offset, self.epoch, self.length, self.crc
 
     @property

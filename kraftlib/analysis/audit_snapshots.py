@@ -99,7 +99,7 @@ def _whole_logs(path: str | os.PathLike[str], ranges: Sequence[ReplicaRange], **
 
 
 def _log_state(directory: str | None, end_offset: int, fold: Fold) -> int | None:
-    """Return the state to which a log leads at `end_offset`, None if nobody can tell."""
+    """Return the state of a log at `end_offset`, None if it cannot be determined."""
     try:
         return None if directory is None else _sum(fold(directory, include="log", endOffset=end_offset))
     except KraftError:

@@ -28,7 +28,7 @@ STRETCH: Final = 4_096
 BATCH: Final = ("base_offset", "last_offset", "epoch", "length", "crc", "crc_ok", "problem")
 PLACE: Final = ("cluster", "topic", "partition", "replica", "segment")
 COLUMNS: Final = (*PLACE, *BATCH, "position")
-"""What an audit reads of each batch."""
+"""The columns that an audit reads of each batch."""
 
 _TOLD: Final = np.dtype(
     [

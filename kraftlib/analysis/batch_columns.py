@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from kraftlib.analysis.chunks import Chunk, chunks
-from kraftlib.analysis.columns import Table, place_values, table_of, timestamps
+from kraftlib.analysis.columns import Table, table_of, timestamps
+from kraftlib.analysis.conditions import Pruning, place_values
 from kraftlib.analysis.options import Bounds, ReadOptions
 from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import Split, bounds_of
@@ -21,14 +22,14 @@ _CODEC_NAMES: Final = np.array([codec.name.lower() for codec in Codec] + ["unkno
 _MILLIS_MAX: Final = (2**63 - 1) // 1_000
 
 
-def batch_tables(split: Split, chunk: Chunk, options: ReadOptions, schema: Schema, pruning: Bounds) -> Iterator[Table]:
+def batch_tables(split: Split, chunk: Chunk, options: ReadOptions, schema: Schema, pruning: Pruning) -> Iterator[Table]:
     """Yield the batches of a chunk, each with what is wrong with it, and a row for a range that holds none.
 
     With mode DROPMALFORMED, only what is sound.
     """
     headers = chunk.headers
     if len(headers):
-        keep = _within(chunk, bounds_of(split.file, options.bounds & pruning))
+        keep = _within(chunk, bounds_of(split.file, options.bounds & pruning.bounds))
         if options.mode == "DROPMALFORMED":
             keep[list(chunk.problems)] = False
         chosen = np.flatnonzero(keep)
@@ -37,7 +38,7 @@ def batch_tables(split: Split, chunk: Chunk, options: ReadOptions, schema: Schem
     if chunk.gap is not None and options.mode == "PERMISSIVE":
         gap = chunk.gap
         said = {"position": gap.start, "base_offset": gap.offset, "chain_ok": False, "problem": gap.reason}
-        columns = {**place_values(split), **said}
+        columns = {**place_values(split.file), **said}
         yield table_of(columns, 1, schema)
 
 
@@ -61,7 +62,7 @@ def _batch_table(split: Split, chunk: Chunk, chosen: Any, options: ReadOptions, 
     headers = chunk.headers.select(chosen)
     problems = [chunk.problems.get(index) for index in chosen.tolist()] if chunk.problems else None
     columns = {
-        **place_values(split),
+        **place_values(split.file),
         "position": pa.array(chunk.origin + headers.start),
         "base_offset": pa.array(headers.base_offset),
         "last_offset": pa.array(headers.last_offset),
@@ -105,7 +106,7 @@ def file_table(split: Split, options: ReadOptions, schema: Schema) -> Table:
     except CorruptBatchError as error:
         problem = str(error)
     columns = {
-        **place_values(split),
+        **place_values(split.file),
         "path": file.path,
         "kind": file.kind.value,
         "offset": file.offset,

@@ -42,7 +42,7 @@ VOTERS_RECORD: Final = "record:"
 
 @attrs.frozen(kw_only=True)
 class CheckpointOptions:
-    """What a checkpoint says beside its rows."""
+    """The header of a checkpoint: everything except its rows."""
 
     path: Path
     """Directory in which it gets its name, `<end offset>-<epoch>.checkpoint`."""
@@ -122,7 +122,11 @@ def _number(given: Mapping[str, str], name: str, default: int | None, *, least: 
     text = given.get(name)
     if text is None and default is not None:
         return default
-    if text is None or not text.strip().isdecimal() or not least <= int(text) <= most:
+    if text is None:
+        raise ConfigError(
+            f"a checkpoint needs the option {name}: it stands for all records below endOffset, the last one of epoch"
+        )
+    if not text.strip().isdecimal() or not least <= int(text) <= most:
         raise ConfigError(f"{name}={text!r} must be a number from {least} to {most}")
     return int(text)
 

@@ -40,7 +40,7 @@ class Gap:
     end: int
     reason: str
     offset: int | None
-    """What should begin there, as far as that is known."""
+    """The expected beginning of the chunk, as far as it is known."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class Chunk:
     problems: dict[int, str]
     """Index of a batch -> why it is not to be believed."""
     gap: Gap | None = None
-    """What follows the batches."""
+    """The bytes after the last whole batch."""
 
 
 def chunks(split: Split, options: ReadOptions) -> Iterator[Chunk]:

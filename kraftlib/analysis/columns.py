@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from kraftlib.analysis.conditions import place_values
 from kraftlib.analysis.decoder import Fields, headers_of
-from kraftlib.analysis.files import Kind
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.metadata_columns import json_record
 from kraftlib.analysis.schemas import HEADERS, TIMESTAMP, Schema
@@ -25,7 +25,7 @@ from kraftlib.records.compression import Codec
 from kraftlib.records.control import ControlType
 
 NO_TIMESTAMP: Final = -1
-"""What Kafka writes where there is none."""
+"""Kafka's value for a missing field."""
 
 _MILLIS_MAX: Final = (2**63 - 1) // 1_000
 _FRAME_VERSION: Final = 1
@@ -50,7 +50,7 @@ class Rows:
     offset: Array
     millis: Array
     crc_ok: Array | None
-    """Per batch; None where nobody looked."""
+    """Per batch; None if it was not checked."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -69,22 +69,6 @@ class Rows:
         return attrs.evolve(
             self, fields=self.fields.select(chosen), offset=self.offset[chosen], millis=self.millis[chosen]
         )
-
-
-def place_values(split: Split) -> dict[str, Any]:
-    """Return what is the same for all rows of a split."""
-    file = split.file
-    is_log = file.kind is Kind.LOG
-    return {
-        "cluster": file.labels.cluster,
-        "replica": file.labels.replica,
-        "topic": file.labels.topic,
-        "partition": file.labels.partition,
-        "origin": "log" if is_log else "snapshot",
-        "snapshot_end_offset": None if is_log else file.offset,
-        "snapshot_epoch": None if is_log else file.epoch,
-        "segment": file.path,
-    }
 
 
 def table_of(columns: dict[str, Any], count: int, schema: Schema) -> Table:
@@ -191,7 +175,7 @@ def json_records(rows: Rows) -> Any:
 
 
 def _constant(name: str, kind: Any) -> Callable[[Rows], Any]:
-    return lambda rows: repeated(place_values(rows.split)[name], len(rows), kind)
+    return lambda rows: repeated(place_values(rows.split.file)[name], len(rows), kind)
 
 
 def _frame_column(number: int) -> Callable[[Rows], Any]:

@@ -53,7 +53,7 @@ _OF_QUORUM: Final = pa.array([KRAFT_VERSION, KRAFT_VOTERS])
 
 
 class Reducer(Protocol):
-    """What records mean. It must be a function of its arguments alone, and is sent to other processes."""
+    """The meaning of records. It must depend on its arguments alone, and is sent to other processes."""
 
     def group_of(self, value: bytes) -> bytes:
         """Return what this record is folded with; groups know nothing of each other. Raises, if it cannot be told."""
@@ -65,7 +65,7 @@ class Reducer(Protocol):
 
 
 def check_whole(path: str | os.PathLike[str], **options: object) -> None:
-    """Check that a state can be told of what is at `path`: one log, from its beginning or behind a snapshot.
+    """Check that the files at `path` determine a state: one log, from its beginning or behind a snapshot.
 
     Raises: ConfigError for several replicas, and for a log that begins too late.
     """
@@ -138,7 +138,7 @@ def difference(before: pa.Table, after: pa.Table) -> pa.Table:
 def id_at(path: str | os.PathLike[str], end_offset: int | None = None, **options: object) -> tuple[OffsetAndEpoch, int]:
     """Return the id of a snapshot at an offset, or at the end of the log, and the time of its last record in ms.
 
-    Raises: ConfigError, if a batch is cut there: whoever followed from such a snapshot would lack its rest.
+    Raises: ConfigError, if the offset is inside a batch: a follower of such a snapshot would lack its rest.
     """
     near = {} if not end_offset else {"startOffset": end_offset - 1, "endOffset": end_offset}
     wanted = {**options, **near, "include": "log", "view": "batches", "columns": "last_offset,epoch,max_timestamp"}

@@ -67,12 +67,19 @@ class Fields:
 
 _FIELDS: Final = tuple(field.name for field in attrs.fields(Fields))
 
+RECORD_MIN_BYTES: Final = 7
+"""A batch that claims more records than fit is not to be allocated for."""
+
+
+def undecoded(counts: Array) -> Fields:
+    """Return records of which nothing is known but their batch; no other field of them may be used."""
+    return Fields(**dict.fromkeys(_FIELDS, np.repeat(np.arange(len(counts)), counts)))
+
 
 def decode(blocks: Blocks) -> tuple[Fields, Array]:
     """Return the records of all blocks that are sound, and the indexes of the blocks that are not."""
     bad = np.zeros(len(blocks.start), dtype=bool)
-    # A record has 7 bytes at least: a count that does not fit is not to be allocated for.
-    bad |= blocks.count * 7 > blocks.end - blocks.start
+    bad |= blocks.count * RECORD_MIN_BYTES > blocks.end - blocks.start
     bad |= (blocks.count == 0) & (blocks.end > blocks.start)
     area = np.frombuffer(blocks.area, dtype=np.uint8)
     counts = np.where(bad, 0, blocks.count)

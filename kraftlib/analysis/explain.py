@@ -1,4 +1,4 @@
-"""What a table would read: Spark's own `explain()` says no more of a source in Python than its name and columns.
+"""Explains what a table would read. Spark's own `explain()` shows only name and columns of a source in Python.
 
 print(explain("/archive", startOffset=1000, columns="offset,epoch"))
 """

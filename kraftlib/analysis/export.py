@@ -22,7 +22,7 @@ BUCKET: Final = 1_000_000
 
 PARTITIONED_BY: Final = ("cluster", "bucket")
 UNKNOWN: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for null in the name of a directory, as Spark has it."""
+"""The directory name for null, as in Spark."""
 
 
 def to_parquet(

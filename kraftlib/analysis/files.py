@@ -1,4 +1,4 @@
-"""What lies below a path: segments and checkpoints, with the labels that the layout gives them; and ranged reads.
+"""Finds the segments and checkpoints below a path, with their labels from the layout, and reads ranges of them.
 
 A path is a file, a directory, a glob, a JSON list of them, or a URI that pyarrow understands (`file:`, `s3://`, `gs://`,
 `abfs://`, `hdfs://`), with credentials from the environment. Below it, wherever they are:
@@ -7,7 +7,7 @@ A path is a file, a directory, a glob, a JSON list of them, or a URI that pyarro
     <node>/__cluster_metadata-0/00000000000000000000.log               a node; labels come from its meta.properties
 
 Names are read by the patterns of `kraftlib.storage.names`, and other files are not looked at. Links are followed. What
-bears such a name and is no file is an error in every mode: where a segment is passed over, nobody misses its records.
+has such a name and is not a file is an error in every mode: otherwise its records would be missing without notice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _META_MAX_BYTES: Final = 1 << 16
 
 
 class Kind(enum.Enum):
-    """What a file holds."""
+    """The kinds of files."""
 
     LOG = "log"
     SNAPSHOT = "snapshot"
@@ -52,7 +52,7 @@ class Kind(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Labels:
-    """Whose file it is; None where neither the path nor a meta.properties says so."""
+    """The replica of the file; None if neither the path nor a meta.properties names it."""
 
     cluster: str | None = None
     replica: str | None = None

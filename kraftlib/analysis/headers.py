@@ -54,7 +54,7 @@ class Stop(enum.Enum):
     CUT = "cut"
     """The batch there is longer than the data: more must be read, or the file ends within it."""
     BROKEN = "broken"
-    """What stands there cannot be a batch."""
+    """The bytes cannot be a batch."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -103,7 +103,7 @@ _FIELDS: Final = tuple(field.name for field in attrs.fields(Headers))
 
 @attrs.frozen(kw_only=True, eq=False)
 class Walk:
-    """What a walk found: the batches that are whole, and where and why it ended."""
+    """The result of a walk: the whole batches, and the position and reason of its end."""
 
     headers: Headers
     end: int

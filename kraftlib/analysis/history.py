@@ -1,4 +1,4 @@
-"""What happened to one thing of a Kafka cluster: every record about it, who led then, and what it followed.
+"""The history of one item of a Kafka cluster: every record about it, with the leader and the record before it.
 
     for row in history("/archive", "topic:events").to_pylist(): ...
 

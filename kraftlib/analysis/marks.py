@@ -68,7 +68,7 @@ class WalkMarks:
         last = int(chosen[-1]) + 1 if len(chosen) else 0
         if not self.is_complete:
             last = len(headers)
-        if not last:
+        if not last and self.is_complete:
             return None
         return (int(chosen[0]) or -1 if len(chosen) else last - 1), last
 

@@ -56,7 +56,7 @@ class FoldError(KraftError):
 
 @attrs.frozen(kw_only=True)
 class MetadataReducer:
-    """What Kafka's metadata records mean, for `folded` and `kraftlib.spark.jobs.compact.fold`."""
+    """The meaning of Kafka's metadata records, for `folded` and `kraftlib.spark.jobs.compact.fold`."""
 
     names: Mapping[UUID, str]
     """The name of every topic that the log ever had."""
@@ -314,7 +314,7 @@ _CHANGES: Final[Mapping[str, Callable[[dict[bytes, bytes], Any], None]]] = {
 
 @attrs.frozen(kw_only=True)
 class MetadataPlan:
-    """What is to be known of a log before it can be folded in parts."""
+    """The facts about a log that are needed to fold it in parts."""
 
     reducer: MetadataReducer
     void: tuple[tuple[int, int], ...]

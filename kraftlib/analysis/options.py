@@ -1,4 +1,4 @@
-"""What a reader is asked for, as text options or as values.
+"""The options of a reader, as text or as values.
 
 Spark passes any option through, so a misspelt one would silently read everything: every name and value is checked here,
 and the error says what was meant. Names are Spark's, in camel case, and their case does not matter.
@@ -17,6 +17,7 @@ import attrs
 
 from kraftlib.analysis.entities import Entity, parse_entity
 from kraftlib.analysis.layout import checked_layout, with_storage_options
+from kraftlib.analysis.other_names import instead_of
 from kraftlib.analysis.schemas import REPORTS, VIEWS
 from kraftlib.analysis.value_decoder import decoder_name
 from kraftlib.errors import ConfigError
@@ -94,7 +95,7 @@ class ReadOptions:
     bounds: Bounds = Bounds()
     """Options startOffset, endOffset, startTimestamp, endTimestamp (half-open), minEpoch, maxEpoch (inclusive)."""
     mode: str = "FAILFAST"
-    """What becomes of damage: an error, a row that says so, or nothing."""
+    """The treatment of damage: an error, a row that says so, or nothing."""
     tail: str = "ignore"
     """Whether a batch that is cut short at the very end of a log is one being written, or damage."""
     verify_crc: bool = True
@@ -105,9 +106,9 @@ class ReadOptions:
     value_decoder: str | None = None
     """`package.module:function` of yours that makes the column `record` of values: see `analysis.value_decoder`."""
     layout: str | None = None
-    """How directories name what they hold, as `{cluster}/{replica}/{topic}-{partition}`: see `analysis.layout`."""
+    """The pattern of directory names, such as `{cluster}/{replica}/{topic}-{partition}`: see `analysis.layout`."""
     max_inflated_bytes: int = 64 * MIB
-    """What one compressed batch may grow to."""
+    """The largest decompressed size of a batch."""
     chunk_bytes: int = CHUNK_BYTES
     max_partition_bytes: int = 128 * MIB
     parallelism: int = 0
@@ -131,7 +132,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     for name, text in given.items():
         known = _KNOWN.get(name.lower())
         if known is None:
-            raise ConfigError(f"there is no option {name!r}{_did_you_mean(name)}")
+            raise ConfigError(f"there is no option {name!r}{_remedy(name)}")
         field, read = known
         try:
             value = read(str(text))
@@ -178,7 +179,10 @@ def _check_bounds(bounds: Mapping[str, Mapping[str, int]]) -> None:
             raise ConfigError(f"{first}={start} is beyond {last}={end - least}: nothing lies between them")
 
 
-def _did_you_mean(name: str) -> str:
+def _remedy(name: str) -> str:
+    instead = instead_of(name)
+    if instead is not None:
+        return f": {instead}"
     near = get_close_matches(name.lower(), _KNOWN, n=1)
     known = ", ".join(sorted(_NAMES.values()))
     return (f"; did you mean {_NAMES[near[0]]!r}?" if near else ";") + f" known are: {known}"

@@ -18,7 +18,8 @@ import pyarrow as pa
 from kraftlib.analysis.batch_columns import batch_tables, file_table
 from kraftlib.analysis.chunks import chunks
 from kraftlib.analysis.columns import Table
-from kraftlib.analysis.options import Bounds, ReadOptions, parse_options
+from kraftlib.analysis.conditions import Pruning
+from kraftlib.analysis.options import ReadOptions, parse_options
 from kraftlib.analysis.record_tables import RecordColumns
 from kraftlib.analysis.schemas import REPORTS, Schema, schema_of
 from kraftlib.analysis.splits import Split, plan, settled
@@ -67,9 +68,16 @@ def schema_for(options: ReadOptions) -> Schema:
 
 
 def read_splits(
-    splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Bounds = Bounds()
+    splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Pruning = Pruning()
 ) -> Iterator[Table]:
-    """Yield the rows of the splits of one task. `pruning` may leave out rows that are dropped afterwards anyway."""
+    """Yield the rows of the splits of one task, without those that fail a condition of `pruning`."""
+    for table in _tables(splits, options, schema, pruning):
+        left = pruning.apply(table)
+        if left.num_rows or not pruning.conditions:
+            yield left
+
+
+def _tables(splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Pruning) -> Iterator[Table]:
     for planned in splits:
         split = settled(planned)
         if split is None:

@@ -22,14 +22,15 @@ from kraftlib.analysis.columns import (
     binaries,
     frame_numbers,
     millis_of,
-    place_values,
     table_of,
 )
+from kraftlib.analysis.conditions import Pruning, place_values
 from kraftlib.analysis.decoder import Blocks, decode
 from kraftlib.analysis.entities import Entity, is_about, types_about
+from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows_of_headers
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.metadata_columns import decoded, record_class_named
-from kraftlib.analysis.options import JSON, Bounds, ReadOptions
+from kraftlib.analysis.options import JSON, ReadOptions
 from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import Split, bounds_of
 from kraftlib.analysis.value_decoder import decoded_by
@@ -41,10 +42,15 @@ from kraftlib.records.record import decode_block
 
 _MILLIS_MAX: Final = (2**63 - 1) // 1_000
 
+_KNOWN_EARLY: Final = frozenset(
+    {"offset", "epoch", "timestamp", "control", "control_type", "type", "version", "key", "batch_base", "crc_ok"}
+)
+"""Columns that cost little where it is known where a record and its fields begin."""
+
 
 @attrs.frozen(kw_only=True)
 class Problem:
-    """What is said of a batch, or of a range of bytes, that cannot be read."""
+    """The report on a batch, or on a range of bytes, that cannot be read."""
 
     position: int
     reason: str
@@ -56,12 +62,14 @@ class Problem:
 class RecordColumns:
     """Makes tables of records out of the chunks of one split."""
 
-    def __init__(self, split: Split, options: ReadOptions, schema: Schema, pruning: Bounds = Bounds()) -> None:
+    def __init__(self, split: Split, options: ReadOptions, schema: Schema, pruning: Pruning = Pruning()) -> None:
         self.split = split
         self.file = split.file
         self.options = options
         self.schema = schema
-        self.bounds = bounds_of(self.file, options.bounds & pruning)
+        self.bounds = bounds_of(self.file, options.bounds & pruning.bounds)
+        self.by_headers = is_told_by_headers(options, schema, self.bounds)
+        self.conditions = [one for one in pruning.conditions if one.column in _KNOWN_EARLY]
 
     def tables(self, chunk: Chunk) -> Iterator[Table]:
         """Yield the records of a chunk; with mode PERMISSIVE, also a row for each thing that is wrong.
@@ -72,12 +80,18 @@ class RecordColumns:
         wanted = self.wanted(headers)
         found = [self.problem(chunk, index, reason) for index, reason in chunk.problems.items() if wanted[index]]
         wanted[list(chunk.problems)] = False
+        if self.by_headers and are_believed(headers, wanted):
+            rows = self.meeting_conditions(self.within(rows_of_headers(self.split, chunk, np.flatnonzero(wanted))))
+            if len(rows):
+                yield self.table(rows)
+            return
         for group in self.groups(chunk, np.flatnonzero(wanted)):
             if isinstance(group, Problem):
                 found.append(group)
                 continue
             rows, bad = self.decoded(chunk, *group)
             found += bad
+            rows = self.meeting_conditions(rows)
             if self.options.about is not None:
                 rows = rows.select(about(rows, self.options.about))
             if self.options.decode not in (None, JSON):
@@ -233,6 +247,13 @@ class RecordColumns:
             keep &= rows.millis != NO_TIMESTAMP
         return rows if keep is None or keep.all() else rows.select(keep)
 
+    def meeting_conditions(self, rows: Rows) -> Rows:
+        """Return the records that meet the conditions, as far as these can be judged before values are touched."""
+        for one in self.conditions:
+            if len(rows):
+                rows = rows.select(np.asarray(one.holds(COLUMNS[one.column](rows))))
+        return rows
+
     # Columns
 
     def table(self, rows: Rows) -> Table:
@@ -273,7 +294,7 @@ class RecordColumns:
 
     def problem_table(self, problems: Sequence[Problem]) -> Table:
         columns = {
-            **place_values(self.split),
+            **place_values(self.file),
             "offset": [problem.base_offset for problem in problems],
             "epoch": [problem.epoch for problem in problems],
             "batch_base": [problem.base_offset for problem in problems],

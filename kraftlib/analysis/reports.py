@@ -34,7 +34,7 @@ from kraftlib.records.control_messages import SnapshotHeaderRecord
 from kraftlib.types import uuid_text
 
 FOLDED: Final = ("origin", "offset", "control", "value")
-"""What folding needs of the records."""
+"""The columns of the records that folding needs."""
 
 
 def report(

@@ -8,7 +8,7 @@ that fits, and a search would find that.
 A plan looks at the entries around a range that was asked for, since these decide what is left out. A segment that is
 read whole is only cut (`analysis.cuts`), and readers settle where their cuts begin and end.
 
-What a split must begin and end with (offsets, epochs) is told along, so that a reader notices what is missing at the
+Each split has its expected first and last offsets and epochs, so that a reader notices what is missing at the
 seams. A `pin` fixes files and sizes, so that several reads of a growing log see one and the same.
 """
 
@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from kraftlib.analysis.conditions import Pruning
 from kraftlib.analysis.cuts import Cut, cuts_of
 from kraftlib.analysis.files import Kind, LogFile, find_files
 from kraftlib.analysis.marks import IndexMarks, Seam, WalkMarks, has_index_entries
@@ -55,7 +56,7 @@ class Split:
     end_epoch: int | None = None
     """Epoch of what follows."""
     cut: Cut | None = None
-    """How it comes about, if its bounds are only planned: see `settled`."""
+    """The planned cut, if the bounds are only planned: see `settled`."""
 
     @property
     def is_end_of_file(self) -> bool:
@@ -74,10 +75,10 @@ def pin(options: ReadOptions) -> tuple[tuple[str, int], ...]:
     return tuple((file.path, file.size) for file in files)
 
 
-def plan(options: ReadOptions, pruning: Bounds = Bounds()) -> list[list[Split]]:
+def plan(options: ReadOptions, pruning: Pruning = Pruning()) -> list[list[Split]]:
     """Return the splits for each task. `pruning` leaves out what cannot hold wanted rows, but may keep more."""
-    files = chosen_files(options)
-    bounds = options.bounds & pruning
+    files = [file for file in chosen_files(options) if pruning.may_hold(file)]
+    bounds = options.bounds & pruning.bounds
     target = target_bytes(sum(file.size for file in files if _overlaps(file, bounds)), options)
 
     def splits(file: LogFile) -> list[Split]:

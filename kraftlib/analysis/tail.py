@@ -42,7 +42,7 @@ class BehindError(LostLogError):
 
 @attrs.frozen(kw_only=True)
 class Piece:
-    """What one reader reads: whole batches of a segment, `[start, end)` in bytes, or a checkpoint."""
+    """The part of one reader: whole batches of a segment, `[start, end)` in bytes, or a checkpoint."""
 
     path: str
     start: int
@@ -64,7 +64,7 @@ class _Spot:
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """How much one step may take; at least a batch is taken in any case."""
+    """The limits of one step, which always takes at least one batch."""
 
     records: int | None = None
     bytes: int | None = None

@@ -2,7 +2,7 @@
 
 A replica forgets: snapshots replace its log. An archive follows the same quorum as an observer, writes every committed
 batch byte for byte into segments of its own, keeps every checkpoint that it is sent, and deletes nothing. It has no
-vote. Since only committed batches are written, nothing in it is ever taken back, and whoever reads its files needs to
+vote. Since only committed batches are written, nothing in it is ever truncated, and a reader of its files needs to
 know nothing of the quorum.
 
     directory  where it lies, whose it is, and what a kill -9 leaves: `ArchiveDirectory`

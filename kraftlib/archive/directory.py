@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ConfigError, NotFormattedError, StorageError
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.snapshots.snapshot_files import list_snapshots
 from kraftlib.types import Offset, OffsetAndEpoch, ReplicaId
@@ -130,7 +130,7 @@ def _read(path: Path) -> ArchiveDirectory:
     marker = path / MARKER
     data = files.read_file(marker, max_bytes=_MARKER_MAX_BYTES) or b""
     try:
-        told = files.parse_json(data)
+        told = notes.parse(data)
         version, cluster_id, node_id = told["version"], told["cluster_id"], told["node_id"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{marker} does not say whose archive it is: {data[:80]!r}", path=marker) from error

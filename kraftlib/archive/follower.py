@@ -29,7 +29,7 @@ SEGMENT_BYTES_MAX: Final = 2**31 - 1
 
 @attrs.frozen(kw_only=True)
 class Progress:
-    """How far an archive is. All of it is durable."""
+    """The progress of an archive. Everything up to it is durable."""
 
     end_offset: Offset
     """One past the last record."""
@@ -42,7 +42,7 @@ class Progress:
 
 
 class Stop(Protocol):
-    """What says that it is time to end; an `asyncio.Event` does."""
+    """The signal to end, such as an `asyncio.Event`."""
 
     async def wait(self) -> Any:
         """Return when it is."""

@@ -5,7 +5,7 @@ never takes anything back, so these wait in memory until the high watermark pass
 Fetch vouches for nothing. A voter may not, hence `kraftlib.archive.follower` stops an archive that is made one.
 
 To the replica this log begins where the archive ended when it was opened. The high watermark only ever moves beyond
-that, so nobody asks for what lies before, and a leader that wants it truncated is refused: it is another quorum.
+that, so no earlier offset is ever fetched, and a leader that wants it truncated is refused: it is another quorum.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ArchiveLog:
 
     @property
     def flushed_offset(self) -> Offset:
-        """The same: nobody relies on what an observer has flushed."""
+        """The same: no other replica relies on the flushes of an observer."""
         return self._end_offset
 
     @property

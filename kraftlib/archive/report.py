@@ -1,4 +1,4 @@
-"""What an archive holds: its ranges, gaps and checkpoints, and whether every byte is as it was written.
+"""Reports the contents of an archive (ranges, gaps and checkpoints), and verifies every byte.
 
 `describe` looks at names, sizes and the ends of segments, and may be asked while a follower writes. `verify` reads all:
 each batch against its CRC, offsets without a hole, epochs that never fall, checkpoints from header to footer.
@@ -42,7 +42,7 @@ class Description:
     path: str
     ranges: tuple[Range, ...]
     gaps: tuple[Range, ...]
-    """What the quorum had compacted before it could be archived; a checkpoint ends where a gap does."""
+    """A range that the quorum compacted before it was archived; a checkpoint ends where a gap does."""
     checkpoints: tuple[OffsetAndEpoch, ...]
     segments: int
     log_bytes: int
@@ -112,7 +112,7 @@ def _end_of(directory: ArchiveDirectory, base_offset: Offset, size: int, *, is_l
 
 @attrs.define(kw_only=True)
 class Findings:
-    """What `verify` has seen."""
+    """The result of `verify`."""
 
     batches: int = 0
     records: int = 0
@@ -125,7 +125,7 @@ class Findings:
 def verify(
     directory: ArchiveDirectory, *, on_bytes: Callable[[int], object] = lambda count: None, is_written: bool = False
 ) -> Findings:
-    """Read everything and say what is wrong; `on_bytes` is told how many bytes were read since it was last called.
+    """Read everything and report what is wrong; `on_bytes` gets the number of bytes since its last call.
 
     A torn batch at the very end is a problem, unless `is_written`: a follower may be writing it just now.
     """

@@ -18,17 +18,17 @@ from kraftlib.errors import InvariantError, KraftError
 
 COMMANDS: Final[dict[str, str]] = {
     "format": "make a directory for a new replica",
-    "run": "run a replica with a small key-value store inside, from a TOML file",
-    "quorum": "ask a running quorum for its leader, its voters and how far each replica is",
+    "run": "run a replica of a small key-value store, from a TOML file",
+    "quorum": "show leader, voters and replicas of a running quorum; change its voters",
     "observe": "follow the metadata of a running Kafka cluster: brokers, topics, partitions, configs",
-    "archive": "keep everything that a quorum commits, also what its replicas delete",
-    "dump-log": "show what is in segments, checkpoints and indexes, ours or Kafka's",
+    "archive": "keep everything that a quorum commits, also after its replicas delete it",
+    "dump-log": "print segments, checkpoints and indexes, kraftlib's or Kafka's",
     "snapshot": "take, list, verify and convert snapshots",
     "backup": "copy the state of a running quorum, or of a stopped replica",
     "restore": "begin a new cluster with a backup",
-    "verify-dir": "read every file of a replica's directory, and say where it is damaged",
+    "verify-dir": "read every file of a replica's directory, and report damage",
     "recover": "make a new quorum after a majority of the voters is lost for good",
-    "spark": "ask logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
+    "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with faults of all kinds",
     "random-uuid": "print a new cluster or directory id",
     "demo": "run three voters, write 10,000 records, kill the leader and check that nothing is lost",
@@ -41,7 +41,7 @@ BROKEN_PIPE: Final = 141
 
 
 class Command(Protocol):
-    """What a command module offers."""
+    """The interface of a command module."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare options, description and an example."""
@@ -95,7 +95,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="kraftlib",
         parents=[common],
         description="Kafka's KRaft as a Python library: replicas, and tools for their files.",
-        epilog="`kraftlib COMMAND --help` tells more and gives an example. Begin with `kraftlib demo`.",
+        epilog="`kraftlib COMMAND --help` has the details and an example. Begin with `kraftlib demo`.",
     )
     parser.add_argument("--version", action="version", version=f"kraftlib {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -34,16 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  kraftlib archive verify --directory history                               read it all; status 1 where bad"
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    following = verbs.add_parser("follow", help="follow a quorum and write what it commits, until Ctrl-C")
+    following = verbs.add_parser("follow", help="follow a quorum and write everything that it commits, until Ctrl-C")
     following.add_argument(
-        "--bootstrap", required=True, metavar="HOST:PORT,…", help="controllers; one that answers will do"
+        "--bootstrap", required=True, metavar="HOST:PORT,…", help="controllers; one that answers is enough"
     )
-    following.add_argument("--once", action="store_true", help="write what is committed by now, and end")
+    following.add_argument("--once", action="store_true", help="write everything that is committed by now, and end")
     following.add_argument("--fleet", action="store_true", help="allow archives of several clusters in one directory")
     following.add_argument("--segment-bytes", type=int, default=256 << 20, help="size of a segment (268435456)")
-    following.add_argument("--timeout-ms", type=int, default=10_000, help="how long to look for the leader (10000)")
-    status = verbs.add_parser("status", help="say what is there: ranges, gaps, checkpoints")
-    checking = verbs.add_parser("verify", help="read everything and say what is wrong; exit status 1 if anything is")
+    following.add_argument("--timeout-ms", type=int, default=10_000, help="time limit for finding the leader (10000)")
+    status = verbs.add_parser("status", help="list ranges, gaps and checkpoints")
+    checking = verbs.add_parser("verify", help="read and check everything; exit status 1 if anything is wrong")
     for verb in (following, status, checking):
         verb.add_argument("--directory", required=True, metavar="DIR", help="root of the archive")
         verb.add_argument("--output", choices=("text", "json"), default="text", help="json: one object a line")
@@ -71,7 +71,7 @@ def _follow(options: argparse.Namespace, root: Path) -> int:
         raise UsageError("--bootstrap names at least one host:port, --timeout-ms at least 1")
     found = find(servers, timeout_ms=options.timeout_ms)
     if found.cluster_id is None:
-        raise ConfigError("the leader does not name its cluster, so that no archive can be kept of it")
+        raise ConfigError("the leader does not send its cluster id, which an archive needs")
     archive = open_archive(root, cluster_id=found.cluster_id, fleet=options.fleet)
     teller = Teller(as_json=options.output == "json")
     teller.began(archive)

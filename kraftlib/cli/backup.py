@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bootstrap", metavar="HOST:PORT,…", help="any replicas of a running quorum")
     parser.add_argument(
-        "--timeout-ms", type=int, default=60_000, metavar="MS", help="how long the quorum may take (60000)"
+        "--timeout-ms", type=int, default=60_000, metavar="MS", help="time limit for the quorum (60000)"
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the result")
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("name a stopped replica's directory and the backup, or --bootstrap and the backup")
     target = Path(options.places[-1])
     if target.exists():
-        raise ConfigError(f"{target} exists: name a place for the backup where there is nothing")
+        raise ConfigError(f"{target} exists: name a path that does not exist yet")
     if options.bootstrap:
         servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part.strip()]
         manifest = from_quorum(servers, target, timeout_ms=options.timeout_ms)

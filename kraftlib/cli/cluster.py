@@ -29,7 +29,7 @@ PORTS: Final = range(20_000, 30_000)
 port of a voter that is down for a moment."""
 
 SETTINGS: Final[Mapping[str, str | int]] = {"election_timeout_ms": 300, "shutdown_timeout_ms": 1_000}
-"""On one machine nobody has to wait a second to know that there is no leader yet."""
+"""On one machine a second is too long to find out that there is no leader yet."""
 
 START_TIMEOUT_S: Final = 20.0
 START_ATTEMPTS: Final = 3
@@ -250,7 +250,7 @@ class Cluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on which nobody listens just now."""
+    """Return ports that are free at the moment."""
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as probe:

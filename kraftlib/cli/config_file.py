@@ -12,7 +12,7 @@ HELP: Final = "the replica: a TOML file (kraftlib.RaftConfig), or Kafka's own NA
 
 
 def read_config(path: str) -> RaftConfig:
-    """Read a configuration; what it says that is not ours is told on stderr, a line a key. Raises: ConfigError."""
+    """Read a configuration; print each key without effect on stderr. Raises: ConfigError."""
     if path.endswith(".properties"):
         return RaftConfig.from_properties(path, tell=lambda text: print(f"kraftlib: {text}", file=sys.stderr))
     return RaftConfig.from_toml(path)

@@ -32,16 +32,20 @@ AFTERWARDS: Final = 1_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare how much, and when the leader dies."""
     parser.description = (
-        "Three voters on this machine: elect, write, read back, kill -9 the leader, go on, let it return, and check\n"
-        "that nothing that was acknowledged is missing. Exit status 0: all of it held."
+        "Run three voters on this machine: elect, write, read back, kill -9 the leader, continue, restart it, and\n"
+        "check that no acknowledged record is missing. Exit status 0: every check passed."
     )
     parser.epilog = "example:\n  kraftlib demo --seed 7 --kill-after-ms 250"
-    parser.add_argument("--records", type=int, default=10_000, help="how many to write before the kill (10000)")
+    parser.add_argument(
+        "--records", type=int, default=10_000, help="number of records to write before the kill (10000)"
+    )
     parser.add_argument(
         "--kill-after-ms", type=int, default=None, help="kill the leader this long after further writes began (random)"
     )
     parser.add_argument("--seed", type=int, default=None, help="of the random choices (random, and printed)")
-    parser.add_argument("--directory", type=Path, default=None, help="where to keep the files (temporary, removed)")
+    parser.add_argument(
+        "--directory", type=Path, default=None, help="directory for the files (default: temporary, and removed)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What must hold at the end of the demo, looked up in the files themselves."""
+"""Checks the files at the end of the demo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Disagreement(KraftError):
 
 @attrs.frozen
 class Compared:
-    """How much was found equal."""
+    """The amount of data that was found equal."""
 
     offsets: int
     batches: int

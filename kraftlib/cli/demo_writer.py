@@ -1,4 +1,4 @@
-"""The client of the demo: writes records through whoever leads, and keeps account of what was acknowledged.
+"""The client of the demo: writes records through the leader, and keeps a list of the acknowledged ones.
 
 What is not acknowledged (the leader died, or was none) is sent again. It may thus stand in the log twice, which does no
 harm: it is the same value under the same key.

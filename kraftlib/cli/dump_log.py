@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print-data-log", action="store_true", help="values are text of your own, not Kafka's metadata"
     )
-    parser.add_argument("--skip-record-metadata", action="store_true", help="of records, show the values only")
+    parser.add_argument("--skip-record-metadata", action="store_true", help="show only the values of records")
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="json: one object a batch, a line each"
     )
@@ -144,7 +144,7 @@ def _dump_batch(batch: FoundBatch, output: Output, check: _Check) -> Iterator[st
 
 @attrs.define
 class _Check:
-    """What must hold over a whole file."""
+    """Checks that span a whole file."""
 
     path: Path
     last_offset: int | None = None

@@ -1,4 +1,4 @@
-"""What the values of records mean, as Kafka's tools write it: control records and metadata records in JSON.
+"""Renders the values of records as Kafka's tools do: control records and metadata records in JSON.
 
 The JSON is Kafka's to the letter, so that two dumps can be compared as text: no blanks, nothing but quotes, backslashes
 and control characters escaped (`\\u001F` in capitals), and floating point numbers as Java writes them.
@@ -32,16 +32,16 @@ _CONTROL_WORDS: Final = {
 
 
 class Decoder(enum.Enum):
-    """What the values of data records are taken for."""
+    """The interpretation of the values of data records."""
 
     METADATA = "metadata"
     """Kafka's metadata records, in their frame."""
     TEXT = "text"
-    """Whatever it is, as UTF-8."""
+    """Any bytes, shown as UTF-8."""
 
 
 def control_type(record: Record) -> str:
-    """Return the name of a control record's type; `UNKNOWN` for one that nobody has heard of."""
+    """Return the name of a control record's type; `UNKNOWN` for an unknown one."""
     try:
         return ControlType(control_key(record).type).name
     except (ValueError, ProtocolError):

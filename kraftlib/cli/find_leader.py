@@ -70,7 +70,7 @@ def only_partition(answer: DescribeQuorumResponse, endpoint: Endpoint) -> Descri
 
 
 def _leader_by_fetch(client: WireClient) -> Endpoint | None:
-    """Ask for records as nobody, in an epoch of the past: the refusal names the leader and where it is reached."""
+    """Send a Fetch without a replica id, in a past epoch: the refusal names the leader and its endpoint."""
     partition = FetchRequest.FetchPartition(partition=0, current_leader_epoch=0, fetch_offset=0)
     topic = FetchRequest.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=(partition,))
     answer = client.ask(FetchRequest(max_wait_ms=0, topics=(topic,)), FetchResponse)

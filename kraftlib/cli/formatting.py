@@ -2,7 +2,7 @@
 
 Who it is and who votes comes from a configuration file, or from options where a directory is named instead. Exactly one
 of four things says how the quorum begins: this node alone (`--standalone`), a list of first voters that is the same on
-all of them (`--initial-controllers`), somebody else's quorum that this node will be added to
+all of them (`--initial-controllers`), an existing quorum that this node will be added to
 (`--no-initial-controllers`), or static voters, which stand in the configuration.
 """
 
@@ -27,19 +27,19 @@ from kraftlib.types import Endpoint, uuid_text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where, who, and how the quorum begins."""
-    parser.description = (
-        "Make a directory for a new replica. What it writes, `kafka-storage format` would have written."
-    )
+    parser.description = "Make a directory for a new replica, with the same files as `kafka-storage format`."
     parser.epilog = (
         "examples:\n"
-        "  kraftlib format -c replica-1.toml --cluster-id $(kraftlib random-uuid)       voters stand in the file\n"
+        "  kraftlib format -c replica-1.toml --cluster-id $(kraftlib random-uuid)       the file names the voters\n"
         "  kraftlib format data --node-id 1 --advertised 127.0.0.1:9001 --standalone --cluster-id demo"
     )
-    parser.add_argument("directory", nargs="?", metavar="DIR", help="the directory, where no configuration names it")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help="the directory, if no configuration names it")
     parser.add_argument("-c", "--config", metavar=FORMS, help=HELP)
     parser.add_argument("-t", "--cluster-id", metavar="ID", help="name of the cluster, the same on every replica")
     parser.add_argument("--node-id", metavar="N", help="with DIR: number of this replica")
-    parser.add_argument("--advertised", metavar="HOST:PORT", help="with DIR and --standalone: where it is reached")
+    parser.add_argument(
+        "--advertised", metavar="HOST:PORT", help="with DIR and --standalone: the address of this replica"
+    )
     parser.add_argument("--voters", metavar="LIST", help="with DIR: static voters, id@host:port,…")
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument("-s", "--standalone", action="store_true", help="the quorum begins with this node alone")
@@ -47,17 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-I",
         "--initial-controllers",
         metavar="LIST",
-        help="the quorum begins with these, this node among them: id@host:port:directoryId,…",
+        help="the quorum begins with these nodes, this node included: id@host:port:directoryId,…",
     )
     begins.add_argument(
-        "-N", "--no-initial-controllers", action="store_true", help="the quorum is there: this node is added later"
+        "-N",
+        "--no-initial-controllers",
+        action="store_true",
+        help="the quorum exists already: this node is added later",
     )
     parser.add_argument(
         "-r",
         "--release-version",
         metavar="RELEASE",
         default=DEFAULT_RELEASE,
-        help=f"of the oldest Kafka controller in the quorum, if there is one ({DEFAULT_RELEASE})",
+        help=f"release of the oldest Kafka controller in the quorum, if there is one ({DEFAULT_RELEASE})",
     )
     parser.add_argument("-g", "--ignore-formatted", action="store_true", help="leave a formatted directory alone")
 
@@ -69,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError('the configuration names no directory: add directory = "…", or name it on the command line')
     if config.cluster_id is None:
         raise ConfigError(
-            "the cluster has no name: add --cluster-id $(kraftlib random-uuid), the same on every replica"
+            "the cluster id is missing: add --cluster-id $(kraftlib random-uuid), the same on every replica"
         )
     controllers = parse_initial_controllers(options.initial_controllers) if options.initial_controllers else ()
     dynamic = options.standalone or controllers or options.no_initial_controllers
@@ -100,7 +103,7 @@ def _config(options: argparse.Namespace) -> RaftConfig:
     given = {name: value for name, value in own.items() if value is not None}
     if options.config is not None:
         if given:
-            raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with DIR: the configuration says it")
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with DIR, not with a configuration")
         config = read_config(options.config)
     else:
         config = RaftConfig.from_mapping(
@@ -120,7 +123,7 @@ def _number(given: dict[str, Any]) -> dict[str, int]:
     if text is None:
         return {}
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"--node-id {text} is no number")
+        raise UsageError(f"--node-id {text} is not a number")
     return {"node_id": int(text)}
 
 
@@ -134,7 +137,7 @@ def _check(config: RaftConfig, *, dynamic: bool) -> None:
         )
     if not dynamic and not ids:
         raise ConfigError(
-            "nothing says how the quorum begins: add --standalone, --initial-controllers or "
+            "the first voters are not given: add --standalone, --initial-controllers or "
             "--no-initial-controllers, or configure voters"
         )
     if ids and config.node_id not in ids:

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--directory", metavar="DIR", help="keep log and snapshots in this directory, and continue from it"
     )
-    parser.add_argument("--timeout-ms", type=int, default=10_000, help="how long to look for the leader (10000)")
+    parser.add_argument("--timeout-ms", type=int, default=10_000, help="time limit for finding the leader (10000)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,7 +92,7 @@ def observer_config(servers: Sequence[Endpoint], found: Description, directory: 
     )
     if directory is not None:
         if found.cluster_id is None:
-            raise ConfigError("the leader does not name its cluster, so that no directory can be made for it")
+            raise ConfigError("the leader does not send its cluster id, which a directory needs")
         from kraftlib.storage.meta_properties import read_meta_properties
 
         known = read_meta_properties(directory)
@@ -114,7 +114,7 @@ class Observer(Listener):
 
     def __init__(self, *, feed: bool, stop: asyncio.Event) -> None:
         self.unheard: OSError | None = None
-        """Why nothing is told any more: whoever read us is gone, or a disk is full."""
+        """The reason why printing stopped: the reader is gone, or a disk is full."""
         self.image = ClusterImage()
         self.leader = LeaderAndEpoch(None, 0)
         self.last_offset = -1

@@ -1,4 +1,4 @@
-"""A bar on stderr for work that takes long: only where somebody looks at it, and gone when the work is done."""
+"""A progress bar on stderr for long work: only in a terminal, and gone when the work is done."""
 
 from __future__ import annotations
 

@@ -43,10 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument(
         "--bootstrap", required=True, metavar="HOST:PORT,…", help="replicas to ask; one that answers is enough"
     )
-    status.add_argument("--replication", action="store_true", help="a row for each replica: how far it is")
+    status.add_argument(
+        "--replication", action="store_true", help="print a row for each replica, with its offset and lag"
+    )
     status.add_argument("--human-readable", action="store_true", help="with --replication: times as `N ms ago`")
     status.add_argument("--output", choices=("text", "json"), default="text", help="json: everything, in one object")
-    status.add_argument("--timeout-ms", type=int, default=5_000, help="for each answer (5000)")
+    status.add_argument("--timeout-ms", type=int, default=5_000, help="time limit for each answer (5000)")
     quorum_changes.add_arguments(questions)
 
 
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 @attrs.frozen(kw_only=True)
 class Description:
-    """What the leader says of its quorum."""
+    """The leader's description of its quorum."""
 
     cluster_id: str | None
     """None, if the leader does not tell."""

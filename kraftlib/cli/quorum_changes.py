@@ -28,7 +28,7 @@ CHANGES: Final = ("add-voter", "remove-voter", "upgrade")
 def add_arguments(questions: Any) -> None:
     """Declare the changes beside the other questions of `kraftlib quorum`."""
     add = questions.add_parser("add-voter", help="make an observer that has caught up a voter (kraft.version 1)")
-    add.add_argument("--endpoint", required=True, metavar="HOST:PORT", help="where the new voter is reached")
+    add.add_argument("--endpoint", required=True, metavar="HOST:PORT", help="the address of the new voter")
     add.add_argument("--listener", default="CONTROLLER", help="name of its listener (CONTROLLER)")
     remove = questions.add_parser("remove-voter", help="make a voter an observer (kraft.version 1)")
     for parser in (add, remove):
@@ -39,7 +39,7 @@ def add_arguments(questions: Any) -> None:
     for parser in (add, remove, raising):
         parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT,…", help="replicas that know the leader")
         parser.add_argument("--output", choices=("text", "json"), default="text")
-        parser.add_argument("--timeout-ms", type=int, default=30_000, help="until it must be committed (30000)")
+        parser.add_argument("--timeout-ms", type=int, default=30_000, help="time limit for the commit (30000)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -29,8 +29,8 @@ from kraftlib.types import OffsetAndEpoch, parse_endpoint
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is left, and where the new quorum begins."""
     parser.description = (
-        "A majority of the voters is lost for good: look at what is left, say what may be lost, and let the most\n"
-        "complete replica go on alone. All replicas must be stopped. Refuses while a majority is there.\n"
+        "Recover after a majority of the voters is lost for good: report which records may be lost, and let the most\n"
+        "complete replica continue as the only voter. All replicas must be stopped. Refuses while a majority is left.\n"
         "Try --dry-run first."
     )
     parser.epilog = (
@@ -40,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("directories", nargs="+", metavar="DIR", help="every directory of the quorum that is left")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and what may be lost; do nothing"
+        "--dry-run", action="store_true", help="print the plan and the records that may be lost; change nothing"
     )
     parser.add_argument(
-        "--advertised", metavar="HOST:PORT", help="of a dynamic quorum: where the remaining voter is reached"
+        "--advertised", metavar="HOST:PORT", help="for a dynamic quorum: the address of the remaining voter"
     )
-    parser.add_argument("--voters", metavar="LIST", help="the voters of a static quorum as they were: id@host:port,…")
+    parser.add_argument("--voters", metavar="LIST", help="the earlier voters of a static quorum: id@host:port,…")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the result")
 
 
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if verdict.has_majority:
         print(
             f"kraftlib: {verdict.electors} of {len(verdict.voters)} voters are here, a majority: start them, and "
-            "they elect a leader who has everything",
+            "they elect a leader that has everything",
             file=sys.stderr,
         )
         return 1
@@ -81,7 +81,7 @@ def recover(verdict: Verdict, *, advertised: str | None) -> OffsetAndEpoch:
     controllers: Sequence[InitialController] = ()
     if verdict.kraft_version >= 1:
         if advertised is None or best.key.directory_id is None:
-            raise ConfigError(f"where is node {best.key.id} reached? Add --advertised HOST:PORT")
+            raise ConfigError(f"the address of node {best.key.id} is unknown: add --advertised HOST:PORT")
         controllers = [InitialController(best.key.id, parse_endpoint(advertised), best.key.directory_id)]
     claim = claim_directory(best.path)
     try:

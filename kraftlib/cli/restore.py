@@ -18,8 +18,8 @@ from kraftlib.types import new_uuid, parse_endpoint
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where from, where to, and the new cluster."""
     parser.description = (
-        "Make DIR the directory of a new replica that begins with a backup, in a new cluster of a new id. Restore\n"
-        "every voter of it from the same backup with the same list of voters."
+        "Make DIR the directory of a new replica that begins with a backup, in a new cluster with a new id. Restore\n"
+        "every voter of the new cluster from the same backup, with the same list of voters."
     )
     parser.epilog = (
         "examples:\n"
@@ -29,15 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  kraftlib restore 00000000000000001000-0000000004.checkpoint data --node-id 1 --cluster-id new \\\n"
         "    --standalone 127.0.0.1:9001"
     )
-    parser.add_argument(
-        "backup", metavar="BACKUP", help="what `kraftlib backup` has made, a directory or a tar file; or a checkpoint"
-    )
+    parser.add_argument("backup", metavar="BACKUP", help="a backup (a directory or a tar file), or a checkpoint")
     parser.add_argument("directory", metavar="DIR", help="the new directory")
     parser.add_argument("--node-id", type=int, required=True, metavar="N", help="number of the new replica")
-    parser.add_argument("-t", "--cluster-id", required=True, metavar="ID", help="of the new cluster; not the old one's")
+    parser.add_argument(
+        "-t", "--cluster-id", required=True, metavar="ID", help="id of the new cluster; it must differ from the old one"
+    )
     voters = parser.add_mutually_exclusive_group(required=True)
     voters.add_argument("--voters", metavar="LIST", help="a static quorum, as in the configuration: id@host:port,…")
-    voters.add_argument("-s", "--standalone", metavar="HOST:PORT", help="a dynamic quorum of this node, reached there")
+    voters.add_argument(
+        "-s", "--standalone", metavar="HOST:PORT", help="a dynamic quorum of this node alone, at this address"
+    )
     voters.add_argument(
         "-I", "--initial-controllers", metavar="LIST", help="a dynamic quorum: id@host:port:directoryId,…"
     )

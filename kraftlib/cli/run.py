@@ -35,7 +35,7 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare configuration and the clients' endpoint."""
     parser.description = (
-        "Run one replica with a key-value store inside, until Ctrl-C or SIGTERM.\n"
+        "Run one replica of a key-value store until Ctrl-C or SIGTERM.\n"
         "Clients send JSON lines, for instance with netcat."
     )
     parser.epilog = (
@@ -55,12 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clients",
         default="127.0.0.1:0",
         metavar="HOST:PORT",
-        help="where clients of the store connect; loopback only (default: a free port, which is printed)",
+        help="the address for clients of the store; loopback only (default: a free port, which is printed)",
     )
     parser.add_argument(
         "--no-store",
         action="store_true",
-        help="carry the log and vote, and apply nothing: beside Kafka's controllers; clients may ask for the status",
+        help="replicate and vote, but apply nothing, beside Kafka's controllers; clients may ask for the status",
     )
     parser.add_argument("--verbose", action="store_true", help="log every change of role on stderr")
 
@@ -84,7 +84,7 @@ def parse_clients(text: str) -> Endpoint:
     """Read where clients connect: on loopback, because they are not asked who they are."""
     endpoint = Endpoint(text[: -len(":0")].strip("[]"), 0) if text.endswith(":0") else parse_endpoint(text)
     if endpoint.host not in LOOPBACK:
-        raise ConfigError(f"--clients {text}: the key-value store knows no passwords, so it stays on loopback")
+        raise ConfigError(f"--clients {text}: the key-value store has no passwords, so it listens on loopback only")
     return endpoint
 
 
@@ -96,7 +96,7 @@ def log_to_stderr(level: int) -> None:
 
 @asynccontextmanager
 async def serve(client: RaftClient[Any], service: Service, clients: Endpoint) -> AsyncIterator[Endpoint]:
-    """Run a replica and what it answers its clients, who connect to what this yields; then hand over, flush, close."""
+    """Run a replica and its service for clients; yield their endpoint; then transfer leadership, flush, close."""
     server = LineServer(service.answer)
     async with client:
         try:
@@ -184,4 +184,4 @@ async def _serve_until_told(
                 print(line, flush=True)
             early = None
         await until(stop, client)
-        print("stopping: hand over, flush, close", flush=True)
+        print("stopping: leadership is transferred, the log is flushed and closed", flush=True)

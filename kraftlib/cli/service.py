@@ -1,4 +1,4 @@
-"""What a process of ours answers on its line port: one method per kind of request, and errors as answers."""
+"""Answers the requests on the line port of a process: one method per kind of request, and errors as answers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from kraftlib.testing.violation import InvariantViolation
 DEFAULT_SEEDS: Final = range(100)
 PROGRESS_SECONDS: Final = 2.0
 LATEST_SHOWN: Final = 40
-"""How many steps before a violation are shown when one seed is run."""
+"""Number of steps before a violation that are shown when one seed is run."""
 
 RAREST_SHOWN: Final = 10
 
@@ -36,12 +36,12 @@ EXAMPLES: Final = """
 examples:
   kraftlib simulate --seeds 0:1000 --jobs 2     a thousand quorums
   kraftlib simulate --seed 362 --trace          one of them again, step by step
-  kraftlib simulate --seed 362 --timeline run.html    the same as a picture, for a browser
-  kraftlib simulate --seed 362 --minimize       the few strikes that it takes to break what it breaks
+  kraftlib simulate --seed 362 --timeline run.html    the same as a page for a browser
+  kraftlib simulate --seed 362 --minimize       the few strikes that break the promise
   kraftlib simulate --seeds 0:200 --profile crashes --output json
   kraftlib simulate --seeds 0:200 --subject bank.py:subject    your own state machine
   kraftlib simulate --seeds 0:500 --profile core-votes    the core alone, in any order of messages
-  kraftlib simulate --scenario list             stories of one trouble each, and what they show
+  kraftlib simulate --scenario list             the scenarios: one fault each, and what it shows
   kraftlib simulate --scenario E4 --seeds 0:50  one of them; `all` for all
 
 profiles:
@@ -59,15 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     known += [(theme.name, theme.what) for theme in THEMES.values()]
     parser.epilog = EXAMPLES + "\n".join(f"  {name:<14} {what}" for name, what in known)
     seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=int, metavar="N", help="run one seed, and say more about it")
-    seeds.add_argument("--seeds", type=seed_range, metavar="A:B", help="run the seeds from A up to, not with, B")
+    seeds.add_argument("--seed", type=int, metavar="N", help="run one seed, and print more about it")
+    seeds.add_argument("--seeds", type=seed_range, metavar="A:B", help="run the seeds from A up to B, B excluded")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes (1)")
     parser.add_argument(
-        "--scenario", metavar="ID", help="tell one story instead, or `all` of them; `list` shows what there is"
+        "--scenario", metavar="ID", help="run one scenario instead, or `all` of them; `list` lists them"
     )
-    parser.add_argument("--profile", default="swarm", metavar="NAME", help="what may go wrong (swarm)")
+    parser.add_argument("--profile", default="swarm", metavar="NAME", help="the faults to draw from (swarm)")
     parser.add_argument(
-        "--until-ms", type=int, metavar="T", help="simulated ms of trouble, instead of what the seed draws"
+        "--until-ms", type=int, metavar="T", help="simulated ms of faults, instead of the time that the seed draws"
     )
     parser.add_argument(
         "--subject", metavar="FILE.py:NAME", help="simulate a state machine of your own: a kraftlib.testing Subject"
@@ -77,11 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trace", action="store_true", help="with --seed: print every step")
     parser.add_argument(
-        "--timeline", type=Path, metavar="FILE.html", help="with --seed: write the run as a picture for a browser"
+        "--timeline", type=Path, metavar="FILE.html", help="with --seed: draw the run as a page for a browser"
     )
     parser.add_argument("--only", type=strike_numbers, metavar="N,N", help="with --seed: these strikes only, or 'none'")
     parser.add_argument(
-        "--minimize", action="store_true", help="with --seed: find the few strikes that it takes to break the promise"
+        "--minimize", action="store_true", help="with --seed: find the few strikes that break the promise"
     )
 
 
@@ -111,11 +111,11 @@ def run(options: argparse.Namespace) -> int:
         profile_of(options.profile)
     for name in ("only", "timeline", "minimize"):
         if options.seed is None and getattr(options, name) not in (None, False):
-            raise ConfigError(f"--{name} is for one run: say which with --seed")
+            raise ConfigError(f"--{name} is for one run: choose it with --seed")
     if options.jobs < 1:
         raise ConfigError(f"--jobs {options.jobs}: at least one process is needed")
     if options.until_ms is not None and options.until_ms < 0:
-        raise ConfigError(f"--until-ms {options.until_ms}: time does not run backwards")
+        raise ConfigError(f"--until-ms {options.until_ms}: it must be at least 0")
     if options.seed is not None and options.profile in THEMES:
         return run_one_of_the_core(options)
     if options.seed is not None:

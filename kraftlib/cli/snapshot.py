@@ -42,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="create|list|verify|convert", required=True)
     create = verbs.add_parser("create", help="let a running `kraftlib run` take a snapshot of its store")
-    create.add_argument(
-        "--clients", required=True, metavar="HOST:PORT", help="where the clients of that replica connect"
-    )
+    create.add_argument("--clients", required=True, metavar="HOST:PORT", help="the address for clients of that replica")
     listing = verbs.add_parser("list", help="the snapshots in a replica's directory")
     listing.add_argument("directory", metavar="DIR", help="the replica's directory, or the one that the files are in")
     verify = verbs.add_parser("verify", help="read checkpoints and increments to their end; exit status 1 on damage")
@@ -183,7 +181,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _convert(options: argparse.Namespace) -> int:
     *sources, target = map(Path, options.files)
     if not sources:
-        raise UsageError("convert needs what it converts, and the new file")
+        raise UsageError("convert needs the files to convert, and the name of the new file")
     if target.exists():
         raise ConfigError(f"{target} exists: name a file that does not")
     if sources[0].suffix == ".jsonl":
@@ -197,9 +195,9 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def key_function(field: str | None) -> Callable[[bytes], bytes]:
-    """Return what finds the key of a JSON value. Raises: UsageError, if nobody said which field it is."""
+    """Return the function that finds the key of a JSON value. Raises: UsageError, if its field is not named."""
     if field is None:
-        raise UsageError("increments are put on a checkpoint by key: say with --key which field of a value is its key")
+        raise UsageError("increments are merged by key: name the field of a value that is its key with --key")
     name = field
 
     def key_of(value: bytes) -> bytes:

@@ -19,23 +19,23 @@ from kraftlib.errors import ConfigError
 
 EXAMPLES: Final = """
 examples:
-  kraftlib spark audit /archive                                  replicas against each other; exit status 1: findings
-  kraftlib spark report partitions /archive --at-offset 1000     the cluster as it was; --at 2026-11-21T10:00:00Z
-  kraftlib spark history topic:events /archive                   every change of one thing, and who led then
+  kraftlib spark audit /archive                                  compare replicas; exit status 1: findings
+  kraftlib spark report partitions /archive --at-offset 1000     the state at an offset, or --at 2026-11-21T10:00:00Z
+  kraftlib spark history topic:events /archive                   every change of one item, with the leader of its epoch
   kraftlib spark sql "SELECT epoch, count(*) FROM log GROUP BY epoch" /archive
-  kraftlib spark to-parquet /archive /tier2                      for questions that are asked again and again
+  kraftlib spark to-parquet /archive /tier2                      for queries that run again and again
   kraftlib spark compact --metadata /archive /out                the state of a Kafka cluster, as a checkpoint
-  kraftlib spark increment --metadata --base 1000 /archive /out  what changed since; merge puts it on its base
-  kraftlib spark sweep --seeds 0:1000 --profile crashes          simulation seeds over executors
+  kraftlib spark increment --metadata --base 1000 /archive /out  the changes since offset 1000; merge applies them
+  kraftlib spark sweep --seeds 0:1000 --profile crashes          simulation seeds on executors
 
-Every verb but sql and sweep has --local: the same answer without Spark, which is faster up to a gigabyte or so. merge
+Every command but sql and sweep has --local: the same answer without Spark, faster up to a gigabyte or so. merge
 never needs Spark.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs."""
-    parser.description = "Ask logs and snapshots, ours or Kafka's, with Spark. Needs Java, and kraftlib[spark]."
+    parser.description = "Query logs and snapshots, kraftlib's or Kafka's, with Spark. Needs Java and kraftlib[spark]."
     parser.epilog = EXAMPLES
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     audit = _verb(verbs, "audit", run_audit, "compare the replicas below a path")
@@ -43,17 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     moment = report.add_mutually_exclusive_group()
     moment.add_argument("--at-offset", type=int, metavar="N", help="the state before this offset (the end of the log)")
     moment.add_argument("--at", metavar="TIME", help="the state at this time, as 2026-11-21T10:00:00Z or ms since 1970")
-    history = _verb(verbs, "history", run_history, "the changes of one thing, as topic:events", first="KIND:NAME")
+    history = _verb(verbs, "history", run_history, "the changes of one item, such as topic:events", first="KIND:NAME")
     export = _verb(verbs, "to-parquet", run_to_parquet, "write the records as Parquet into a new directory")
     export.add_argument("out", metavar="OUT", help="the directory to make")
     export.add_argument("--bucket", type=int, metavar="N", help="offsets in one directory (1000000)")
     states = spark_state.add_verbs(functools.partial(_verb, verbs), lambda options: session(options))
     spark_state.add_merge(verbs)
-    sql = _verb(verbs, "sql", run_sql, "ask in SQL; the tables are log, batches and files", first="QUERY")
-    sweep = verbs.add_parser("sweep", help="run simulation seeds over executors")
+    sql = _verb(verbs, "sql", run_sql, "run SQL; the tables are log, batches and files", first="QUERY")
+    sweep = verbs.add_parser("sweep", help="run simulation seeds on executors")
     sweep.set_defaults(job=run_sweep)
-    sweep.add_argument("--seeds", required=True, metavar="A:B", help="run the seeds from A up to, not with, B")
-    sweep.add_argument("--profile", default="swarm", metavar="NAME", help="what may go wrong (swarm)")
+    sweep.add_argument("--seeds", required=True, metavar="A:B", help="run the seeds from A up to B, B excluded")
+    sweep.add_argument("--profile", default="swarm", metavar="NAME", help="the faults to draw from (swarm)")
     sweep.add_argument("--subject", metavar="FILE.py:NAME", help="a state machine of your own")
     sweep.add_argument("--until-ms", type=int, metavar="T", help="simulated ms of trouble")
     sweep.add_argument(
@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for one in (audit, report, history, export, *states):
         one.add_argument("--local", action="store_true", help="without Spark, in this process")
     for one in (audit, report, history, export, *states, sql, sweep):
-        one.add_argument("--master", metavar="URL", help="of Spark (what spark-submit or MASTER says, else local)")
+        one.add_argument(
+            "--master", metavar="URL", help="master of Spark (default: that of spark-submit or MASTER, else local)"
+        )
         one.add_argument("--output", choices=("text", "json"), default="text", help="json: one object a line")
 
 

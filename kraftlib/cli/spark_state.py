@@ -1,6 +1,6 @@
 """`kraftlib spark compact | increment | merge`: from a log to its state, as checkpoints and as increments of them.
 
-Records of KRaft have no keys, so somebody must say what tells them apart: `--metadata` for logs of Kafka clusters,
+Records of KRaft have no keys, so an option says how they are grouped: `--metadata` for logs of Kafka clusters,
 `--key` in SQL for one's own.
 """
 
@@ -22,7 +22,7 @@ def add_verbs(
 ) -> list[argparse.ArgumentParser]:
     """Declare the verbs; return those that may run on Spark."""
     compact = verb("compact", lambda options: run_compact(options, session), "write the state of a log as a checkpoint")
-    compact.add_argument("out", metavar="OUT", help="the directory in which the checkpoint gets its name")
+    compact.add_argument("out", metavar="OUT", help="the directory for the checkpoint")
     compact.add_argument(
         "--end-offset", type=int, metavar="N", help="the state before this offset (the end of the log)"
     )
@@ -30,28 +30,39 @@ def add_verbs(
     compact.add_argument(
         "--voters",
         metavar="LIST",
-        help="its voters, of a dynamic quorum: id@host:port:directoryId,… (those of the log, if any)",
+        help="its voters, for a dynamic quorum: id@host:port:directoryId,… (those of the log, if any)",
     )
     compact.add_argument(
         "-w", "--write", action="append", default=[], metavar="NAME=VALUE", help=f"of {', '.join(WRITTEN_BY)}"
     )
     increment = verb(
-        "increment", lambda options: run_increment(options, session), "write what changed between two offsets"
+        "increment", lambda options: run_increment(options, session), "write the changes between two offsets"
     )
     increment.add_argument("out", metavar="OUT", help="the directory in which the increment gets its name")
-    increment.add_argument("--base", type=int, required=True, metavar="N", help="end offset of what it is put on")
-    increment.add_argument("--end-offset", type=int, metavar="N", help="where it leads to (the end of the log)")
+    increment.add_argument(
+        "--base", type=int, required=True, metavar="N", help="end offset of the checkpoint or increment before it"
+    )
+    increment.add_argument(
+        "--end-offset", type=int, metavar="N", help="its own end offset (default: the end of the log)"
+    )
     for one in (compact, increment):
         one.add_argument("--metadata", action="store_true", help="the log is that of a Kafka cluster: fold its records")
-        one.add_argument("--key", default="key", metavar="SQL", help="what tells records apart (key), of key and value")
-        one.add_argument("--value", default="value", metavar="SQL", help="what is kept of them (value); NULL deletes")
+        one.add_argument(
+            "--key", default="key", metavar="SQL", help="the key of a record: SQL over key and value (key)"
+        )
+        one.add_argument(
+            "--value",
+            default="value",
+            metavar="SQL",
+            help="the value to keep: SQL over key and value (value); NULL deletes the key",
+        )
     return [compact, increment]
 
 
 def add_merge(verbs: Any) -> argparse.ArgumentParser:
     """Declare the verb that needs neither Spark nor a log."""
     merge: argparse.ArgumentParser = verbs.add_parser(
-        "merge", help="a checkpoint and its increments become one checkpoint: one pass, in this process"
+        "merge", help="merge a checkpoint and its increments into one checkpoint, in one pass in this process"
     )
     merge.set_defaults(job=run_merge)
     merge.add_argument("files", nargs="+", metavar="FILE", help="a checkpoint, then its increments in order")

@@ -1,4 +1,4 @@
-"""How a command tells a person what happens: lines with the time since it began. With rich in colour, else plain."""
+"""Prints progress for a person: lines with the time since the start, in colour if rich is installed."""
 
 from __future__ import annotations
 

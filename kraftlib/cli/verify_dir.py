@@ -1,4 +1,4 @@
-"""`kraftlib verify-dir DIR`: read every file of a replica's directory, and say where it is damaged.
+"""`kraftlib verify-dir DIR`: read every file of a replica's directory, and report damage.
 
 It changes nothing and may run beside the replica. Exit status 1: something is damaged; the place is named by file and
 byte. Works on Kafka's directories, too.
@@ -19,7 +19,7 @@ from kraftlib.offline.verify_log import Finding
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the directory and the form."""
     parser.description = (
-        "Read every file of a replica's directory, ours or Kafka's, and say what is damaged, and where.\n"
+        "Read every file of a replica's directory, kraftlib's or Kafka's, and report damage with its position.\n"
         "Nothing is changed. Exit status 1: damage was found."
     )
     parser.epilog = "examples:\n  kraftlib verify-dir data\n  kraftlib verify-dir data --output json --quiet | jq .path"
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="json: one object a file, a line each"
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing of what is in order")
+    parser.add_argument("--quiet", action="store_true", help="print damaged files only")
 
 
 def run(options: argparse.Namespace) -> int:

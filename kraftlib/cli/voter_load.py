@@ -22,7 +22,7 @@ PROFILE_ROWS: Final = 25
 
 
 async def run_load(client: RaftClient[bytes], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Run `callers` for `seconds` with values of `size` bytes; return what came of it.
+    """Run `callers` for `seconds` with values of `size` bytes; return the figures.
 
     Raises: NotLeaderError, OutcomeUnknownError, if this replica does not lead all the while.
     """

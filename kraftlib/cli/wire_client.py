@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Message)
 
 
 class UnreachableError(KraftError):
-    """Nobody answers there."""
+    """The endpoint does not answer."""
 
 
 class WireClient:
@@ -67,7 +67,7 @@ class WireClient:
         first, last = self._versions.get(request.api_key, (0, -1))
         version = min(last, known.versions.last) if known else -1
         if known is None or version < max(first, known.versions.first):
-            raise RemoteProtocolError(f"{self._endpoint} does not answer {type(request).__name__} as we can ask it")
+            raise RemoteProtocolError(f"{self._endpoint} supports no version of {type(request).__name__} that we have")
         return cast("R", self._exchange(request, version))
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:

@@ -38,7 +38,7 @@ _LONG_BYTES: Final = 32
 
 @attrs.frozen(kw_only=True)
 class Declaration:
-    """What is said of one field."""
+    """The declaration of one field."""
 
     type: str
     """As in the schemas: `int32`, `string`, `[]int32`, `TopicData`, `[]TopicData`."""

@@ -1,6 +1,6 @@
 """Declared messages to bytes and back.
 
-How messages are declared is told in `kraftlib.codec.declarations`, whose names are all available from here. The codec
+`kraftlib.codec.declarations` explains how messages are declared; its names are all available from here. The codec
 of a version of a message is built on first use and kept.
 """
 

@@ -1,4 +1,4 @@
-"""How a value of each type is read and written.
+"""Reads and writes a value of each type.
 
     number, bool, uuid   fixed size, big-endian
     string               flexible: uvarint(size + 1); else int16 size.     Null: 0; else -1

@@ -1,7 +1,7 @@
 """Messages as Kafka's own tools print them: JSON with camel-case names.
 
-Tagged fields that have their default are left out; ids are in Kafka's text form; bytes are base64. Of records only the
-size is told, or nothing at all: both are things that Kafka does.
+Tagged fields that have their default are left out; ids are in Kafka's text form; bytes are base64. Records are printed
+as their size, or not at all: Kafka does both.
 """
 
 from __future__ import annotations

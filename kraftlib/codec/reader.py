@@ -1,4 +1,4 @@
-"""Bounded reading: no length that a peer sends is believed before it is known to fit into what is there.
+"""Bounded reading: every length that a peer sends is checked against the available bytes before it is used.
 
 A `Reader` walks over bytes from a position to an end. Each read either returns a value and moves on, or raises
 RemoteProtocolError with the position and the value that does not fit, and does not move.
@@ -36,8 +36,7 @@ def _uuid(raw: bytes) -> uuid.UUID:
 class Reader:
     """Reads big-endian values from `data`, from `position` up to `end`, which is exclusive.
 
-    `take` hands out views of `data`, not copies: they keep it alive, and must not be handed out of reach of someone
-    who changes it.
+    `take` returns views of `data`, not copies: they keep it alive, and are invalid if its owner changes it.
     """
 
     __slots__ = ("data", "elements_left", "end", "position")
@@ -59,11 +58,11 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
+        """The number of bytes that are left."""
         return self.end - self.position
 
     def short(self, wanted: int, what: str) -> RemoteProtocolError:
-        """Return the error that says how much `what` needs and how little is there."""
+        """Return the error that names the bytes that `what` needs and the bytes that are there."""
         return RemoteProtocolError(
             f"{what} at byte {self.position} needs {wanted} bytes, but {self.end - self.position} are left"
         )
@@ -226,7 +225,7 @@ class Reader:
         return value
 
     def expect_elements(self, count: int, min_size: int) -> None:
-        """Check the count of an array, before anything is made for it, against what is left.
+        """Check the count of an array against the bytes that are left, before anything is allocated for it.
 
         `min_size` is the least number of bytes that an element can take.
         """

@@ -42,7 +42,7 @@ class _Field:
 
 @attrs.frozen
 class _Steps:
-    """What is done for one or more neighbouring fields."""
+    """One step of a codec, for one or more neighbouring fields."""
 
     name: str
     """Begins an error message: the field, unless the error names it itself."""

@@ -1,4 +1,4 @@
-"""What the core wants done: a closed union of small values, in an ordered list.
+"""The actions that the core asks for: a closed union of small values, in an ordered list.
 
 **The order is the durability argument.**
 
@@ -10,15 +10,19 @@ as `Flushed`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 
+from kraftlib.codec.declared import Message
 from kraftlib.records.batch import Batch
-from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.records.control import ControlRecord
+from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchResponse
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
-Message = Any
+RequestT = TypeVar("RequestT", bound=Message, covariant=True)
 
 
 @attrs.frozen
@@ -67,13 +71,13 @@ class FlushLog:
 
 
 @attrs.frozen
-class SendRequest:
+class SendRequest(Generic[RequestT]):
     """Send to a replica (number >= 0) or to a bootstrap server (-2, -3, ...)."""
 
     correlation_id: int
     destination: int
     endpoint: Endpoint
-    request: Message
+    request: RequestT
 
 
 @attrs.frozen
@@ -89,7 +93,7 @@ class SendRecords:
     """Answer a Fetch: `response` with the log's bytes from `start_offset` on put into its one partition."""
 
     request_id: int
-    response: Message
+    response: FetchResponse
     start_offset: Offset
     max_bytes: int
 
@@ -102,10 +106,12 @@ class SendSnapshotChunk:
     """
 
     request_id: int
-    response: Message
+    response: FetchSnapshotResponse
     snapshot_id: OffsetAndEpoch
     position: int
     max_bytes: int
+    replica_id: ReplicaId = -1
+    """The request sender, as it calls itself."""
 
 
 @attrs.frozen
@@ -201,7 +207,7 @@ class RefuseAppends:
 class SubmitControl:
     """Put control records into the accumulator as a batch of their own; they come back with RecordsSubmitted."""
 
-    records: Sequence[Message]
+    records: Sequence[ControlRecord]
 
 
 @attrs.frozen
@@ -218,7 +224,7 @@ class AnnounceLeader:
 
 @attrs.frozen
 class PassReadBarrier:
-    """Who has applied everything below `offset` has applied all that was committed when this read was asked for."""
+    """A reader that has applied everything below `offset` misses nothing that was committed when this read began."""
 
     request: int
     offset: Offset
@@ -226,7 +232,7 @@ class PassReadBarrier:
 
 @attrs.frozen
 class RefuseReadBarrier:
-    """Nothing is known of this read: no leader confirmed itself in time, or the leader knows no such question."""
+    """The read has no answer: no leader confirmed itself in time, or the leader knows no such question."""
 
     request: int
     error: ErrorCode
@@ -244,7 +250,7 @@ Action = (
     | TruncateLog
     | WriteRepair
     | FlushLog
-    | SendRequest
+    | SendRequest[Any]
     | SendResponse
     | SendRecords
     | SendSnapshotChunk

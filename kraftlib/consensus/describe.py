@@ -1,4 +1,5 @@
-"""What tools ask: DescribeQuorum, what the leader's tables say (KIP-595, DescribeQuorum), and DescribeCluster.
+"""The requests of tools: DescribeQuorum, which tells the leader's tables (KIP-595, DescribeQuorum), and
+DescribeCluster.
 
 An admin client that was given controllers asks any of them for all, and which of them is the active one: here the
 voters, and the leader.
@@ -11,8 +12,8 @@ from collections.abc import Iterable
 import attrs
 
 from kraftlib.consensus.actions import Action, SendResponse
-from kraftlib.consensus.checks import only_partition
 from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.responses import only_partition
 from kraftlib.consensus.roles import Leader, Progress
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID
@@ -32,9 +33,9 @@ OBSERVER_SESSION_MS = 300_000
 NOT_LEADER_TEXT = "this replica does not lead the quorum"
 
 
-def handle_describe_quorum(state: ReplicaState, event: RequestReceived) -> list[Action]:
+def handle_describe_quorum(state: ReplicaState, event: RequestReceived[DescribeQuorumRequest]) -> list[Action]:
     """Answer a DescribeQuorum. Only the leader knows; others say so, and the asker tries elsewhere."""
-    request: DescribeQuorumRequest = event.request
+    request = event.request
     role = state.role_state
     topic_name = request.topics[0].topic_name if request.topics else METADATA_TOPIC
     partition = DescribeQuorumResponse.PartitionData
@@ -117,9 +118,9 @@ def _row(state: ReplicaState, progress: Progress) -> DescribeQuorumResponse.Repl
     )
 
 
-def handle_describe_cluster(state: ReplicaState, event: RequestReceived) -> list[Action]:
+def handle_describe_cluster(state: ReplicaState, event: RequestReceived[DescribeClusterRequest]) -> list[Action]:
     """Answer a DescribeCluster: anybody may, as far as it knows."""
-    request: DescribeClusterRequest = event.request
+    request = event.request
     if request.endpoint_type != CONTROLLERS:
         known = request.endpoint_type == BROKERS
         error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

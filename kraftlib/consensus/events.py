@@ -1,4 +1,4 @@
-"""What the core is told: a closed union of small values.
+"""The events that the core is told of: a closed union of small values.
 
 Each says what *has happened*. Time comes beside them (`handle(event, now_ms)`), never inside.
 """
@@ -6,15 +6,18 @@ Each says what *has happened*. Time comes beside them (`handle(event, now_ms)`),
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 
+from kraftlib.codec.declared import Message
 from kraftlib.records.batch import Batch
 from kraftlib.types import Endpoint, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange, ReplicaId
 
-Message = Any
-"""A declared message of `kraftlib.wire.messages`; handlers are chosen by its class."""
+RequestT = TypeVar("RequestT", bound=Message, covariant=True)
+"""A request of `kraftlib.wire.messages`; its handler is chosen by its class."""
+
+ResponseT = TypeVar("ResponseT", bound=Message, covariant=True)
 
 
 class Failure(enum.Enum):
@@ -27,20 +30,20 @@ class Failure(enum.Enum):
 
 
 @attrs.frozen
-class RequestReceived:
+class RequestReceived(Generic[RequestT]):
     """A peer or client asks. The answer goes out as SendResponse, SendRecords or SendSnapshotChunk with this id."""
 
     request_id: int
-    request: Message
+    request: RequestT
     version: int
 
 
 @attrs.frozen
-class ResponseReceived:
+class ResponseReceived(Generic[ResponseT]):
     """The answer to SendRequest of this correlation id."""
 
     correlation_id: int
-    response: Message
+    response: ResponseT
 
 
 @attrs.frozen
@@ -61,7 +64,7 @@ class ConnectionLost:
 
 @attrs.frozen
 class PeerIdentified:
-    """Whoever is reached at this place has said what it is; a controller of Kafka has more to do than lead a log."""
+    """The node at this endpoint has said what it is; a controller of Kafka has more to do than lead a log."""
 
     endpoint: Endpoint
     is_controller: bool
@@ -174,7 +177,7 @@ class SnapshotAdopted:
     """AdoptSnapshot was performed: the log begins at its end; `controls` are the control records of its header."""
 
     snapshot_id: OffsetAndEpoch
-    controls: tuple[Any, ...]
+    controls: tuple[object, ...]
     holes: tuple[OffsetRange, ...]
     control_batches: tuple[Batch, ...]
 
@@ -208,7 +211,7 @@ class SnapshotInstalled:
     """A downloaded snapshot was verified and replaced the log; `controls` are the control records of its header."""
 
     snapshot_id: OffsetAndEpoch
-    controls: tuple[Any, ...]
+    controls: tuple[object, ...]
 
 
 @attrs.frozen
@@ -253,8 +256,8 @@ class ShutdownRequested:
 
 
 Event = (
-    RequestReceived
-    | ResponseReceived
+    RequestReceived[Any]
+    | ResponseReceived[Any]
     | RequestFailed
     | ConnectionLost
     | PeerIdentified

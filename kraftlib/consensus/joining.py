@@ -1,24 +1,28 @@
-"""A replica's own membership: it says where it is reached, and may join by itself (KIP-853, KIP-1186).
-
-The other side, the leader's, is in `reconfiguration`.
+"""UpdateRaftVoter, both sides, and how a replica joins the voters by itself (KIP-853, KIP-1186).
 
 A replica that lost its disk comes back with another one, as an observer, and the voter of its id is dead for good. With
 auto-join it removes that voter and adds itself. But a new replica that was given a wrong id finds a voter of its id as
 well, and that one lives. So the leader is asked first, once a period, when that voter fetched last (DescribeQuorum,
-which Kafka's leaders answer, too): a follower fetches several times in a period. Only after `SILENT_PERIODS` answers in
-a row without a new Fetch is the voter taken for dead and removed. Kafka removes it without a look.
+which Kafka's leaders answer, too): a follower fetches several times in a period. Only after `SILENT_PERIODS` responses
+in a row without a new Fetch is the voter taken for dead and removed. Kafka removes it without a look.
 """
 
 from __future__ import annotations
 
-from kraftlib.consensus.actions import Action
-from kraftlib.consensus.checks import Answer, back_off, common_part, endpoint_of, error_name, only_partition, send
-from kraftlib.consensus.connections import Outstanding
-from kraftlib.consensus.contact import restart_fetch_timer
-from kraftlib.consensus.roles import Follower
+from kraftlib.codec.declared import Message
+from kraftlib.consensus import responses
+from kraftlib.consensus.actions import Action, SendResponse
+from kraftlib.consensus.deadlines import ask_again_later, note_contact, restart_fetch_timer
+from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.outstanding import Outstanding
+from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_of, error_name, send
+from kraftlib.consensus.responses import leader_error, only_partition
+from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import ReplicaState, listener_endpoints
 from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
-from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint
+from kraftlib.consensus.voter_changes import read_listeners, submit_control
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.raft_voters import (
@@ -62,7 +66,7 @@ def _place_to_ask(state: ReplicaState, role: Follower) -> Endpoint | None:
     return endpoint_of(state, role.leader_endpoints)
 
 
-# --- saying where we are ---------------------------------------------------------------------------------------------
+# --- UpdateRaftVoter: the voter's side --------------------------------------------------------------------------------
 
 
 def _place_to_update(state: ReplicaState, role: Follower) -> Endpoint | None:
@@ -76,7 +80,7 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
     place = _place_to_update(state, role)
     if place is None or state.now_ms < role.update_due_ms:
         return []
-    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    ask_again_later(state, role)
     if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:
         return []
     request = UpdateRaftVoterRequest(
@@ -101,7 +105,7 @@ def update_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
 
 
 def handle_update_response(
-    state: ReplicaState, outstanding: Outstanding, response: UpdateRaftVoterResponse
+    state: ReplicaState, outstanding: Outstanding[Message], response: UpdateRaftVoterResponse
 ) -> list[Action]:
     """The leader knows of us now, or cannot; either way we have heard from it."""
     leader = response.current_leader
@@ -132,15 +136,12 @@ def _updated(state: ReplicaState) -> list[Action]:
     return []
 
 
-# --- joining ---------------------------------------------------------------------------------------------------------
-
-
 def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
     """Add ourselves to the voters, if we may and do not vote; our own lost disk goes first (KIP-1186)."""
     place = _place_to_join(state, role)
     if place is None or state.now_ms < role.update_due_ms:
         return []
-    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    ask_again_later(state, role)
     known = state.voters.get(state.key.id)
     request: AddRaftVoterRequest | RemoveRaftVoterRequest | DescribeQuorumRequest
     if known is not None and role.predecessor_silence < SILENT_PERIODS:
@@ -168,6 +169,9 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
     return [send(state, role.leader_id, place, request)]
 
 
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
 def _place_to_join(state: ReplicaState, role: Follower) -> Endpoint | None:
     joins = state.config.auto_join and state.key.directory_id is not None
     if not joins or state.log.kraft_version.latest < 1 or state.is_voter or state.shutting_down:
@@ -181,14 +185,14 @@ def join_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
 
 
 def handle_join_response(
-    state: ReplicaState, outstanding: Outstanding, response: AddRaftVoterResponse | RemoveRaftVoterResponse
+    state: ReplicaState, outstanding: Outstanding[Message], response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> list[Action]:
     """Done, or to be tried again after a period; what is wrong for good is said once and left alone for longer."""
     if response.error_code in JOIN_GOES_ON:
         state.connections.succeeded(outstanding.destination)
         if isinstance(state.role_state, Follower):
             # However long the answer took, the log comes before the next question.
-            state.role_state.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+            ask_again_later(state, state.role_state)
     else:
         state.refuse("not allowed to join", f"{error_name(response.error_code)}: {response.error_message}")
         back_off(state, outstanding)
@@ -196,7 +200,7 @@ def handle_join_response(
 
 
 def handle_describe_response(
-    state: ReplicaState, outstanding: Outstanding, response: DescribeQuorumResponse
+    state: ReplicaState, outstanding: Outstanding[Message], response: DescribeQuorumResponse
 ) -> list[Action]:
     """Take note of whether the voter of our id has fetched since the leader was asked last."""
     role, known = state.role_state, state.voters.get(state.key.id)
@@ -206,7 +210,7 @@ def handle_describe_response(
         back_off(state, outstanding)
         return []
     state.connections.succeeded(outstanding.destination)
-    role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
+    ask_again_later(state, role)
     disk = known.key.directory_id or ZERO_UUID
     fetched_ms = next(
         (
@@ -223,3 +227,44 @@ def handle_describe_response(
     role.predecessor_silence = role.predecessor_silence + 1 if is_silent else 0
     role.predecessor_fetched_ms = fetched_ms
     return []
+
+
+# --- UpdateRaftVoter: the leader's side -------------------------------------------------------------------------------
+
+
+def handle_update_voter(state: ReplicaState, event: RequestReceived[UpdateRaftVoterRequest]) -> list[Action]:
+    """A voter says where it is reached now and what it supports."""
+    error, actions = _accept_update(state, event.request)
+    return [*actions, SendResponse(event.request_id, responses.update_voter(state, error=error))]
+
+
+def _accept_update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tuple[ErrorCode, list[Action]]:
+    error = leader_error(state, request.cluster_id, request.current_leader_epoch)
+    role = state.role_state
+    if error is not ErrorCode.NONE or not isinstance(role, Leader):
+        return error, []
+    versions = request.kraft_version_feature
+    low, high = versions.min_supported_version, versions.max_supported_version
+    endpoints = read_listeners(request.listeners)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID or not 0 <= low <= high:
+        return ErrorCode.INVALID_REQUEST, []
+    if endpoints is None or endpoint_of(state, endpoints) is None:
+        return ErrorCode.INVALID_REQUEST, []
+    if role.change is not None or role.control_waits or state.high_watermark is None:
+        return ErrorCode.REQUEST_TIMED_OUT, []
+    kraft_version = state.log.kraft_version.latest
+    offset = state.log.voters.latest_offset
+    if kraft_version >= 1 and (offset is None or offset >= state.high_watermark):
+        return ErrorCode.REQUEST_TIMED_OUT, []
+    if not low <= kraft_version <= high:
+        return ErrorCode.INVALID_REQUEST, []
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if key not in state.voters:
+        return ErrorCode.VOTER_NOT_FOUND, []
+    note_contact(state, role, key)
+    voter = Voter(key=key, endpoints=endpoints, min_kraft_version=low, max_kraft_version=high)
+    if kraft_version == 0:
+        role.reported[key.id] = voter
+        return ErrorCode.NONE, []
+    wanted: VoterSet = state.voters.with_voter(voter)
+    return ErrorCode.NONE, [] if wanted == state.voters else [submit_control(role, wanted.to_record())]

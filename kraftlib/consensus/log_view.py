@@ -44,7 +44,7 @@ class NeedsSnapshot:
 
 @attrs.define(kw_only=True)
 class LogView:
-    """What the core knows of its own log."""
+    """The log of this replica, as far as the core knows it."""
 
     start_offset: Offset = 0
     end_offset: Offset = 0
@@ -229,7 +229,9 @@ class LogView:
         self.holes = list(holes)
         self.end_offset = self.flushed_offset = max(self.end_offset, end_offset)
         self.epoch_starts = list(epoch_starts)
-        first = max([self.start_offset, *(snapshot.offset for snapshot in self.snapshots)])
+        # A snapshot of our own may be ahead of the log: what tells of the voters here stands in the log then.
+        behind = [snapshot.offset for snapshot in self.snapshots if snapshot.offset <= self.end_offset]
+        first = max([self.start_offset, *behind])
         self.voters.truncate(first)
         self.kraft_version.truncate(first)
         for batch in control_batches:
@@ -313,12 +315,15 @@ class LogView:
             starts[0] = EpochStart(epoch=starts[0].epoch, start_offset=self.start_offset)
 
     def install(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
-        """Begin anew at the end of a snapshot, which replaces the whole log."""
+        """Begin anew at the end of a snapshot, which replaces the whole log.
+
+        A newer one of our own stays: it may be ahead of a log that has lost its end with the power.
+        """
         self.log_version += 1
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
         self.epoch_starts.clear()
         self.holes.clear()
-        self.snapshots = [snapshot_id]
+        self.snapshots = [snapshot_id, *(kept for kept in self.snapshots if kept > snapshot_id)]
         self.voters.clear()
         self.kraft_version.clear()
         self.observe_snapshot(snapshot_id, controls)

@@ -1,4 +1,4 @@
-"""What a follower takes of the records that a leader sends: whatever continues its log, and nothing that could not.
+"""The records of a leader that a follower accepts: those that continue its log, and no others.
 
 Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
 own one (scenario L10), voter sets whose majorities meet (KIP-853), and a leader that counts the same static voters.
@@ -6,8 +6,8 @@ own one (scenario L10), voter sets whose majorities meet (KIP-853), and a leader
 
 from __future__ import annotations
 
+from kraftlib.consensus.extensions.misconfiguration import OTHER_VOTERS, ids_text
 from kraftlib.consensus.state import ReplicaState
-from kraftlib.consensus.strangers import OTHER_VOTERS, ids_text
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch

@@ -12,23 +12,21 @@ from typing import Any, Final
 
 import attrs
 
+from kraftlib.codec.declared import Message
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import (
-    downloading,
+    fetch_follower,
+    fetch_leader,
+    fetch_snapshot,
     joining,
-    obligations,
-    priority,
-    reading,
-    reconfiguration,
-    renouncing,
-    repairing,
-    replication,
-    snapshotting,
+    poll,
+    quorum_epoch,
+    repair,
+    snapshots,
+    vote,
+    voter_changes,
 )
-from kraftlib.consensus import election as elections
 from kraftlib.consensus.actions import Action, SendResponse
-from kraftlib.consensus.checks import back_off, is_refused_strictly
-from kraftlib.consensus.connections import Connections, Outstanding
 from kraftlib.consensus.describe import handle_describe_cluster, handle_describe_quorum
 from kraftlib.consensus.events import (
     ConnectionLost,
@@ -62,16 +60,21 @@ from kraftlib.consensus.events import (
     TimeoutReached,
     TransferRequested,
 )
+from kraftlib.consensus.extensions import failed_state_machine, priority, read_index, snapshot_hash
+from kraftlib.consensus.extensions.misconfiguration import look_at_asker
+from kraftlib.consensus.fetch_leader import update_high_watermark
 from kraftlib.consensus.log_view import LogView
-from kraftlib.consensus.progress import update_high_watermark
+from kraftlib.consensus.outstanding import OutstandingRequests
+from kraftlib.consensus.requests import back_off
+from kraftlib.consensus.responses import is_refused_strictly, refuse_request
 from kraftlib.consensus.roles import Download, Leader, Role, Transfer, Unattached
-from kraftlib.consensus.start import start
 from kraftlib.consensus.state import ReplicaState
-from kraftlib.consensus.strangers import look_at_asker
-from kraftlib.consensus.upgrading import handle_update_features
+from kraftlib.consensus.transitions import start
+from kraftlib.consensus.voter_changes import handle_update_features
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, ensure
 from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest
@@ -93,7 +96,7 @@ from kraftlib.wire.messages.vote import VoteRequest
 
 @attrs.frozen(kw_only=True)
 class ReplicaProgress:
-    """How far one replica is, as its leader sees it. Times are of the clock that the core is told."""
+    """The progress of one replica, as its leader sees it. Times are of the clock that the core is told."""
 
     key: ReplicaKey
     end_offset: Offset
@@ -103,7 +106,7 @@ class ReplicaProgress:
 
 @attrs.frozen(kw_only=True)
 class QuorumStatus:
-    """What this replica knows of itself and its quorum, at one moment."""
+    """This replica and its quorum, as it knows them at one moment."""
 
     key: ReplicaKey
     cluster_id: str | None
@@ -124,7 +127,7 @@ class QuorumStatus:
     observer_progress: tuple[ReplicaProgress, ...] = ()
     voter_change_pending: bool = False
     refused: Mapping[str, int] = attrs.field(factory=dict)
-    """How often what a peer sent was refused, by reason."""
+    """The number of refused messages of peers, by reason."""
     abstains: str | None = None
     """Why it neither stands nor, perhaps, votes, though it may be a voter."""
     disk_full: bool = False
@@ -161,7 +164,7 @@ class Replica:
             endpoints={name.upper(): place for name, place in endpoints.items()},
             log=log,
             random=random,
-            connections=Connections(request_timeout_ms=config.request_timeout_ms),
+            connections=OutstandingRequests(request_timeout_ms=config.request_timeout_ms),
             role_state=Unattached(),
             epoch=self._recorded.epoch,
             persisted=self._recorded,
@@ -178,18 +181,18 @@ class Replica:
         ensure(not self._started, "a replica starts once")
         self._started = True
         self._state.now_ms = now_ms
-        return start(self._state, self._recorded) + obligations.poll(self._state)
+        return start(self._state, self._recorded) + poll.poll(self._state)
 
     def handle(self, event: Event, now_ms: int) -> list[Action]:
         """Take note of `event`, then do whatever is due at `now_ms`."""
         state = self._state
         state.now_ms = max(now_ms, state.now_ms)
         actions = EVENTS[type(event)](state, event)
-        return actions + obligations.poll(state)
+        return actions + poll.poll(state)
 
     def deadline_ms(self) -> int | None:
         """When a TimeoutReached is due, if nothing happens before; None: never."""
-        return obligations.deadline_ms(self._state)
+        return poll.deadline_ms(self._state)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -209,12 +212,12 @@ class Replica:
 
     @property
     def key(self) -> ReplicaKey:
-        """Who this replica is."""
+        """The key of this replica."""
         return self._state.key
 
     @property
     def role(self) -> Role:
-        """What it does in its epoch."""
+        """Its role in its epoch."""
         return self._state.role
 
     @property
@@ -254,13 +257,14 @@ class Replica:
 
     @property
     def is_indispensable(self) -> bool:
-        """Whether no majority is without it: it is the only voter, or one of two. Nobody else could lead and repair."""
+        """Whether no majority is without it: it is the only voter, or one of two. No other replica could lead and
+        repair."""
         return self._state.is_voter and len(self._state.voters) <= 2
 
     @property
     def wants_records(self) -> bool:
         """Whether draining the accumulator now would move anything."""
-        return replication.wants_records(self._state)
+        return fetch_leader.wants_records(self._state)
 
     def status(self) -> QuorumStatus:
         """Return a picture of this moment."""
@@ -305,18 +309,18 @@ class Replica:
 # --- one handler per event -------------------------------------------------------------------------------------------
 
 
-def _request_received(state: ReplicaState, event: RequestReceived) -> list[Action]:
+def _request_received(state: ReplicaState, event: RequestReceived[Message]) -> list[Action]:
     handler = REQUESTS.get(type(event.request))
     if handler is None:
         state.refuse("foreign request", type(event.request).__name__)
         return [SendResponse(event.request_id, None)]
     if state.config.strict and is_refused_strictly(state, event.request):
         return [SendResponse(event.request_id, None)]
-    refused = look_at_asker(state, event)
-    return handler(state, event) if refused is None else refused
+    error = look_at_asker(state, event)
+    return handler(state, event) if error is ErrorCode.NONE else refuse_request(state, event, error)
 
 
-def _response_received(state: ReplicaState, event: ResponseReceived) -> list[Action]:
+def _response_received(state: ReplicaState, event: ResponseReceived[Any]) -> list[Action]:
     outstanding = state.connections.take(event.correlation_id)
     if outstanding is None:
         return []
@@ -329,15 +333,15 @@ def _request_failed(state: ReplicaState, event: RequestFailed) -> list[Action]:
         return []
     unsupported = event.failure is Failure.UNSUPPORTED_VERSION
     if unsupported and isinstance(outstanding.request, VoteRequest):
-        return elections.handle_vote_unsupported(state, outstanding)
+        return vote.handle_vote_unsupported(state, outstanding)
     if isinstance(outstanding.request, ReadBarrierRequest):
-        return reading.handle_read_barrier_failed(state, outstanding, event.failure)
+        return read_index.handle_read_barrier_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, SnapshotHashRequest):
-        return downloading.handle_snapshot_hash_failed(state, outstanding)
+        return snapshot_hash.handle_snapshot_hash_failed(state, outstanding)
     if isinstance(outstanding.request, ElectionPriorityRequest):
         return priority.handle_priority_failed(state, outstanding, event.failure)
     if isinstance(outstanding.request, ApiVersionsRequest):
-        return reconfiguration.handle_probe_failed(state, outstanding)
+        return voter_changes.handle_probe_failed(state, outstanding)
     if unsupported and isinstance(outstanding.request, UpdateRaftVoterRequest):
         return joining.handle_update_unsupported(state)
     back_off(state, outstanding)
@@ -358,7 +362,7 @@ def _flushed(state: ReplicaState, event: Flushed) -> list[Action]:
     role = state.role_state
     if not isinstance(role, Leader):
         return []
-    return [*update_high_watermark(state, role), *replication.answer_parked(state, role)]
+    return [*update_high_watermark(state, role), *fetch_leader.answer_parked(state, role)]
 
 
 def _timeout_reached(state: ReplicaState, event: TimeoutReached) -> list[Action]:
@@ -393,62 +397,62 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     RequestReceived: _request_received,
     ResponseReceived: _response_received,
     RequestFailed: _request_failed,
-    ConnectionLost: replication.handle_connection_lost,
+    ConnectionLost: fetch_follower.handle_connection_lost,
     PeerIdentified: _peer_identified,
-    RecordsSubmitted: replication.handle_records,
+    RecordsSubmitted: fetch_leader.handle_records,
     Flushed: _flushed,
-    LogTruncated: replication.handle_truncated,
+    LogTruncated: fetch_follower.handle_truncated,
     DiskSpaceChanged: _disk_space_changed,
-    StateMachineFailed: renouncing.handle_state_machine_failed,
-    StorageFailed: repairing.handle_storage_failed,
-    RepairWritten: repairing.handle_repair_written,
-    RepairRefused: repairing.handle_repair_refused,
-    Repaired: repairing.handle_repaired,
+    StateMachineFailed: failed_state_machine.handle_state_machine_failed,
+    StorageFailed: repair.handle_storage_failed,
+    RepairWritten: repair.handle_repair_written,
+    RepairRefused: repair.handle_repair_refused,
+    Repaired: repair.handle_repaired,
     TimeoutReached: _timeout_reached,
-    SnapshotCreated: snapshotting.handle_snapshot_created,
-    SnapshotDamaged: snapshotting.handle_snapshot_damaged,
-    SnapshotLost: snapshotting.handle_snapshot_lost,
-    SnapshotAdopted: downloading.handle_snapshot_adopted,
-    RetentionDue: snapshotting.handle_retention_due,
-    SnapshotChunkWritten: downloading.handle_chunk_written,
-    DownloadHashed: downloading.handle_download_hashed,
-    SnapshotInstalled: downloading.handle_snapshot_installed,
-    SnapshotRefused: downloading.handle_snapshot_refused,
+    SnapshotCreated: snapshots.handle_snapshot_created,
+    SnapshotDamaged: snapshots.handle_snapshot_damaged,
+    SnapshotLost: snapshots.handle_snapshot_lost,
+    SnapshotAdopted: fetch_snapshot.handle_snapshot_adopted,
+    RetentionDue: snapshots.handle_retention_due,
+    SnapshotChunkWritten: fetch_snapshot.handle_chunk_written,
+    DownloadHashed: snapshot_hash.handle_download_hashed,
+    SnapshotInstalled: fetch_snapshot.handle_snapshot_installed,
+    SnapshotRefused: fetch_snapshot.handle_snapshot_refused,
     ResignRequested: _resign_requested,
     TransferRequested: _transfer_requested,
-    ReadBarrierRequested: reading.handle_read_requested,
+    ReadBarrierRequested: read_index.handle_read_requested,
     ShutdownRequested: _shutdown_requested,
 }
 
-REQUESTS: Final[Mapping[type, Callable[[ReplicaState, RequestReceived], list[Action]]]] = {
-    VoteRequest: elections.handle_vote,
-    BeginQuorumEpochRequest: elections.handle_begin_quorum_epoch,
-    EndQuorumEpochRequest: elections.handle_end_quorum_epoch,
-    FetchRequest: replication.handle_fetch,
-    FetchSnapshotRequest: snapshotting.handle_fetch_snapshot,
+REQUESTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
+    VoteRequest: vote.handle_vote,
+    BeginQuorumEpochRequest: quorum_epoch.handle_begin_quorum_epoch,
+    EndQuorumEpochRequest: quorum_epoch.handle_end_quorum_epoch,
+    FetchRequest: fetch_leader.handle_fetch,
+    FetchSnapshotRequest: fetch_snapshot.handle_fetch_snapshot,
     DescribeQuorumRequest: handle_describe_quorum,
-    AddRaftVoterRequest: reconfiguration.handle_add_voter,
-    RemoveRaftVoterRequest: reconfiguration.handle_remove_voter,
-    UpdateRaftVoterRequest: reconfiguration.handle_update_voter,
+    AddRaftVoterRequest: voter_changes.handle_add_voter,
+    RemoveRaftVoterRequest: voter_changes.handle_remove_voter,
+    UpdateRaftVoterRequest: joining.handle_update_voter,
     UpdateFeaturesRequest: handle_update_features,
     DescribeClusterRequest: handle_describe_cluster,
-    ReadBarrierRequest: reading.handle_read_barrier,
-    SnapshotHashRequest: snapshotting.handle_snapshot_hash,
+    ReadBarrierRequest: read_index.handle_read_barrier,
+    SnapshotHashRequest: snapshot_hash.handle_snapshot_hash,
     ElectionPriorityRequest: priority.handle_priority,
 }
 
-RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Outstanding, Any], list[Action]]]] = {
-    VoteRequest: elections.handle_vote_response,
-    BeginQuorumEpochRequest: elections.handle_begin_response,
-    EndQuorumEpochRequest: elections.handle_end_response,
-    FetchRequest: replication.handle_fetch_response,
-    FetchSnapshotRequest: downloading.handle_fetch_snapshot_response,
-    ApiVersionsRequest: reconfiguration.handle_probe_response,
+RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Any, Any], list[Action]]]] = {
+    VoteRequest: vote.handle_vote_response,
+    BeginQuorumEpochRequest: quorum_epoch.handle_begin_response,
+    EndQuorumEpochRequest: quorum_epoch.handle_end_response,
+    FetchRequest: fetch_follower.handle_fetch_response,
+    FetchSnapshotRequest: fetch_snapshot.handle_fetch_snapshot_response,
+    ApiVersionsRequest: voter_changes.handle_probe_response,
     AddRaftVoterRequest: joining.handle_join_response,
     RemoveRaftVoterRequest: joining.handle_join_response,
     UpdateRaftVoterRequest: joining.handle_update_response,
     DescribeQuorumRequest: joining.handle_describe_response,
-    ReadBarrierRequest: reading.handle_read_barrier_response,
-    SnapshotHashRequest: downloading.handle_snapshot_hash_response,
+    ReadBarrierRequest: read_index.handle_read_barrier_response,
+    SnapshotHashRequest: snapshot_hash.handle_snapshot_hash_response,
     ElectionPriorityRequest: priority.handle_priority_response,
 }

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-from kraftlib.consensus.quorum import Tally
-from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.consensus.voters import Tally, Voter, VoterSet
 from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
 
 class Role(enum.Enum):
-    """What a replica is doing in its epoch."""
+    """The part that a replica plays in its epoch."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -41,6 +43,9 @@ NEXT_ROLES: Final[Mapping[Role, frozenset[Role]]] = {
     Role.RESIGNED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),  # a sole voter starts anew
 }
 
+ChangeRequest = AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateFeaturesRequest
+"""Requests that change the voter set."""
+
 Endpoints = Mapping[str, Endpoint]
 """Where a replica is reached, by upper-case listener name."""
 
@@ -59,7 +64,7 @@ class Unattached:
 
 @attrs.define(kw_only=True)
 class Prospective:
-    """Asks whether it would be elected, without disturbing anybody (pre-vote, KIP-996)."""
+    """Asks whether it would be elected, without disturbing a leader (pre-vote, KIP-996)."""
 
     role = Role.PROSPECTIVE
     leader_id: ReplicaId | None = None
@@ -70,13 +75,14 @@ class Prospective:
     pre_votes_lost: int = 0
     """As for a follower."""
     left_ms: int | None = None
-    """When the leader said that it leads no more, and named us first: who refuses us has not heard that yet."""
+    """When the leader said that it leads no more, and named us first: a voter that refuses us has not heard that
+    yet."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
     gave_way_ms: int | None = None
-    """When it granted a pre-vote to somebody who would win as well, and is let go first; None while there is nobody."""
+    """When it granted a pre-vote to another voter that would win as well and stands first; None while there is none."""
     round_trip_ms: int = 0
-    """How long the slowest voter took to grant our pre-vote."""
+    """The time that the slowest voter took to grant our pre-vote."""
     tally: Tally
 
 
@@ -91,7 +97,7 @@ class Candidate:
 
 @attrs.define(kw_only=True)
 class Progress:
-    """How far one replica is, as its Fetches tell (KIP-595, DescribeQuorum; KIP-836)."""
+    """The progress of one replica, as its Fetches tell (KIP-595, DescribeQuorum; KIP-836)."""
 
     key: ReplicaKey
     end_offset: Offset = -1
@@ -130,7 +136,7 @@ class ParkedFetch:
     """A Fetch that the leader had nothing to answer with, kept until it has, or until its time is up."""
 
     request_id: int
-    request: Any
+    request: FetchRequest
     version: int
     fetch_offset: Offset
     deadline_ms: int
@@ -144,7 +150,7 @@ class VoterChange:
 
     request_id: int | None
     """None once it is answered: the record may still be uncommitted."""
-    request: Any
+    request: ChangeRequest
     voter_id: ReplicaId
     deadline_ms: int
     wanted: VoterSet | None = None
@@ -163,7 +169,7 @@ class Transfer:
 
 
 @attrs.define(kw_only=True)
-class Rival:
+class PreferredVoter:
     """A voter that is wanted as leader, as it has said itself."""
 
     priority: int
@@ -201,7 +207,7 @@ class Leader:
     check_quorum_deadline_ms: int
     begin_epoch_due_ms: int
     stalled_since_ms: int | None = None
-    """Since when something waits to be committed without anything being (see `stalling`)."""
+    """Since when something waits to be committed without anything being (see `deadlines`)."""
     resign_requested: bool = False
     transfer: Transfer | None = None
     """Records that are appended meanwhile wait, so that the target can catch up."""
@@ -209,15 +215,16 @@ class Leader:
     control_waits: bool = False
     """Whether control records wait to be appended, which they may do for long: behind a flush, or a transfer of the
     leadership. Until they are, the log does not say who the voters will be, and nobody is to change them again."""
-    rivals: dict[ReplicaId, Rival] = attrs.field(factory=dict)
+    preferred_voters: dict[ReplicaId, PreferredVoter] = attrs.field(factory=dict)
     """Voters with an election priority."""
     read_rounds: int = 0
-    """How many rounds of reads have begun."""
+    """The number of rounds of reads that have begun."""
     read_round: ReadRound | None = None
     reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
-    """What the voters of a static quorum say of themselves (UpdateRaftVoter with kraft.version 0); in memory only."""
+    """The voters of a static quorum, as they describe themselves (UpdateRaftVoter with kraft.version 0); in memory
+    only."""
     sent: dict[OffsetAndEpoch, int] = attrs.field(factory=dict)
-    """When somebody last asked for bytes of each snapshot, in ms."""
+    """When a replica last asked for bytes of each snapshot, in ms."""
 
 
 @attrs.define(kw_only=True)
@@ -240,7 +247,7 @@ class Download:
     digest: bytes | None = None
     """SHA-256 of our first `position` bytes, while they are being compared."""
     refusals: int = 0
-    """How often in a row the leader had nothing to say but that something is wrong."""
+    """The number of responses in a row that said only that something is wrong."""
     not_before_ms: int = 0
     """When the next bytes may be asked for, where there is a limit to their rate."""
     fills: bool = False
@@ -264,7 +271,7 @@ class Follower:
     predecessor_fetched_ms: int | None = None
     """When the voter with our id and another disk fetched last, as this leader has said (see `joining`)."""
     predecessor_silence: int = 0
-    """How often in a row the leader has said the same of it again."""
+    """The number of times in a row that the leader has said the same of it again."""
     told_priority: bool = False
     """The leader knows our election priority, or is none that could."""
     lost_connection: bool = False
@@ -272,7 +279,7 @@ class Follower:
     refused: bool = False
     """A new connection to the leader was refused."""
     pre_votes_lost: int = 0
-    """How often in a row the others have kept this leader, without an answer of its own to a Fetch in between."""
+    """The number of times in a row that the others have kept this leader, without a response of its own in between."""
     said_good_bye: bool = False
     """The leader has told us that it leaves. What it answered before that and comes after it is no sign of life."""
     is_successor: bool = False
@@ -289,6 +296,8 @@ class Resigned:
     election_deadline_ms: int
     unacknowledged: set[ReplicaId]
     preferred: tuple[ReplicaKey, ...] = ()
+    told_again: set[ReplicaId] = attrs.field(factory=set)
+    """Voters that were told once more at once, since the connection to them broke."""
 
 
 RoleState = Unattached | Prospective | Candidate | Leader | Follower | Resigned

@@ -1,4 +1,4 @@
-"""What one replica knows, and the handful of questions that every conversation asks of it."""
+"""The memory of one replica, and the handful of questions that every conversation asks of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 import attrs
 
 from kraftlib.config import PRIORITY_MAX, RaftConfig
-from kraftlib.consensus.connections import Connections
 from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.outstanding import OutstandingRequests
 from kraftlib.consensus.roles import (
     Candidate,
     Download,
@@ -27,10 +27,11 @@ from kraftlib.consensus.roles import (
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
 
-log = logging.getLogger("kraftlib.consensus")
+logger = logging.getLogger("kraftlib.consensus")
 
 FADING_MAX: Final = 6
-"""How often the effect of a priority is halved, and the patience with a stalled quorum doubled, at most."""
+"""The number of times that the effect of a priority is halved, and the patience with a stalled quorum doubled, at
+most."""
 
 
 WARNINGS_MAX: Final = 200
@@ -39,7 +40,7 @@ WARNINGS_MAX: Final = 200
 
 @attrs.define(kw_only=True)
 class Read:
-    """Somebody who wants to know from where to read: a caller of this replica, or another replica (`remote`)."""
+    """A pending read: of a caller of this replica, or of another replica (`remote`)."""
 
     request_id: int
     deadline_ms: int
@@ -50,7 +51,7 @@ class Read:
 
 @attrs.define
 class Amnesia:
-    """What is known again of a lost election state (`kraftlib.consensus.amnesia`)."""
+    """The part of a lost election state that is known again (`kraftlib.consensus.repair`)."""
 
     reported: dict[ReplicaId, Epoch] = attrs.field(factory=dict)
     """The epoch that each other voter has told."""
@@ -64,12 +65,13 @@ class HandOver:
 
     at_ms: int
     count: int
-    """How often in a row: each time was soon after the one before, so it did not lead for long, or not at all."""
+    """The number of hand-overs in a row: each time was soon after the one before, so it did not lead for long, or not
+    at all."""
 
 
 @attrs.define(kw_only=True)
 class Filling:
-    """How far the first hole of the log is filled (`kraftlib.consensus.repairing`)."""
+    """The repair of the first hole of the log, as far as it is filled (`kraftlib.consensus.repair`)."""
 
     epoch: Epoch
     """Of the leader, which has everything that we had."""
@@ -94,7 +96,7 @@ class ReplicaState:
     endpoints: Endpoints
     log: LogView
     random: random.Random
-    connections: Connections
+    connections: OutstandingRequests
     role_state: RoleState
     epoch: Epoch
     persisted: ElectionState
@@ -108,25 +110,27 @@ class ReplicaState:
     is_truncating: bool = False
     """Where the log ends is known with the next event: only whole batches go."""
     filling: Filling | None = None
-    """What is missing in the log is being fetched; None also while nobody has said that he has it."""
+    """The missing range that is being fetched, or None if no replica is known to hold it."""
     disk_full: bool = False
     """Nothing more is taken from the leader; what it says of itself is. As a leader it hands over."""
     disk_full_since_ms: int = 0
     machine_failed_ms: int | None = None
-    """When its state machine stopped for good: it votes and replicates, but does not lead (see `renouncing`)."""
+    """When its state machine stopped for good: it votes and replicates, but does not lead (see
+    `extensions.failed_state_machine`)."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     stalls: int = 0
-    """How often this replica gave up leading because nobody got on, since anything was committed (see `stalling`)."""
+    """How often this replica gave up leading because no follower got on, since anything was committed (see
+    `deadlines`)."""
     setbacks: int = 0
     """How often this replica stood, or was handed the leadership, since it last committed something as leader: its
     priority fades with it."""
     hand_overs: dict[ReplicaId, HandOver] = attrs.field(factory=dict)
-    """The last hand-over to each voter that is to lead in our place (see `priority`)."""
+    """The last hand-over to each voter that is to lead in our place (see `extensions.priority`)."""
     kept: Download | None = None
     """The download whose bytes are on the disk, be it under way or not."""
     reads: list[Read] = attrs.field(factory=list)
-    """Who waits for a read barrier, in the order of asking."""
+    """The pending reads, in the order of asking."""
     shutdown_deadline_ms: int | None = None
     shutdown_complete: bool = False
     now_ms: int = 0
@@ -134,7 +138,7 @@ class ReplicaState:
     wall_offset_ms: int = 0
     """Wall clock minus monotonic clock: for the timestamps in control records and DescribeQuorum, for nothing else."""
     refused: dict[str, int] = attrs.field(factory=dict)
-    """How often what a peer sent was refused, by reason."""
+    """The number of refused messages of peers, by reason."""
     warned: set[tuple[str, ReplicaId | None]] = attrs.field(factory=set)
     """Reasons and peers that a WARNING has named."""
     controllers: frozenset[Endpoint] = frozenset()
@@ -205,7 +209,7 @@ class ReplicaState:
 
     @property
     def id_text(self) -> str:
-        """How log lines name this replica."""
+        """The name of this replica in log lines."""
         return f"replica {self.key.id}, epoch {self.epoch}"
 
     # --- the leader, as known here -----------------------------------------------------------------------------------
@@ -247,7 +251,7 @@ class ReplicaState:
 
     @property
     def election(self) -> ElectionState:
-        """What the election file must hold in this role (KIP-595, Persistent State)."""
+        """The election state that must be durable in this role (KIP-595, Persistent State)."""
         role = self.role_state
         voted: ReplicaKey | None = None
         if isinstance(role, Candidate):
@@ -262,7 +266,7 @@ class ReplicaState:
 
     @property
     def eagerness(self) -> int:
-        """How much this replica wants to lead: its priority, halved for each time that it stood in vain."""
+        """Its election priority, halved for each time that it stood in vain."""
         return self.config.election_priority >> min(self.setbacks, FADING_MAX)
 
     def random_election_deadline_ms(self) -> int:
@@ -278,7 +282,7 @@ class ReplicaState:
     def jittered_backoff_ms(self) -> int:
         """A pause before asking again: one to two times the retry backoff, so that replicas do not march in step."""
         backoff = self.config.retry_backoff_ms
-        return backoff + (self.random.randrange(backoff) if backoff else 0)
+        return backoff + self.random.randrange(backoff)
 
     def refuse(self, reason: str, detail: str, *, peer: ReplicaId | None = None) -> None:
         """Count something that a peer sent and we do not take; log the first of its kind, and of each peer, at WARNING.
@@ -289,7 +293,7 @@ class ReplicaState:
         is_new = (reason, peer) not in self.warned and len(self.warned) < WARNINGS_MAX
         if is_new:
             self.warned.add((reason, peer))
-        log.log(logging.WARNING if is_new else logging.DEBUG, "%s: refused, %s: %s", self.id_text, reason, detail)
+        logger.log(logging.WARNING if is_new else logging.DEBUG, "%s: refused, %s: %s", self.id_text, reason, detail)
 
 
 def listener_endpoints(endpoint: Endpoint | None, listener_name: str) -> Mapping[str, Endpoint]:

@@ -1,15 +1,15 @@
-"""Entering a role, and what it costs: the durable write first, then everything that others may see.
+"""Entering a role: the durable write first, then everything that others may see (KIP-595, Persistent State).
 
-`enter` is the one way in. It consults the table of allowed changes, makes the election durable where it changed,
-forgets what was asked in the role before, and closes the leadership if there was one. The `become_*` functions around
-it build the new role's data. See KIP-595, Persistent State, and KIP-996.
+`enter` is the only way into a role. It consults the table of allowed changes, makes the election state durable where it
+has changed, forgets the outstanding requests of the role before, and closes the leadership if there was one. The
+`become_*` functions around it build the data of the new role; `start` chooses the first one.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from kraftlib.consensus import answers
+from kraftlib.consensus import responses
 from kraftlib.consensus.actions import (
     AcceptAppends,
     Action,
@@ -22,7 +22,7 @@ from kraftlib.consensus.actions import (
     RefuseAppends,
     SendResponse,
 )
-from kraftlib.consensus.quorum import Tally
+from kraftlib.consensus.deadlines import check_quorum_timeout_ms, follow
 from kraftlib.consensus.roles import (
     NEXT_ROLES,
     Candidate,
@@ -35,12 +35,12 @@ from kraftlib.consensus.roles import (
     RoleState,
     Unattached,
 )
-from kraftlib.consensus.state import ReplicaState, log
-from kraftlib.consensus.voters import VoterSet
+from kraftlib.consensus.state import Amnesia, ReplicaState, logger
+from kraftlib.consensus.voters import Tally, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import ControlRecord, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
-from kraftlib.types import Epoch, LeaderAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 
 KRAFT_VERSION_MAX = 1
@@ -54,7 +54,7 @@ def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str)
     before = state.role_state
     ensure(role_state.role in NEXT_ROLES[before.role], f"{before.role} cannot become {role_state.role}: {reason}")
     ensure(epoch >= state.epoch, f"epoch {epoch} is behind {state.epoch}: {reason}")
-    log.info(
+    logger.info(
         "replica %d: %s in epoch %d -> %s in epoch %d, %s",
         state.key.id, before.role, state.epoch, role_state.role, epoch, reason,
     )  # fmt: skip
@@ -89,11 +89,11 @@ def close_leadership(state: ReplicaState, leader: Leader, epoch: Epoch) -> list[
     actions: list[Action] = [RefuseAppends(epoch)]
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     actions += [
-        SendResponse(parked.request_id, answers.fetch(state, error=error, version=parked.version))
+        SendResponse(parked.request_id, responses.fetch(state, error=error, version=parked.version))
         for parked in leader.parked.values()
     ]
     if leader.change is not None and leader.change.request_id is not None:
-        actions.append(SendResponse(leader.change.request_id, answers.voter_change(leader.change.request, error)))
+        actions.append(SendResponse(leader.change.request_id, responses.voter_change(leader.change.request, error)))
     return actions
 
 
@@ -163,11 +163,10 @@ def become_leader(state: ReplicaState) -> list[Action]:
     ensure(state.is_voter, "only a voter leads")
     granting = before.tally.granted if isinstance(before, Candidate) else set()
     start_offset = state.log.end_offset
-    fetch_timeout_ms = state.config.fetch_timeout_ms
     role = Leader(
         epoch_start_offset=start_offset,
         progress={voter.key.id: Progress(key=voter.key) for voter in state.voters.others(state.key)},
-        check_quorum_deadline_ms=state.now_ms + fetch_timeout_ms * 3 // 2,
+        check_quorum_deadline_ms=state.now_ms + check_quorum_timeout_ms(state),
         begin_epoch_due_ms=state.now_ms,
     )
     actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
@@ -240,12 +239,11 @@ def become_follower(
         ensure(state.leader_id in (None, leader_id), f"epoch {epoch} has leaders {state.leader_id} and {leader_id}")
         ensure(not isinstance(before, Leader | Resigned), f"{leader_id} cannot lead our own epoch {epoch}")
     back = isinstance(before, Prospective) and (before.leader_id, state.epoch) == (leader_id, epoch)
-    role = Follower(
-        leader_id=leader_id,
-        leader_endpoints=leader_endpoints,
+    role = follow(
+        state,
+        leader_id,
+        leader_endpoints,
         voted_key=voted_key,
-        fetch_deadline_ms=state.now_ms + state.config.fetch_timeout_ms,
-        update_due_ms=state.now_ms + state.config.fetch_timeout_ms,
         lost_connection=isinstance(before, Prospective) and back and before.leader_refused,
         pre_votes_lost=before.pre_votes_lost + 1 if isinstance(before, Prospective) and back else 0,
     )
@@ -297,3 +295,53 @@ def maybe_follow(
     if len(places) > len(known) and not isinstance(role, Leader | Resigned):
         return become_follower(state, epoch, leader_id, places, reason)
     return []
+
+
+# --- start ------------------------------------------------------------------------------------------------------------
+
+
+def start(state: ReplicaState, election: ElectionState) -> list[Action]:
+    """Enter the first role; the sole voter of a quorum goes on to lead at once."""
+    log_epoch = state.log.last_epoch
+    if election.epoch < log_epoch:
+        logger.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
+        election = ElectionState(epoch=log_epoch, amnesiac=election.amnesiac)
+    state.epoch = election.epoch
+    if election.amnesiac or state.log.lacks_last_epoch:
+        # A vote compares the ends of two logs. Without the epoch of our last record it could go to a candidate that
+        # lacks what we have acknowledged.
+        state.amnesia = Amnesia()
+        lost = "its election state" if election.amnesiac else "the epoch of its last record"
+        logger.warning("replica %d: %s was lost: it neither votes nor stands yet", state.key.id, lost)
+    state.role_state = first_role(state, election)
+    logger.info(
+        "replica %d: starts as %s in epoch %d, log end %s", state.key.id, state.role, state.epoch, state.log.end
+    )
+    actions = persist(state)
+    actions.append(AnnounceLeader(state.leader_and_epoch))
+    if state.may_stand and len(state.voters) == 1:
+        role = state.role_state
+        won = isinstance(role, Candidate) and role.tally.won
+        actions += become_leader(state) if won else become_prospective(state, "sole voter")
+    return actions
+
+
+def first_role(state: ReplicaState, election: ElectionState) -> RoleState:
+    """Pick the role that the recorded election asks for; the first matching row of the table wins."""
+    deadline_ms = state.random_election_deadline_ms()
+    if election.leader_id == state.key.id:
+        others = {voter.key.id for voter in state.voters.others(state.key)}
+        return Resigned(election_deadline_ms=deadline_ms, unacknowledged=others)
+    voted = election.voted_key
+    if voted is not None and state.may_stand and voted.matches(state.key):
+        tally = Tally(state.voters)
+        tally.record(state.key.id, True)
+        return Candidate(election_deadline_ms=deadline_ms, tally=tally)
+    endpoints = state.endpoints_of(election.leader_id) if election.leader_id is not None else {}
+    if election.leader_id is not None and endpoints:
+        return follow(state, election.leader_id, endpoints, voted_key=voted)
+    return Unattached(
+        leader_id=election.leader_id,
+        voted_key=voted,
+        election_deadline_ms=deadline_ms if state.may_stand else None,
+    )

@@ -1,7 +1,7 @@
-"""Voter sets: who votes, where they are reached, and from which offset on (KIP-853).
+"""Voter sets: who votes, where they are reached, from which offset on (KIP-853), and the arithmetic of majorities.
 
 A voter set takes effect as soon as it stands in the log, committed or not, on the leader when it is appended and on a
-follower when the Fetch answer is. Truncating the log must bring the earlier one back, so sets are kept by offset.
+follower when the Fetch response is. Truncating the log must bring the earlier one back, so sets are kept by offset.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 import attrs
 
 from kraftlib.config import StaticVoter
-from kraftlib.errors import RemoteProtocolError, ensure
+from kraftlib.errors import ensure
+from kraftlib.records.control import check_voters
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
 
@@ -59,14 +60,10 @@ class VoterSet:
     @classmethod
     def from_record(cls, record: VotersRecord) -> VoterSet:
         """Read a Voters control record. Raises: RemoteProtocolError, if an id stands there twice, or none."""
-        ids = [voter.voter_id for voter in record.voters]
-        if len(set(ids)) != len(ids) or not ids:
-            raise RemoteProtocolError(f"a Voters record names voters {ids}: somebody must, and an id once only")
+        check_voters(record)
         return cls.of(
             Voter(
-                key=ReplicaKey(
-                    voter.voter_id, None if voter.voter_directory_id == ZERO_UUID else voter.voter_directory_id
-                ),
+                key=ReplicaKey.of(voter.voter_id, voter.voter_directory_id),
                 endpoints={place.name.upper(): Endpoint(place.host, place.port) for place in voter.endpoints},
                 min_kraft_version=voter.kraft_version_feature.min_supported_version,
                 max_kraft_version=voter.kraft_version_feature.max_supported_version,
@@ -111,7 +108,7 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters are more than half of them."""
+        """The number of voters that is more than half of them."""
         return len(self.voters) // 2 + 1
 
     def get(self, replica_id: ReplicaId) -> Voter | None:
@@ -206,3 +203,52 @@ class History(Generic[T]):
         """Forget everything: a snapshot replaces the log."""
         self._entries.clear()
         self.latest = self._default
+
+
+# --- majorities -------------------------------------------------------------------------------------------------------
+
+
+def majority_offset(end_offsets: Iterable[Offset]) -> Offset:
+    """Return the highest offset that a majority of voters has reached.
+
+    `end_offsets` holds each voter's flushed log end offset, the leader's own included; -1 where it is not known.
+
+    Source: KIP-595, "Fetch": fetch offsets advance the leader's high watermark.
+    Raises: InvariantError, if there are no voters and hence no majority.
+    """
+    ordered = sorted(end_offsets, reverse=True)
+    ensure(ordered, "a quorum has at least one voter")
+    # In descending order, n // 2 + 1 voters are at or above the element at n // 2: a majority, be n odd or even.
+    return ordered[len(ordered) // 2]
+
+
+@attrs.define
+class Tally:
+    """Votes of one election. Its voters are those at its start; each counts once, whatever is sent twice."""
+
+    voters: VoterSet
+    granted: set[ReplicaId] = attrs.field(factory=set)
+    rejected: set[ReplicaId] = attrs.field(factory=set)
+
+    def record(self, voter_id: ReplicaId, granted: bool) -> None:
+        """Count the answer of a voter; its last one counts, and that of anybody else does not."""
+        if self.voters.get(voter_id) is None:
+            return
+        (self.granted if granted else self.rejected).add(voter_id)
+        (self.rejected if granted else self.granted).discard(voter_id)
+
+    @property
+    def won(self) -> bool:
+        """Whether a majority has granted."""
+        return len(self.granted) >= self.voters.majority
+
+    @property
+    def lost(self) -> bool:
+        """Whether a majority can no longer be reached."""
+        return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    def unanswered(self) -> list[ReplicaId]:
+        """Ids of the voters whose answer is still missing."""
+        return [
+            voter_id for voter_id in self.voters.ids if voter_id not in self.granted and voter_id not in self.rejected
+        ]

@@ -30,7 +30,7 @@ class ClientQuotaRecord(Message):
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class EntityData(Struct):
-        """What the quota is for: a user, a client id, an address; a null name is the default."""
+        """The subject of the quota: a user, a client id or an address; a null name is the default."""
 
         entity_type: str = string("0+")
         entity_name: str | None = string("0+", nullable="0+")
@@ -58,6 +58,6 @@ class ProducerIdsRecord(Message):
 @message(kind="metadata", api_key=21, versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ZkMigrationStateRecord(Message):
-    """How far a migration from ZooKeeper is: history, since 4.0 has no ZooKeeper (KIP-866)."""
+    """The state of a migration from ZooKeeper; Kafka 4.0 has no ZooKeeper (KIP-866)."""
 
     zk_migration_state: int = int8("0+")

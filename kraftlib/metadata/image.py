@@ -1,4 +1,4 @@
-"""What a Kafka cluster's metadata records add up to: brokers, topics, partitions, configs, features.
+"""The state that a Kafka cluster's metadata records build: brokers, topics, partitions, configs, features.
 
 Records are replayed strictly in order, as Kafka's own brokers do it (KIP-631, Record Schemas). What nobody shows
 as a table (credentials, tokens, quotas, access rules) is counted. Records between Begin and EndTransaction take effect
@@ -71,7 +71,7 @@ class ClusterImage:
         """By resource as Kafka's shell names it: `TOPIC:events`; `BROKER` alone stands for all of them."""
         self.next_producer_id: int | None = None
         self.faults: list[str] = []
-        """What did not fit; a record of a newer Kafka, most likely."""
+        """The records that did not fit, most likely from a newer Kafka."""
         self._counted: dict[str, set[Any]] = {"acls": set(), "credentials": set(), "tokens": set(), "quotas": set()}
         self._transaction: list[Any] | None = None
         self._replay: Final[dict[type, Callable[[Any], object]]] = {

@@ -1,4 +1,4 @@
-"""What an operator does to a replica that is stopped: back it up, restore it, verify it, recover a quorum that is lost.
+"""Tools for a stopped replica: back it up, restore it, verify it, recover a lost quorum.
 
 Nothing here runs while a replica does, but for the backup, which reads the files of one that may be running.
 """

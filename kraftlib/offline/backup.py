@@ -32,7 +32,7 @@ from kraftlib.records.batch import check_kraft
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
 from kraftlib.storage.log.segment import batches_in
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource, list_snapshots
 from kraftlib.types import Epoch, Offset, OffsetAndEpoch
@@ -56,7 +56,7 @@ class BackupFile:
 
 @attrs.frozen(kw_only=True)
 class Manifest:
-    """What a backup is."""
+    """The manifest of a backup."""
 
     cluster_id: str
     end_offset: Offset
@@ -83,7 +83,7 @@ class Manifest:
 
 @attrs.define
 class _Content:
-    """What checkpoint and segments come to."""
+    """The combined contents of checkpoint and segments."""
 
     end_offset: Offset = 0
     epoch: Epoch = 0
@@ -105,7 +105,7 @@ def write_backup(
     where that is known. Raises: ConfigError, StorageError, CorruptBatchError; nothing is at `target` then.
     """
     if target.exists():
-        raise ConfigError(f"{target} exists: name a place for the backup where there is nothing")
+        raise ConfigError(f"{target} exists: name a path that does not exist yet")
     with scratch_in(target.parent) as scratch:
         work = scratch / BACKUP
         work.mkdir(mode=0o700)
@@ -276,7 +276,7 @@ def read_manifest(directory: Path) -> Manifest:
     if data is None:
         raise StorageError(f"{directory} is no backup: it has no {MANIFEST}", path=directory)
     try:
-        document = files.parse_json(data)
+        document = notes.parse(data)
         version = document["version"]
         if version != VERSION:
             raise ConfigError(f"{path} has version {version}, known is {VERSION}: use the release that wrote it")

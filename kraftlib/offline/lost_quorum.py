@@ -1,6 +1,6 @@
 """A majority of the voters is gone for good: what is left, what may be lost, and the way on.
 
-While a majority is there, nothing here is of any use: Raft elects a leader by itself, and whoever picks one by hand may
+While a majority is there, this module has no use: Raft elects a leader by itself, and an operator who picks one may
 pick one that lacks what was acknowledged. So all the directories that are left are read, the voters in force are found,
 and if most of them are here and know their votes, this is refused: one that has lost its vote waits for a leader, and
 cannot make one. Else the most complete log is the best that there is. What it may lack
@@ -21,16 +21,18 @@ from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
 from kraftlib.storage.directory import claim_directory
-from kraftlib.storage.election_file import DamagedError, FileQuorumStateStore, parse_line
+from kraftlib.storage.election.line import parse_line
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.meta_properties import read_meta_properties
+from kraftlib.storage.notes import NoteError
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 
 @attrs.frozen(kw_only=True)
 class Remains:
-    """What one directory holds."""
+    """The contents of one directory."""
 
     path: Path
     cluster_id: str
@@ -44,7 +46,7 @@ class Remains:
     vote_epoch: Epoch
     """Epoch of its vote."""
     has_lost_vote: bool = False
-    """It votes for nobody before there is a leader, for it may have voted already."""
+    """It gives no vote before there is a leader, since it may have voted already."""
     damage: str | None = None
     """Why its log cannot be used."""
 
@@ -56,7 +58,7 @@ class Remains:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What can be done."""
+    """The verdict on the directories."""
 
     best: Remains
     epoch: Epoch
@@ -69,7 +71,7 @@ class Verdict:
 
     @property
     def electors(self) -> int:
-        """How many voters are here that may vote."""
+        """The number of voters at hand that may vote."""
         return len(self.present) - len(self.forgetful)
 
     @property
@@ -126,7 +128,7 @@ def _vote_epoch(partition: Path) -> Epoch:
     data = files.read_file(partition / names.QUORUM_STATE, max_bytes=1 << 20)
     try:
         return int(parse_line(data)["leaderEpoch"]) if data is not None else 0
-    except (DamagedError, KraftError):
+    except (NoteError, KraftError):
         return 0  # damaged: the epoch of the log counts
 
 

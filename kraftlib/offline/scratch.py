@@ -94,7 +94,7 @@ def _is_own_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _locked(directory: Path) -> DirectoryLock | None:
-    """Lock a directory; None, if somebody else uses it, or has removed it."""
+    """Lock a directory; None, if another process uses it, or has removed it."""
     try:
         return DirectoryLock.acquire(directory)
     except DirectoryInUseError:

@@ -1,9 +1,9 @@
 """Every file of a replica's directory, read to its end and judged: nothing is changed, nothing is repaired.
 
 A file is `ok`, `damaged` with the place where it is, or worth a `note`: a torn tail that the next start cuts off, a
-leftover that it removes, a file that is nobody's. The log is judged as a start would judge it
+leftover that it removes, an unknown file. The log is judged as a start would judge it
 (`kraftlib.offline.verify_log`), and what stands before it must be in a checkpoint. Indexes are caches, so a bad one
-harms nobody; it is named all the same, since a disk that forgot one file may forget another.
+does no harm; it is reported all the same, since a disk that lost one file may lose another.
 
 The directory may be in use. Then the end of the log is being written, and what is not whole there is no torn tail yet.
 """
@@ -23,11 +23,12 @@ from kraftlib.offline.verify_log import Finding, LogVerification, Progress, said
 from kraftlib.records.checksum import crc32c
 from kraftlib.records.increment import IncrementReader
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.storage import files, names
-from kraftlib.storage.election_file import DamagedError, parse_line
+from kraftlib.storage import files, names, notes
+from kraftlib.storage.election.line import parse_line
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.log.epochs import decode_epochs
 from kraftlib.storage.meta_properties import read_meta_properties
+from kraftlib.storage.notes import NoteError
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import METADATA_TOPIC_ID, uuid_text
 
@@ -157,13 +158,13 @@ def _small(path: Path) -> tuple[str, str]:
         case names.QUORUM_STATE:
             try:
                 fields = parse_line(data)
-            except DamagedError as error:
+            except NoteError as error:
                 raise StorageError(str(error)) from error
             return "ok", f"epoch {fields['leaderEpoch']}" + ("" if b'"crc"' in data else ", written by Kafka")
         case names.EPOCH_CHECKPOINT:
             return "ok", f"{len(decode_epochs(data))} epochs"
         case name if name.startswith("kraftlib") and name.endswith(".json") and name != names.SYNC_POINT:
-            files.parse_json(data)
+            notes.parse(data)
             return "ok", "a side file of ours"
         case name if name.startswith("kraftlib") or name == names.QUORUM_STATE_MIRROR:
             return "ok", "a side file of ours, which keeps no data"

@@ -25,7 +25,8 @@ from kraftlib.storage.damage.judgement import (
     should_have_sync_point,
 )
 from kraftlib.storage.damage.missing import had_segments
-from kraftlib.storage.damage.scan import Hole, RecoveredLog, scan_segment
+from kraftlib.storage.damage.scan import RecoveredLog, scan_segment
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.sync_point import SyncPoint, read_sync_point
 from kraftlib.storage.snapshots.damaged_snapshots import fault_at_start
@@ -39,7 +40,7 @@ Progress = Callable[[int], object]
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """What there is to say of one file."""
+    """The finding for one file."""
 
     path: Path
     verdict: str
@@ -123,14 +124,14 @@ class LogVerification:
 
 
 class _Scan:
-    """What one reading of the log has found."""
+    """The result of one reading of the log."""
 
     def __init__(self, partition: Path, progress: Progress) -> None:
         self.records: Counter[Offset] = Counter()
         self.ends: dict[Offset, Offset] = {}
         self.sizes: dict[Offset, int] = {}
         self.faults: dict[Offset, KraftError] = {}
-        """What cannot be read at all, or is whole and no batch of a KRaft log."""
+        """Bytes that cannot be read, or a whole batch that cannot be in a KRaft log."""
         self.places: dict[Offset, int | None] = {}
         self._progress = progress
         listed = files.list_names(partition) if partition.is_dir() else []

@@ -1,4 +1,4 @@
-"""Gathers what a leader appends into batches: fewer and larger writes, and offsets promised before they are written.
+"""Gathers the appends of a leader into batches: fewer and larger writes, and offsets that are assigned at once.
 
     append, append_one, append_control, prepare_append
         -> the open batch      values in a list; one batch takes all values of one call, so a call is atomic
@@ -9,7 +9,7 @@
 An accumulator lives as long as one leadership: its first offset is the end of the log at the election. An append that
 fails after its offset was promised would leave a hole, so everything is checked before anything is taken.
 
-Pure: no clock and no lock. Time comes in as `now_ms`; who calls from several threads takes care of that.
+Pure: no clock and no lock. Time comes in as `now_ms`; a caller with several threads must lock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Completed:
 
 
 class BatchAccumulator:
-    """The records that the leader of one epoch has taken and not yet written, in batches.
+    """The records that the leader of one epoch has accepted and not yet written, in batches.
 
     `base_offset` is the log end offset at the election. `linger_ms` is how long the first value after a drain may wait
     for company. A batch never exceeds `batch_max_bytes`; everything that is not released never exceeds `max_bytes`; and
@@ -120,8 +120,8 @@ class BatchAccumulator:
         """Take control records as a batch of their own, behind what is there; due at once, linger or not.
 
         Returns the offset of the last record. Raises NotLeaderError and ConfigError as `append` does. There is always
-        room: the protocol's own records are few and small, nobody waits to try them again, and a full backlog may be
-        what a change of voters is to help.
+        room: the protocol's own records are few and small, they are not retried, and a change of voters may be the
+        remedy for a full backlog.
         """
         self._check_epoch(epoch)
         if not records:
@@ -210,7 +210,7 @@ class BatchAccumulator:
 
     @property
     def undrained_count(self) -> int:
-        """How many records wait for a drain."""
+        """The number of records that wait for a drain."""
         return len(self._open) + sum(completed.last_offset - completed.base_offset + 1 for completed in self._completed)
 
     # --- the open batch
@@ -220,7 +220,7 @@ class BatchAccumulator:
         return self.next_offset - len(self._open)
 
     def _make_room(self, values: Sequence[bytes], added: int, now_ms: int) -> int:
-        """See to an open batch with room for `values`; return what they add to it: `added`, or if need be exactly."""
+        """Make an open batch with room for `values`; return their size in it: `added`, or the exact one if needed."""
         self._check_epoch(self.epoch)
         largest = self._largest_bound()
         if self._open:

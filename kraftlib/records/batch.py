@@ -17,7 +17,7 @@
      61    ..  records                 compressed as one block where a codec is set
 
 Base offset, length, epoch and magic stand outside the CRC, so a leader stamps a batch without reading it again. A batch
-is encoded once, and the very same bytes are stored, sent and stored again; only what applies it decodes it.
+is encoded once, and the very same bytes are stored, sent and stored again; it is decoded only to be applied.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Batch:
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed. Raises: CorruptBatchError for a number that stands for no codec."""
+        """The codec of the records. Raises: CorruptBatchError for a number of no codec."""
         return _codec(self.attributes)
 
     @property
@@ -189,7 +189,7 @@ class Batch:
 
 
 class BatchHeader(NamedTuple):
-    """What the header of a batch says, its CRC not checked: enough to walk a file from batch to batch."""
+    """The header of a batch, without a check of its CRC: enough to walk a file from batch to batch."""
 
     base_offset: int
     last_offset: int
@@ -307,7 +307,7 @@ def read_batches(data: bytes | memoryview, *, drop_incomplete: bool = False, ori
 
 
 def is_incomplete(data: bytes | memoryview, position: int = 0) -> bool:
-    """Whether what stands at `position` may be the beginning of a batch that is cut short."""
+    """Whether the bytes at `position` may be the beginning of an incomplete batch."""
     available = len(data) - position
     return available < LENGTH_PREFIX_SIZE or batch_size(data, position) > max(available, HEADER_SIZE - 1)
 
@@ -366,7 +366,7 @@ def check_kraft(batch: Batch, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Non
 
 
 def check_kraft_header(batch: Batch) -> None:
-    """Check what the header of a batch of a KRaft log must say; costs little, so a follower does it for every batch."""
+    """Check the header of a batch of a KRaft log; it costs little, so a follower does it for every batch."""
     attributes, last_delta, _, _, _, _, _, count = _INSIDE_CRC.unpack_from(batch.data, CRC_START)
     if attributes & ~(CODEC_MASK | CONTROL):
         raise CorruptBatchError(f"attributes {attributes:#06x} of {batch} are not those of a KRaft batch")

@@ -32,7 +32,7 @@ _INT: Final = struct.Struct(">i")
 
 
 class Codec(enum.IntEnum):
-    """How the records of a batch are compressed: bits 0-2 of its attributes."""
+    """The compression of the records of a batch: bits 0-2 of its attributes."""
 
     NONE = 0
     GZIP = 1

@@ -111,6 +111,13 @@ def decode_control(record: Record) -> ControlRecord:
     return read(message, value, _VERSION.unpack_from(value)[0], expect_end=True)
 
 
+def check_voters(record: VotersRecord) -> None:
+    """Check that a Voters record can be in force. Raises: RemoteProtocolError, if it names nobody, or an id twice."""
+    ids = [voter.voter_id for voter in record.voters]
+    if len(set(ids)) != len(ids) or not ids:
+        raise RemoteProtocolError(f"a Voters record names voters {ids}: somebody must, and an id once only")
+
+
 def control_key(record: Record) -> ControlKey:
     """Return version and type of a control record, known or not.
 

@@ -1,4 +1,4 @@
-"""What control records hold: the five messages with which KRaft writes about itself into logs and snapshots.
+"""The control records: the five messages with which KRaft writes about itself into logs and snapshots.
 
 They have no framing of their own: the key of a control record says which one its value is, and every value begins with
 its version. All current versions are 0; Kafka reads them as version 0 whatever the field says, so 0 is what we write.

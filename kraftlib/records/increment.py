@@ -37,7 +37,7 @@ from kraftlib.types import OffsetAndEpoch
 VERSION: Final = 1
 BATCH_BYTES: Final = 32 * 1024
 RECORD_OVERHEAD: Final = 24
-"""What a record takes beyond its key and value, at most."""
+"""Maximum size of a record without its key and value."""
 
 Change = tuple[bytes, bytes | None]
 """A key and its new value; None: the key is gone."""
@@ -46,7 +46,7 @@ Change = tuple[bytes, bytes | None]
 @message(kind="data", versions="1", flexible="1+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class IncrementManifest(Message):
-    """What an increment is a change of."""
+    """The base of an increment."""
 
     version: int = int16("1+", default=VERSION)
     base_end_offset: int = int64("1+")
@@ -79,7 +79,7 @@ class IncrementWriter:
         self._bound = HEADER_SIZE
         self._last_key: bytes | None = None
         self.count = 0
-        """How many changes it holds."""
+        """The number of changes."""
         manifest = IncrementManifest(base_end_offset=base.offset, base_epoch=base.epoch)
         self._frame.append([write(manifest, VERSION)])
         self._frame.flush()

@@ -1,4 +1,4 @@
-"""What turns an application's values into the bytes of a record and back.
+"""Converts an application's values into the bytes of a record and back.
 
 A serde is any object with `to_bytes` and `from_bytes`; the three here need nothing but the standard library. Kafka's
 own "API message and version" frame is in `kraftlib.metadata`.

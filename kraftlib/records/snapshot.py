@@ -10,7 +10,7 @@ whole, so each batch is checked against its own, and only the footer proves that
 Kafka stamps each batch with the time of writing, so its replicas have different bytes for equal states. Ours stamp all
 with the timestamp of the last record that the snapshot covers: equal state, equal bytes, however it was appended.
 
-What is durable, and under which name, is the affair of the storage; here are bytes only.
+The storage decides on names and durability; this module has bytes only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kraftlib.records.batch import (
     read_batch,
 )
 from kraftlib.records.compression import Codec
-from kraftlib.records.control import ControlRecord, decode_control_batch, encode_control_batch
+from kraftlib.records.control import ControlRecord, check_voters, decode_control_batch, encode_control_batch
 from kraftlib.records.control_messages import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
@@ -103,7 +103,7 @@ class SnapshotWriter:
             self._bound += bound
 
     def flush(self) -> None:
-        """Write what waits for its batch to be full."""
+        """Write the batch that is not full yet."""
         self._put_values()
 
     def put_batch(self, batch: Batch) -> None:
@@ -116,7 +116,7 @@ class SnapshotWriter:
         self._put(batch)
 
     def freeze(self) -> None:
-        """Write what is left, and the footer. Nothing can be appended any more."""
+        """Write the last batch, and the footer. Nothing can be appended any more."""
         ensure(not self.frozen, "the snapshot is frozen already")
         self._put_values()
         self._put_control([SnapshotFooterRecord()])
@@ -208,6 +208,11 @@ def check_header(records: Sequence[ControlRecord]) -> SnapshotHeaderRecord:
     for record in records[1:]:
         if not isinstance(record, KRaftVersionRecord | VotersRecord):
             raise CorruptBatchError(f"the header of the snapshot holds {record}", position=0)
+        if isinstance(record, VotersRecord):
+            try:
+                check_voters(record)
+            except KraftError as error:  # a replica that has installed it could not start any more
+                raise CorruptBatchError(f"the header of the snapshot: {error}", position=0) from error
     return first
 
 
@@ -218,7 +223,7 @@ def check_footer(records: Sequence[ControlRecord], position: int) -> None:
 
 
 class SnapshotReader:
-    """Reads one snapshot batch by batch and believes nothing: CRCs, offsets, epoch, header, footer, end.
+    """Reads one snapshot batch by batch and checks everything: CRCs, offsets, epoch, header, footer, end.
 
     The header is read at once: `header`, `kraft_version`, `voters` and `epoch` come from it. `epoch`, where given, is
     the one that the snapshot's name says. The reader owns the source: it closes it with itself, and where it cannot be
@@ -274,7 +279,7 @@ class SnapshotReader:
             offset = batch.end_offset
 
     def verify(self) -> int:
-        """Read it all, values included; return the number of data records. Raises: CorruptBatchError."""
+        """Read everything, values included; return the number of data records. Raises: CorruptBatchError."""
         return sum(len(batch.values()) for batch in self.batches())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A snapshot that comes in pieces, verified as it comes: what a download needs, which cannot be read in one go yet."""
+"""Verifies a snapshot that arrives in pieces, as in a download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SnapshotScan:
     def __init__(self, *, epoch: int, batch_max_bytes: int = READ_BATCH_MAX_BYTES) -> None:
         self.epoch = epoch
         self.position = 0
-        """End of the last whole batch: all before it is right."""
+        """End of the last whole batch: everything before it is verified."""
         self.kraft_version = 0
         self.voters: VotersRecord | None = None
         self._batch_max_bytes = batch_max_bytes
@@ -43,11 +43,11 @@ class SnapshotScan:
         self._rest = rest[at:]
 
     def forget_rest(self) -> None:
-        """Forget what came behind the last whole batch: it will come again."""
+        """Forget the bytes behind the last whole batch: they will arrive again."""
         self._rest = b""
 
     def finish(self) -> None:
-        """Nothing more comes. Raises: CorruptBatchError, if the footer has not come, or anything behind it."""
+        """The snapshot has ended. Raises: CorruptBatchError, if the footer is missing or bytes stand behind it."""
         if self._rest or not self._is_complete:
             what = f"{len(self._rest)} bytes follow the footer" if self._is_complete else "it has no footer"
             raise CorruptBatchError(f"the snapshot ends at {self.position}: {what}", position=self.position)

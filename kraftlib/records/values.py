@@ -27,7 +27,7 @@ from typing import Final
 from kraftlib.codec.varint import encode_varint, varint_size
 
 RECORD_OVERHEAD_MAX: Final = 19
-"""What a record takes beyond its value, at most: three varints of 5 bytes and four single bytes."""
+"""Maximum size of a record without its value: three varints of 5 bytes and four single bytes."""
 
 _CACHED_SIZES: Final = 4_096
 _CACHED_DELTAS: Final = 32_768

@@ -1,8 +1,8 @@
-"""The leader's side of an append: who may append, what is gathered, who waits, and what becomes of it.
+"""Appends at the leader: admission, batching, waiting callers and results.
 
-Between an application that has values and a core that takes batches. It lives as long as the replica; the accumulator
-in it lives as long as one leadership. Offsets are promised at once, so a caller that is told "committed" learns no news
-of where, only that it is true.
+`Appends` stands between an application that has values and a core that takes batches. It lives as long as the replica;
+its accumulator lives as long as one leadership. Offsets are assigned at once, so the
+offsets of an append are known before it is committed.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class Appends:
         return self._epoch
 
     def disk_full(self, full: bool) -> None:
-        """Refuse what is appended from now on, or take it again. What was taken is written: there is space for that."""
+        """Refuse appends from now on, or accept them again. Accepted ones are still written: they have space."""
         self._disk_full = full
         self._guarded = full or self._closing or self._renounced
 
     def renounce(self) -> None:
-        """The state machine has failed: refuse what is appended from now on. This replica hands over."""
+        """The state machine has failed: refuse appends from now on. This replica transfers its leadership."""
         self._renounced = self._guarded = True
 
     def accept(self, epoch: Epoch, base_offset: Offset) -> None:
@@ -149,7 +149,7 @@ class Appends:
         return self._accumulator.next_deadline_ms
 
     def drain(self, now_ms: int) -> tuple[Batch, ...]:
-        """Return the batches that are due; whoever takes them must write them."""
+        """Return the batches that are due; the caller must write them."""
         accumulator = self._accumulator
         if accumulator is None:
             self.pending = False
@@ -177,11 +177,11 @@ class Appends:
             self.waiters.committed(high_watermark)
 
     def begin_close(self) -> None:
-        """Take nothing new; what was taken goes on."""
+        """Refuse new appends; accepted ones continue."""
         self._closing = self._guarded = True
 
     def close(self) -> None:
-        """The replica ends: what was not written is refused, what was not settled is unknown."""
+        """The replica ends: appends that were not written are refused, the outcome of the others is unknown."""
         self._closing = self._guarded = True
         self.waiters.fail(self._closed_outcome)
         self._end_leadership()

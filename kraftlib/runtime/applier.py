@@ -1,12 +1,12 @@
-"""Feeds listeners what is committed: in order, exactly once, and never at the cost of the replica.
+"""Feeds committed batches to listeners: in order, exactly once, and never at the cost of the replica.
 
-Every listener has a position of its own. A turn gives each of them at most one slice of the log and ends after a
-millisecond; what is left waits for the next turn of the loop, behind the Fetches that have arrived meanwhile. A slow
-listener therefore delays its own results and nobody's commits.
+Every listener has its own position. A turn gives each of them at most one slice of the log and ends after a
+millisecond; the rest waits for the next turn of the loop, behind the Fetches that have arrived meanwhile. A slow
+listener therefore delays its own results and no commit.
 
-What raises here is the application's: it is logged, the listener hears nothing any more, the replica goes on. While
-such a listener is registered, nothing counts as applied, unless there is a state machine: then that one decides. Only
-the log's own errors leave, through `on_failure`.
+An exception of the application is logged, the listener gets no further calls, and the replica continues. While such a
+listener is registered, nothing counts as applied, unless there is a state machine: then its position decides. Only
+errors of the log itself are reported, through `on_failure`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Feed:
     next_offset: Offset | None = None
     """First offset that it has not been given; None before its first call."""
     told: LeaderAndEpoch | None = None
-    """The leader that it was last told of."""
+    """The last leader that the listener was told."""
     reader: BatchReader | LoadedSnapshot | None = None
     """The reader that it still holds."""
     failed_to_load: OffsetAndEpoch | None = None
@@ -74,7 +74,7 @@ class Feed:
     is_half_loaded: bool = False
     """It has taken a part of that snapshot."""
     is_stopped: bool = False
-    """It has raised, and is given nothing any more."""
+    """It has raised, and gets no further calls."""
     failure: ReplicaFailedError | None = None
     """The error for callers that want to wait for it."""
 
@@ -84,7 +84,7 @@ class Feed:
         return isinstance(self.reader, LoadedSnapshot) or self.failed_to_load is not None
 
     def is_news(self, leader: LeaderAndEpoch) -> bool:
-        """Whether it is to be told of `leader`: a newer epoch, or the first leader known in this one (as Kafka)."""
+        """Whether the listener must be told `leader`: a newer epoch, or the first leader in this one (as in Kafka)."""
         told = self.told
         return told is None or (leader.epoch, leader.leader_id is not None) > (told.epoch, told.leader_id is not None)
 
@@ -105,7 +105,7 @@ class Checks(Protocol):
         ...
 
     def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Somebody could not read it: have it checked once more."""
+        """A listener could not read it: check it once more."""
         ...
 
 
@@ -194,13 +194,13 @@ class Applier:
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
         """Tell the listeners of the leader; `epoch_start` is where its epoch starts, if it is this replica.
 
-        The core says it at every change of role, so often again: each listener is told only what is news to it.
+        The core repeats it at every change of role; each listener is told only changes.
         """
         self._leader, self._epoch_start = leader, epoch_start
         self._schedule()
 
     def leadership_over(self) -> None:
-        """This replica has led: who has not been told of it yet is told of the next leader only (Kafka's Resigned)."""
+        """It has led: a listener that does not know it yet is told the next leader only (Kafka's Resigned)."""
         if self._leader is not None and self._leader.leader_id == self._node_id:
             self._leader = None
 
@@ -211,11 +211,11 @@ class Applier:
                 self._guarded(feed, feed.listener.begin_shutdown)
 
     def close(self) -> None:
-        """Give nobody anything any more."""
+        """Stop feeding listeners."""
         self._closed = True
 
     def failed(self, error_of: Callable[[], BaseException]) -> None:
-        """Fail whoever waits for an offset: the replica has stopped."""
+        """Fail all callers that wait for an offset: the replica has stopped."""
         outcomes: list[Settled] = [(promise, None, error_of()) for _, _, promise in self._offset_waiters]
         self._offset_waiters.clear()
         if outcomes:
@@ -227,7 +227,7 @@ class Applier:
         return len(self._offset_waiters)
 
     def forget_gone(self) -> None:
-        """Forget those who wait for an offset no more."""
+        """Forget callers that no longer wait for an offset."""
         self._offset_waiters = [waiter for waiter in self._offset_waiters if not waiter[2].done()]
         heapq.heapify(self._offset_waiters)
 
@@ -248,7 +248,7 @@ class Applier:
 
     @property
     def _counting(self) -> Sequence[Feed]:
-        """Those that say what is applied here: the state machine, else every listener."""
+        """The feeds that count as applied: the state machine, else every listener."""
         return self._feeds if self._state_machine is None else (self._state_machine,)
 
     @property
@@ -292,7 +292,7 @@ class Applier:
             self._damage_found(offset, damaged)
 
     def _feed_unless_damaged(self, feed: Feed, damage: dict[Feed, tuple[Offset, CorruptBatchError]]) -> bool:
-        """Feed one that may stand before a damaged place: then it waits for the repair, and nobody else does."""
+        """Feed a listener. If a damaged place is next, it waits for the repair; the other listeners do not."""
         try:
             return self._feed(feed)
         except CorruptBatchError as error:
@@ -442,7 +442,7 @@ class Applier:
         return batches
 
     def _guarded(self, feed: Feed, call: Callable[[], object]) -> bool:
-        """Call into the application; return whether it went well. What it raises stops this listener, nothing else.
+        """Call into the application; return whether it succeeded. An exception stops this listener and nothing else.
 
         That goes for a CancelledError or SystemExit, too: on this loop it would end in silence, or end the loop. Ctrl-C
         is not of its making and goes on.
@@ -457,7 +457,7 @@ class Applier:
             return False
 
     def _stop(self, feed: Feed, error: BaseException) -> None:
-        """Give this listener nothing any more, because of what it raised."""
+        """Stop this listener, because of its exception."""
         name, where = type(feed.listener).__name__, feed.next_offset
         logger.error("replica %d: %s raised at offset %s and is stopped", self._node_id, name, where, exc_info=error)
         feed.is_stopped = True

@@ -10,7 +10,7 @@
 
 Given are the stores, the network behind the router, and what time, disk and background are: threads and an asyncio loop
 in a process, a timeline in the simulator. Parts that know each other both ways do so through the methods at the end of
-`Assembly`: they say who hears what.
+`Assembly`, which connect them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Owner:
     failed: Callable[[ReplicaFailedError], None]
     """The replica has stopped itself."""
     machine_failed: Callable[[ReplicaFailedError], None] = _nothing
-    """The state machine was stopped; the replica goes on for the others, and leads no more."""
+    """The state machine was stopped; the replica continues for the others, and does not lead any more."""
     leader_known: Callable[[LeaderAndEpoch], None] = _nothing
     shutdown_complete: Callable[[], None] = _nothing
     """It leads no more, as it was asked to."""
@@ -221,7 +221,7 @@ class Assembly:
             self.housekeeping.start()
 
     def stop(self) -> None:
-        """Do nothing any more. What the disk and the background were asked for still happens; nobody hears of it."""
+        """Stop. Pending work of the disk and the background still ends, but its results are dropped."""
         self._rest()
         self.executor.stop()
 
@@ -257,13 +257,13 @@ class Assembly:
         self._owner.failed(failure)
 
     def _machine_failed(self, failure: ReplicaFailedError) -> None:
-        """The applier has stopped the state machine: this replica goes on for the others, and leads no more."""
+        """The applier has stopped the state machine: it continues for the others, and does not lead any more."""
         self.appends.renounce()
         self.executor.submit(ev.StateMachineFailed())
         self._owner.machine_failed(failure)
 
     def _deliver(self, end_offset: Offset, base_offset: Offset, results: Sequence[Any]) -> None:
-        """The state machine has results for those who wait for them."""
+        """The state machine has results for waiting callers."""
         self.waiters.applied(end_offset, base_offset=base_offset, results=results)
 
     def _applied(self, batches: Sequence[CommittedBatch]) -> None:
@@ -275,7 +275,7 @@ class Assembly:
         self.executor.damage_found(offset, error)
 
     def _snapshot_damaged(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        """A stored snapshot was found damaged: the core decides what stands in for it."""
+        """A stored snapshot was found damaged: the core decides what replaces it."""
         self.executor.submit(ev.SnapshotDamaged(snapshot_id, reason))
 
     def _snapshot_lost(self, snapshot_id: OffsetAndEpoch) -> None:

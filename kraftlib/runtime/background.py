@@ -1,7 +1,7 @@
-"""The background of a replica: one thread for what takes long, and the pace at which it works there.
+"""The background of a replica: one thread for long work, and its pace.
 
-It does one thing at a time: snapshots are written and read, hashes made, the log scrubbed, the space on the disk looked
-at. It gives up at its next step when the replica ends.
+It does one thing at a time: it writes and reads snapshots, makes hashes, scrubs the log, and checks the space on the
+disk. When the replica ends, the work is given up at its next step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Background(Protocol):
 
     @property
     def step(self) -> Callable[[], None]:
-        """Called by what takes long, after every small piece. Raises: ClosedError, when it is to give up."""
+        """Called by long work after every small piece. Raises: ClosedError, when the work is to end."""
         ...
 
 

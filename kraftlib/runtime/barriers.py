@@ -1,4 +1,4 @@
-"""Callers that want to read what is true now: they wait for the core's word from where, and then until it is applied.
+"""Pending read barriers: each waits for its read index from the core, and then until that is applied.
 
 read_barrier() -> ReadBarrierRequested -> core -> PassReadBarrier(offset) -> applied up to there -> caller
 """
@@ -16,7 +16,7 @@ from kraftlib.wire.apis import ErrorCode
 
 
 class Barriers:
-    """The reads of one replica that are under way, by number."""
+    """The pending reads of one replica, by number."""
 
     def __init__(self, node_id: ReplicaId, waiters: Waiters, listeners: Listeners) -> None:
         self._node_id: Final = node_id
@@ -45,13 +45,13 @@ class Barriers:
             self._listeners.wait_for(offset - 1, promise)
 
     def refused(self, number: int, error: ErrorCode) -> None:
-        """Let the caller know that nothing is known."""
+        """Fail the caller: the core has no read index for it."""
         promise = self._promises.pop(number, None)
         if promise is not None:
             self._waiters.settle([(promise, None, self._error(error))])
 
     def forget_gone(self) -> None:
-        """Forget those who wait no more; the core goes on, and speaks of them to nobody."""
+        """Forget callers that no longer wait; the core continues, and its results for them are dropped."""
         self._promises = {number: promise for number, promise in self._promises.items() if not promise.done()}
 
     def fail(self, error_of: Callable[[], BaseException]) -> None:

@@ -27,7 +27,7 @@ from kraftlib.types import OffsetRange
 
 @runtime_checkable
 class ScrubbedLog(Protocol):
-    """A log that can be read for no other reason than to see whether it still can."""
+    """A log that can be scrubbed."""
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
         """Read everything; yield how many bytes were read, and each thing that is wrong."""
@@ -36,11 +36,11 @@ class ScrubbedLog(Protocol):
 
 @runtime_checkable
 class DoubtfulLog(Protocol):
-    """A log that knows when it cannot tell what it has acknowledged."""
+    """A log that knows when its acknowledged end is unknown."""
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether records may be missing that were durable once, at an end that nobody knows."""
+        """Whether durable records may be missing at an unknown end."""
         ...
 
 
@@ -53,20 +53,20 @@ class Capabilities:
     space: RoomyLog | None
     """Knows when its disk is nearly full."""
     note: NotingLog | None
-    """Can sync with every flush how far it came."""
+    """Can sync its note of the durable end with every flush."""
     spare: SparingLog | None
     """Has something to prepare for later."""
     repair: RepairableLog | None
-    """Goes on though some of it is damaged, and takes what the others have of it."""
+    """Continues with damaged ranges, and takes the records of other replicas for them."""
     checks: SnapshotCheckingLog | None
-    """Finds damaged snapshots, and goes on without them."""
+    """Finds damaged snapshots, and continues without them."""
     scrub: ScrubbedLog | None
-    """Can be read through, to see whether it still can."""
+    """Can be scrubbed."""
     is_doubtful: bool
-    """Whether it cannot tell what it has acknowledged."""
+    """Whether its acknowledged end is unknown."""
 
     def holes(self) -> tuple[OffsetRange, ...]:
-        """Return what is known to be missing, ascending. A log that cannot be repaired has no holes."""
+        """Return the known missing ranges, ascending. A log that cannot be repaired has no holes."""
         return () if self.repair is None else tuple(self.repair.holes())
 
     def control_batches(self) -> tuple[Batch, ...]:

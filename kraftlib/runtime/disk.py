@@ -1,7 +1,7 @@
-"""Where the calls run that wait for the disk: beside the loop, or in it.
+"""Runs the calls that wait for the disk, beside the loop or in it.
 
-The executor hands over a function and is told when it has ended. A disk does one thing at a time, in the order in which
-it was asked: a truncation therefore never meets a flush that is under way.
+The executor passes a function and gets its result. A disk does one thing at a time, in the order of the calls, so a
+truncation never overlaps with a flush.
 
 One thread of its own with a `SimpleQueue` costs 55-61 us a round trip, `run_in_executor` 80-84 (measured). Nothing on
 this way is fire and forget: an error is a result like any other, and the executor stops the replica for it.
@@ -25,7 +25,7 @@ class Disk(Protocol):
     """Runs blocking functions one after the other."""
 
     def run(self, function: Callable[[], Any], done: Done) -> None:
-        """Call `function`, then `done` with what came of it: on the loop of the executor, now or later."""
+        """Call `function`, then `done` with its result: on the loop of the executor, now or later."""
         ...
 
     def flush(self, log: ReplicatedLog, done: Done) -> None:
@@ -33,7 +33,7 @@ class Disk(Protocol):
         ...
 
     def close(self) -> None:
-        """Finish what was asked for and release all. Nothing may be asked for any more."""
+        """Finish all work and release everything. No further call is allowed."""
         ...
 
 
@@ -71,7 +71,7 @@ class ThreadDisk:
         self._queue.put((log.flush, done))
 
     def close(self) -> None:
-        """Wait until the thread has done what was asked for. Its last results may come when nobody listens any more."""
+        """Wait until the thread has done all work. Its last results may arrive after the executor has stopped."""
         self.close_within(None)
 
     def close_within(self, seconds: float | None) -> bool:
@@ -92,7 +92,7 @@ class ThreadDisk:
 
 
 def call_soon_from_anywhere(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> None:
-    """Have `function` called on `loop`, by whichever thread; not at all, if that has ended: there is nobody to tell."""
+    """Call `function` on `loop`, from any thread; do nothing if the loop has ended."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:

@@ -1,19 +1,19 @@
-"""Carries out what the core decides: the one loop that asyncio, threads and the simulator share.
+"""Performs the actions of the core: the one loop that asyncio, threads and the simulator share.
 
-The core is told an event and returns a list of actions; they are performed in order, each relying on the ones before
-it. Three rules make the order hold:
+The core handles an event and returns a list of actions. The executor performs them in order, and each may rely on the
+ones before it. Three rules keep the order:
 
-* **What blocks, suspends.** PersistElection, TruncateLog, whatever writes a snapshot or takes one away, and, where the
-  log is damaged, DeleteBefore go to the disk; what follows in the list, and every later event, waits until it is done.
+* **Blocking actions suspend.** PersistElection, TruncateLog, actions that write or remove a snapshot, and DeleteBefore
+  if the log is damaged go to the disk; the rest of the list, and every later event, waits until they are done.
   Nothing that depends on a vote can leave before the vote is durable.
-* **What flushes, overlaps.** One flush is in flight at most; what is appended meanwhile shares the next. Its end comes
-  back as an event with the log version of when it began.
+* **Flushes overlap.** One flush is in flight at most; batches that are appended meanwhile share the next. Its end is an
+  event with the log version of its beginning.
 * **Records come last.** The accumulator is drained right before its batches are handed to the core, never queued:
   between the two, leadership cannot be lost.
 
-Nothing here knows of asyncio: everything is a call or a callback on one thread. Whatever the log, the election store or
-the core raises stops the replica for good (fail-stop): a disk that failed once may lie the second time, and a core that
-is wrong must not vote.
+This module does not use asyncio: everything is a call or a callback on one thread. Any error of the log, the
+election store or the core stops the replica for good (fail-stop): a disk that failed once may lie the second time, and
+a core that is wrong must not vote.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _nothing(*_: object) -> None:
 
 
 class Executor:
-    """One replica at work. `submit` tells it what happened; records go to `appends`.
+    """One replica at work. `submit` takes events; records go to `appends`.
 
     `clock` gives the ms in which the core thinks, `wall_clock` ms since 1970; `call_soon` has a function called from
     the loop, never at once; `set_timer` asks for `timer_fired` at a time of `clock`, in place of what was asked before.
@@ -176,7 +176,7 @@ class Executor:
         self.submit(ev.ReadBarrierRequested(self.barriers.add(promise), timeout_ms))
 
     def wake(self) -> None:
-        """Look for records on the next turn of the loop: what all tasks of this turn append goes in together."""
+        """Look for records on the next turn of the loop, so that the appends of all tasks of this turn go together."""
         if not self._woken:
             self._woken = True
             self._call_soon(self._look)
@@ -193,7 +193,7 @@ class Executor:
         self._run()
 
     def stop(self) -> None:
-        """Do nothing any more. What the disk was asked for still happens; nobody hears of it."""
+        """Stop. Pending work of the disk still ends, but its results are dropped."""
         if not self._stopped:
             self._halt()
             self.appends.close()
@@ -229,8 +229,8 @@ class Executor:
     def _run(self) -> None:
         """Perform, handle and drain until there is nothing left, or until the disk has to be waited for.
 
-        What is submitted on the way (an answer within one process comes at once) is queued and has its turn here, so
-        the stack never grows.
+        Events that are submitted meanwhile (a response within one process comes at once) are queued and handled
+        here, so the stack never grows.
         """
         if self._running or self._suspended or self._stopped:
             return
@@ -263,7 +263,7 @@ class Executor:
             self._running = False
 
     def _drain(self) -> bool:
-        """Hand to the core what was appended, if it can make use of it now; return whether there is more to do."""
+        """Pass appended batches to the core, if it can use them now; return whether there is more to do."""
         if not self.core.wants_records:
             return False
         now_ms = self._clock()
@@ -291,7 +291,7 @@ class Executor:
     # --- the disk ----------------------------------------------------------------------------------------------------
 
     def _suspend_for(self, function: Callable[[], Any], after: Callable[[Any], None] = _nothing) -> None:
-        """Have the disk do `function`; nothing else happens until it is done. `after` takes its result."""
+        """Run `function` on the disk; nothing else happens until it is done. `after` takes its result."""
         self._suspended = True
         self._after_disk = after
         self._disk.run(function, self._resume)
@@ -326,7 +326,7 @@ class Executor:
         )
 
     def look_at_space(self) -> None:
-        """Take note of whether the disk is full, which the log has found out."""
+        """Note whether the disk is full, as the log has found out."""
         if self._roomy is None or self._roomy.is_full == self._disk_full or self._stopped:
             return
         full = self._disk_full = self._roomy.is_full
@@ -458,7 +458,7 @@ class Executor:
 
     # --- the network -------------------------------------------------------------------------------------------------
 
-    def _send_request(self, action: act.SendRequest) -> None:
+    def _send_request(self, action: act.SendRequest[Any]) -> None:
         self._network.send(action.correlation_id, action.destination, action.endpoint, action.request)
 
     def _send_response(self, action: act.SendResponse) -> None:

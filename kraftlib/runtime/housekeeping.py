@@ -115,12 +115,12 @@ class Housekeeping:
         self._timer = self._loop.call_later(period_ms / 1_000, self._look)
 
     def _watch_space(self) -> None:
-        """Look how much space the disk has: while it is full, nothing else would."""
+        """Check the space of the disk: while it is full, no write would notice that there is space again."""
         if self._space is not None or self._spare is not None:
             self._background.run(self._prepare, self._space_known)
 
     def _prepare(self) -> None:
-        """On the background thread: see what space there is, and make ready what will be wanted."""
+        """On the background thread: check the free space, and prepare the next segment."""
         if self._space is not None:
             self._space.look_at_space()
         if self._spare is not None:
@@ -134,7 +134,7 @@ class Housekeeping:
             self._space_timer = self._loop.call_later(SPACE_PERIOD_S, self._watch_space)
 
     def _check_newest(self) -> None:
-        """Read the newest snapshot before it is wanted: a listener or a follower would have to wait for that."""
+        """Read the newest snapshot before it is needed, so that no listener or follower has to wait for that."""
         newest = next(iter(reversed(self._log.snapshots())), None)
         if newest is not None:
             self._checks.when_checked(newest, lambda: None)
@@ -161,7 +161,7 @@ class Housekeeping:
             self._timer.cancel()
 
     def create(self, done: Done, values: Iterable[bytes] | None, offset: Offset | None) -> None:
-        """Write a snapshot of the state machine, or of `values`; `done` hears what came of it. Raises: ConfigError."""
+        """Write a snapshot of the state machine, or of `values`; `done` gets the result. Raises: ConfigError."""
         if values is None and offset is not None:
             raise ConfigError("a snapshot without values is one of the state machine as it stands: pass values")
         self.snapshotter.create(done, values, offset)

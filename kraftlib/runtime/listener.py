@@ -8,6 +8,9 @@ All of these are called on the engine's loop, one at a time, and share it with t
 What takes longer holds the reader, returns, and goes on elsewhere, a thread for instance; `close` then asks for the
 next one. Two methods of a state machine may take their time, since they run beside the loop: `restore`, and the
 iteration over what `freeze` returned.
+
+The application's functions are called in comprehensions and never by `map`: a StopIteration that one of them raises, a
+bare `next()` for instance, would end a `map` without a word, and the records behind it would be skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ T = TypeVar("T")
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Whether somebody has pressed Ctrl-C while the application was called: that is for the host to handle."""
+    """Whether Ctrl-C was pressed during a call of the application: the host handles that."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
@@ -91,7 +94,8 @@ class CommittedBatch:
         if self._values is None:
             values = self._batch.values()
             bare = type(self._serde) is BytesSerde
-            self._values = values if bare else list(map(self._serde.from_bytes, values))
+            from_bytes = self._serde.from_bytes
+            self._values = values if bare else [from_bytes(value) for value in values]
         return self._values
 
     @property
@@ -144,7 +148,7 @@ class BatchReader:
         self.held = True
 
     def close(self) -> None:
-        """Be done with these batches. Calling it twice is allowed."""
+        """Release these batches. Calling it twice is allowed."""
         if not self.closed:
             self.closed = True
             self._on_close()
@@ -236,10 +240,10 @@ class LoadedSnapshot:
 
 
 class Listener:
-    """KRaft's listener: override what you want to hear of.
+    """KRaft's listener: override the methods that you need.
 
-    What a callback raises stops this listener, which hears nothing any more; the replica goes on. Without a state
-    machine nothing counts as applied from then on, until the listener is unregistered: whoever waits for that is told.
+    An exception in a callback stops this listener, which gets no further calls; the replica continues. Without a state
+    machine nothing counts as applied from then on, until the listener is unregistered: waiting callers get an error.
     """
 
     def handle_commit(self, reader: BatchReader) -> None:
@@ -273,11 +277,11 @@ class StateMachine:
     """The simple way: records in, results out, the state in memory.
 
     `apply` must be a function of the state and the record alone, because every replica calls it, and on every replica
-    it must come to the same. What it refuses, it refuses by its result: an exception stops this state machine.
+    it must have the same result. It refuses a record by its result: an exception stops this state machine.
     """
 
     def apply(self, record: CommittedRecord) -> Any:
-        """Change the state by a committed record; the result goes to whoever proposed it on this replica."""
+        """Change the state by a committed record; the result goes to the caller that proposed it on this replica."""
         raise NotImplementedError
 
     def snapshot(self) -> Iterable[Any]:
@@ -290,7 +294,7 @@ class StateMachine:
     def freeze(self) -> Iterable[Any]:
         """Return what `snapshot` would, to be iterated over later, on another thread, while records are applied.
 
-        This runs on the loop, so everybody waits for it: by default it reads all of `snapshot()`, a tenth of a second
+        This runs on the loop and blocks it: by default it reads all of `snapshot()`, a tenth of a second
         for a million values. A large state is better copied as a whole and taken apart later, for instance
         `copy = dict(self.items)`, then `return copy.items()`. What it holds must not be changed in place.
         """
@@ -300,7 +304,7 @@ class StateMachine:
         """Replace the state by that of a snapshot.
 
         It runs beside the loop, so that a large state does not hold up the replica. Nothing is applied meanwhile; but
-        whoever reads the state on his own, without `read_barrier` or `wait_for_offset`, may see it half restored,
+        a reader of the state that uses neither `read_barrier` nor `wait_for_offset` may see it half restored,
         unless it is built aside and put in place at the end. If `values` raises, the snapshot is not whole.
         """
         raise NotImplementedError
@@ -310,9 +314,9 @@ class StateMachine:
 
 
 class StateMachineListener(Listener):
-    """Feeds a state machine, and hands its results to whoever waits for them.
+    """Feeds a state machine, and passes its results to the waiting callers.
 
-    `deliver(end_offset, base_offset, results)` is called per batch; `wants_results` says whether anybody would listen.
+    `deliver(end_offset, base_offset, results)` is called per batch; `wants_results` says whether a caller waits.
     Snapshots are restored in the `background`, and `step` is called after each batch of them.
     """
 
@@ -338,7 +342,7 @@ class StateMachineListener(Listener):
             if batch.is_control:
                 continue
             if self._wants_results():
-                self._deliver(batch.last_offset + 1, batch.base_offset, list(map(apply, batch.records)))
+                self._deliver(batch.last_offset + 1, batch.base_offset, [apply(record) for record in batch.records])
             else:
                 for record in batch.records:
                     apply(record)

@@ -1,7 +1,7 @@
-"""From a configuration to what a replica starts with: its stores, who it is, and what its log says of the quorum.
+"""Opens a replica from its configuration: its stores, its identity, and the voters and epochs in its log.
 
-Whatever is wrong is said here, before anything is bound or sent: an unformatted or locked directory, another cluster's
-directory, a quorum without this node in it.
+Every mistake is reported here, before anything is bound or sent: an unformatted or locked directory, the directory of
+another cluster, a quorum without this node.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HoldStore:
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """The stores of a replica, its identity, and what its log says of the quorum."""
+    """The stores of a replica, its identity, and the voters and epochs in its log."""
 
     key: ReplicaKey
     cluster_id: str | None
@@ -173,7 +173,7 @@ def check_voters(config: RaftConfig) -> None:
 
 
 def check_alone(key: ReplicaKey, election: ElectionState | None, view: LogView) -> None:
-    """Refuse the only voter of a quorum that has lost something: nobody else could tell what it was."""
+    """Refuse the only voter of a quorum that has lost something: no other replica has it."""
     voters = view.voters.latest
     if view.holes and key in voters and len(voters) == 1:
         missing = ", ".join(f"[{hole.start_offset}, {hole.end_offset})" for hole in view.holes)
@@ -217,7 +217,7 @@ def check_static_voters(config: RaftConfig, election: ElectionState | None, view
 
 
 def _warn_of_ignored(config: RaftConfig, voters: VoterSet) -> None:
-    """Warn of a list that whoever edited it believes in: the voters stand in the log."""
+    """Warn about a list of voters that has no effect: the log names the voters."""
     listed = tuple(sorted(voter.id for voter in config.voters))
     if listed != voters.ids:
         logger.warning(

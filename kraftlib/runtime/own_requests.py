@@ -16,11 +16,11 @@ from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.apis import APIS
 
 FIRST_DESTINATION: Final = -4_000_000_000_000
-"""Connections of own requests are theirs alone: below the lanes of readers, whatever the number of a replica."""
+"""Own requests use their own connections, with numbers below those of the connections of readers."""
 
 
 class NoAnswerError(Exception):
-    """No answer came. Never leaves the runtime."""
+    """The request got no response. This error never leaves the runtime."""
 
     def __init__(self, failure: ev.Failure) -> None:
         super().__init__(failure.value)
@@ -28,7 +28,7 @@ class NoAnswerError(Exception):
 
 
 class OwnRequests:
-    """Sends requests and remembers who waits for which answer. All on the loop of the replica.
+    """Sends requests and keeps the futures that wait for their responses. All on the loop of the replica.
 
     `send` sends a request to a peer, `submit` gives an event to the core of this replica.
     """

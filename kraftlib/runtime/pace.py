@@ -1,9 +1,9 @@
-"""Work in the background that takes turns with the replica, so that nobody waits longer for his commit because of it.
+"""The pace of background work, which takes turns with the replica so that commits do not wait for it.
 
 A thread that computes keeps Python's one lock for 5 ms at a time, and the loop that wakes up meanwhile waits for it:
 several times what a commit takes on a good disk. So the work comes in slices of a fraction of a millisecond, and after
-each it rests. A commit takes the lock some five times on its way and meets, each time, whoever works half of the time:
-so the rest is several times the slice while other threads of the process work, and as long as the slice while they do
+each it rests. A commit takes the lock some five times and may meet the background each time: so the rest is several
+times the slice while other threads of the process work, and as long as the slice while they do
 not. A snapshot of an idle replica is then written at half speed, one of a busy replica at a fifth.
 """
 
@@ -26,7 +26,7 @@ BUSY_SHARE: Final = 0.1
 """Others work if they used more than this part of the time since the last rest began."""
 
 REST_MAX_S: Final = 0.01
-"""A slice that took very long waited itself: what it owes is bounded."""
+"""A slice that took very long was itself waiting, so the rest after it is bounded."""
 
 
 class Pacer:
@@ -54,7 +54,7 @@ class Pacer:
         self._cancelled = True
 
     def step(self) -> None:
-        """A piece is done. Raises: ClosedError, if the work is wanted no more."""
+        """A piece is done. Raises: ClosedError, if the work is to end."""
         if self._cancelled:
             raise ClosedError("the replica is closing: work in the background was given up")
         now_ns = self._clock_ns()
@@ -73,4 +73,4 @@ class Pacer:
 
 
 def unhurried() -> None:
-    """The pace of work that nobody waits behind: no rest at all."""
+    """The pace of work that no other thread waits for: no rest at all."""

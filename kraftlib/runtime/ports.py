@@ -38,7 +38,7 @@ class Core(Protocol):
         ...
 
     def handle(self, event: Event, now_ms: int) -> Sequence[Action]:
-        """Take note of what happened; return what is to be done, in order."""
+        """Handle an event; return the actions, in order."""
         ...
 
     def deadline_ms(self) -> int | None:
@@ -70,7 +70,7 @@ class Answers(Protocol):
     """The way out: `kraftlib.runtime.net.network.Network`."""
 
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
-        """Send a request; what comes of it is submitted later."""
+        """Send a request; its result is submitted later."""
         ...
 
     def respond(self, request_id: int, response: Message | None) -> None:
@@ -90,11 +90,11 @@ class Listeners(Protocol):
         ...
 
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
-        """Take note of the leader; `epoch_start` is where its epoch starts, if it is this replica."""
+        """Note the leader; `epoch_start` is the start of its epoch, if it is this replica."""
         ...
 
     def leadership_over(self) -> None:
-        """This replica leads no more: whoever has not been told that it does is not told any more."""
+        """This replica no longer leads: listeners that do not know yet that it led are not told any more."""
         ...
 
     def wait_for(self, offset: Offset, promise: Promise) -> None:
@@ -109,7 +109,7 @@ class SnapshotTransfer(Protocol):
     """
 
     def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
-        """Call `then` once a stored snapshot was read to its end, whatever came of that."""
+        """Call `then` once a stored snapshot was read to its end, whole or not."""
         ...
 
     def chunk(self, action: SendSnapshotChunk) -> Message:

@@ -1,6 +1,6 @@
 """The router: each message goes to the network, to the core, or to a request of this replica's own application.
 
-| from | what | number | to |
+| from | message | number | to |
 |---|---|---|---|
 | network | a request of a peer | | core |
 | network | an answer, or that none will come | >= 0 | core |
@@ -12,7 +12,8 @@
 | own requests | a request to a peer | < 0 | network |
 | own requests | a request to the leader, which is this replica | < 0 | core |
 
-The network listens before the core is there, since the core must know where: what arrives until then is kept.
+The network listens before the core exists, since the core must know the address. Messages that arrive until then are
+kept.
 """
 
 from __future__ import annotations

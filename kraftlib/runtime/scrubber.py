@@ -1,8 +1,8 @@
-"""The scrub of one replica: when it is due, how fast it reads, and who hears of what it finds.
+"""The scrub of one replica: its schedule, its rate, and the reports of damage.
 
 It works in slices on the background thread, each followed by a pause that keeps it to its rate, so that neither the
-disk nor the other work there notices. Damage to the log goes to the executor, as if a read had met it; a damaged
-snapshot counts no more from then on.
+disk nor the other background work is held up. Damage to the log goes to the executor, as if a read had met it; a
+damaged snapshot is not used from then on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("kraftlib.runtime.scrubber")
 
 SLICE_BYTES: Final = 1024 * 1024
 FIRST_AFTER_MS: Final = 600_000
-"""The first scrub of a process waits so long at least: a start has better things to do."""
+"""The first scrub of a process waits at least so long, so that it does not slow down the start."""
 
 
 @attrs.define

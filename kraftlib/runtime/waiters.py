@@ -5,13 +5,13 @@
     committed   a majority has it durably: it is never lost
     applied     the state machine of this replica has applied it; its result comes along
 
-Offsets only grow, so every level is a queue ordered by offset, and what an event settles stands at its front: one pass
-per event, no search, and no object but a tuple per waiting caller. What was settled goes out in one list, which is one
-hop between threads however many callers wait.
+Offsets only grow, so every level is a queue ordered by offset, and an event settles entries at its front: one pass
+per event, no search, and one tuple per waiting caller. Results are delivered in one list, which is one hop between
+threads for any number of callers.
 
-When leadership is lost, what was not written yet was never appended (NotLeaderError). What was written may survive in
-the log of the next leader or not: OutcomeUnknownError, and it stays that, even if the records turn out committed later.
-Whoever wants to know reads the log.
+When leadership is lost, records that were not written were never appended (NotLeaderError). Written records may survive
+in the log of the next leader or not: their callers get OutcomeUnknownError, even if the records are committed later. A
+caller that wants to know reads the log.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Waiter = tuple[Offset, Offset, Epoch, Promise]
 """Last offset, base offset, epoch, promise."""
 
 Settled = tuple[Promise, Any, BaseException | None]
-"""A promise and what became of it: a result, or an error."""
+"""A promise and its outcome: a result, or an error."""
 
 _new: Final = tuple.__new__
 
@@ -86,12 +86,14 @@ def fulfil(waiters: Sequence[Waiter]) -> None:
 
 
 def settle(outcomes: Sequence[Settled]) -> None:
-    """Tell callers what became of their records. Runs on their own loop."""
+    """Tell callers the outcome of their records. Runs on their own loop."""
     for promise, result, error in outcomes:
         if promise.done():
             continue  # its caller was cancelled, which is nobody else's business
         if error is None:
             promise.set_result(result)
+        elif isinstance(error, StopIteration):  # no future takes one
+            promise.set_exception(RuntimeError(f"{error!r} was raised"))
         else:
             promise.set_exception(error)
 
@@ -111,10 +113,10 @@ class Waiters:
     def __init__(self, post: Post = call_here) -> None:
         self._post = post
         self.queues: tuple[deque[Waiter], ...] = tuple(deque() for _ in LEVELS)
-        """By level. Whoever waits is appended in the order of offsets."""
+        """The waiting callers by level, in the order of offsets."""
         self._appended, self._flushed, self._committed, self._applied = self.queues
         self.apply_failure: ReplicaFailedError | None = None
-        """Why nobody can wait for records to be applied any more."""
+        """The reason why no caller can wait for applied records any more."""
 
     def __len__(self) -> int:
         return sum(map(len, self.queues))
@@ -136,7 +138,7 @@ class Waiters:
 
     @property
     def wants_results(self) -> bool:
-        """Whether anybody waits for records to be applied."""
+        """Whether a caller waits for records to be applied."""
         return bool(self._applied)
 
     def applied(self, end_offset: Offset, *, base_offset: Offset = 0, results: Sequence[Any] = ()) -> None:
@@ -151,9 +153,9 @@ class Waiters:
             self._post(settle, outcomes)
 
     def skipped(self, end_offset: Offset) -> None:
-        """A snapshot has taken the place of everything below `end_offset`: nobody knows the results of that here.
+        """A snapshot has replaced everything below `end_offset`: the results of these records are unknown here.
 
-        The state machine is given no record of it any more. Whoever still waits for one is told before the next result.
+        The state machine does not get these records. Callers that still wait for one are told before the next result.
         """
         outcomes: list[Settled] = []
         while self._applied and self._applied[0][0] < end_offset:
@@ -164,14 +166,14 @@ class Waiters:
             self._post(settle, outcomes)
 
     def fail_applied(self, failure: ReplicaFailedError, reason: str) -> None:
-        """Nothing will be applied here any more. The records themselves go on being committed."""
+        """Nothing will be applied here any more. Records are still committed."""
         self.apply_failure = failure
         self._settle_with([self._applied], lambda waiter: unknown_outcome(waiter, reason))
 
     def leadership_lost(
         self, *, written_end: Offset, high_watermark: Offset, refusal: Callable[[], KraftError], reason: str
     ) -> None:
-        """Fail whoever waits for records that this replica does not lead any more.
+        """Fail all callers that wait for records of a leadership that is over.
 
         From `written_end` on nothing was appended, which `refusal` says; below it the outcome is unknown. Records that
         are committed already (below `high_watermark`) still get their results.
@@ -187,7 +189,7 @@ class Waiters:
         self._applied.extend(kept)
 
     def when_settled(self, promise: Promise) -> None:
-        """Settle `promise` when everybody who waits now was told, whatever they were told."""
+        """Settle `promise` when every caller that waits now has its result or its error."""
         last = max((waiters[-1][0] for waiters in self.queues if waiters), default=-1)
         if last < 0:
             self._post(settle, [(promise, None, None)])

@@ -42,7 +42,8 @@ def checkpoint_writer(options: Mapping[str, str], schema: Any, *, overwrite: boo
     for field in schema.fields:
         if field.name not in _COLUMNS:
             raise ConfigError(
-                f"a checkpoint is written from {', '.join(_COLUMNS)}; the column {field.name!r} is none of them"
+                f"a checkpoint is written from {', '.join(_COLUMNS)}; the column {field.name!r} is none of them: select"
+                " those first"
             )
         if field.dataType.simpleString() not in _COLUMNS[field.name]:
             raise ConfigError(f"the column {field.name!r} is {field.dataType.simpleString()}, which does not fit")

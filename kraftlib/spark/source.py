@@ -6,8 +6,9 @@ Spark calls this in short-lived processes: an object of these classes is pickled
 leave as Arrow batches; as tuples they would be slower than one process without Spark.
 
 Filters reach the source only where the session allows it, and a reader that could take them makes the query fail where
-it does not: hence two classes of readers. What is pushed down only prunes; Spark's own filter stays on top. It prunes
-whatever else is asked of that DataFrame, too, filtered or not: so it is for `kraftlib.spark.lookup`, which asks once.
+it does not: hence two classes of readers. A comparison of a column with values is taken over, to the row; everything
+else is handed back to Spark. What was taken over holds for whatever else is asked of that DataFrame, too, filtered or
+not: so it is for `kraftlib.spark.lookup`, which asks once.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from datetime import datetime
 from typing import Any, Final
 
 import attrs
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
     EqualNullSafe,
     EqualTo,
@@ -29,19 +32,22 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
 )
 
+from kraftlib.analysis.conditions import IN, IS_NOT_NULL, IS_NULL, Condition, Pruning, condition_on
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, parse_options, to_millis
 from kraftlib.analysis.reading import read_splits, schema_for
 from kraftlib.analysis.reports import report_for
-from kraftlib.analysis.schemas import REPORTS
+from kraftlib.analysis.schemas import REPORTS, Schema
 from kraftlib.analysis.splits import Split, plan
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, KraftError
 from kraftlib.spark.catalog import metadata_of, options_in, without_properties
 from kraftlib.spark.sessions import prepare_worker
-from kraftlib.spark.stream_options import without_stream_options
+from kraftlib.spark.stream_options import RefusedStream, without_stream_options
 from kraftlib.spark.types import ddl_of, same_type, struct_of
 
 FORMAT: Final = "kraft"
@@ -51,6 +57,16 @@ _PRUNED_BY: Final = {
     "batches": {"epoch": "epoch"},
 }
 """View -> column -> the bound that a filter on it narrows."""
+
+_ADMISSION: Final = "pyspark.sql.streaming.datasource"
+"""What PySpark 4.1 lacks."""
+
+_SIGNS: Final[dict[type[Filter], str]] = {
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
 
 
 class KraftDataSource(DataSource):
@@ -76,17 +92,31 @@ class KraftDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return what follows an archive, or a live quorum by way of one."""
-        from kraftlib.spark.stream import stream_reader
-
         given = options_in(schema) | dict(self.options)
-        narrowed(self.asked(without_stream_options(given)), schema)
-        return stream_reader(given, schema)
+        try:
+            from kraftlib.spark.stream import stream_reader
+
+            narrowed(self.asked(without_stream_options(given)), schema)
+            return stream_reader(given, schema)
+        except KraftError as error:
+            return RefusedStream(error)
+        except ModuleNotFoundError as error:
+            if error.name != _ADMISSION:
+                raise
+            return RefusedStream(ConfigError(f"a stream needs PySpark 4.2 or newer, and this is {pyspark.__version__}"))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """Return what writes a checkpoint."""
         from kraftlib.spark.sink import checkpoint_writer
 
         return checkpoint_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
+        """Refuse to write a stream."""
+        raise ConfigError(
+            "a checkpoint is a state, and no stream is written as one: write a table with df.write.format('kraft'), or"
+            " the state of a log with kraftlib.spark.jobs.compact"
+        )
 
     def asked(self, given: Mapping[str, str]) -> ReadOptions:
         """Return the options, checked."""
@@ -128,7 +158,7 @@ class Reader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self.read_options = options
-        self.pruning = Bounds()
+        self.pruning = Pruning()
 
     def partitions(self) -> list[Splits | Report]:
         """Return the work of each task."""
@@ -150,19 +180,45 @@ class PushdownReader(Reader):
     """Plans fewer tasks and reads fewer batches, where filters allow it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 (Spark's name)
-        """Narrow what is read. Every filter is handed back, for Spark to have the last word."""
-        self.pruning = pruning_of(filters, _PRUNED_BY.get(self.read_options.view, {}))
-        yield from filters
+        """Narrow what is read, and yield the filters that Spark has to judge itself."""
+        options = self.read_options
+        self.pruning, left = pruning_of(filters, options.view, schema_for(options))
+        yield from left
 
 
-def pruning_of(filters: list[Filter], columns: Mapping[str, str]) -> Bounds:
-    """Return bounds within which every row lies that passes all filters."""
-    bounds = Bounds()
+def pruning_of(filters: list[Filter], view: str, schema: Schema) -> tuple[Pruning, list[Filter]]:
+    """Return what of filters a reader of `schema` does itself, and the filters that it does not do to the row."""
+    bounds, conditions, left = Bounds(), [], []
     for one in filters:
-        name = columns.get(one.attribute[0]) if len(getattr(one, "attribute", ())) == 1 else None
-        if name is not None:
-            bounds &= Bounds(**{name: _range_of(one)})
-    return bounds
+        path: tuple[str, ...] = getattr(one, "attribute", ())
+        name = path[0] if len(path) == 1 else ""
+        narrowed_by = _PRUNED_BY.get(view, {}).get(name)
+        if narrowed_by is not None:
+            bounds &= Bounds(**{narrowed_by: _range_of(one)})
+        index = schema.get_field_index(name)
+        condition = _condition_of(one, schema.field(index)) if index >= 0 and view not in REPORTS else None
+        if condition is None:
+            left.append(one)
+        else:
+            conditions.append(condition)
+    return Pruning(bounds=bounds, conditions=tuple(conditions)), left
+
+
+def _condition_of(one: Filter, field: Any) -> Condition | None:
+    """Return a filter on a column as a condition; None, if there is no such one."""
+    value: Any = getattr(one, "value", None)
+    match one:
+        case IsNull():
+            return condition_on(field, IS_NULL)
+        case IsNotNull():
+            return condition_on(field, IS_NOT_NULL)
+        case In():
+            return condition_on(field, IN, [each for each in value if each is not None])  # nothing equals null
+        case EqualTo() | EqualNullSafe():
+            return condition_on(field, IN, [value])
+        case LessThan() | LessThanOrEqual() | GreaterThan() | GreaterThanOrEqual():
+            return condition_on(field, _SIGNS[type(one)], [value])
+    return None
 
 
 def _range_of(one: Filter) -> Range:

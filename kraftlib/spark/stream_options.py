@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import attrs
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kraftlib.analysis.options import ReadOptions, parse_options
-from kraftlib.errors import ConfigError
+from kraftlib.errors import ConfigError, KraftError
 from kraftlib.types import Endpoint, parse_endpoint
 
 MAX_BYTES: Final = 16 << 20
@@ -170,3 +171,26 @@ def without_stream_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that say how records are read: those of which the columns follow."""
     own = {name.lower() for name in _OWN}
     return {name: text for name, text in given.items() if name.lower() not in own}
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Stands for a stream that cannot be: Spark (4.1 to 4.3) hides what is raised where a reader is made."""
+
+    def __init__(self, error: KraftError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Raise what is wrong; so do all of its methods."""
+        raise self.error
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Raise it where a query has a checkpoint."""
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Raise it."""
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Raise it."""
+        raise self.error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -55,7 +58,8 @@ def load(spark: SparkSession, name: str, path: str | os.PathLike[str], options: 
 def lookup(spark: SparkSession, path: str | os.PathLike[str], condition: str | Column, **options: object) -> DataFrame:
     """Return the rows at `path` that meet `condition`, SQL or a Column, as a DataFrame that holds them.
 
-    What the condition says of offset, epoch and timestamp prunes files, splits and batches, if the session allows it.
+    If the session allows it, the condition prunes: by offset, epoch and timestamp, files, splits and batches; by labels
+    as replica, files; by any comparison of a column with values, records before their values are decoded.
 
     Rows are read now, and not when the DataFrame is asked. For Spark (4.1 to 4.3) keeps what was planned for a filter
     with the table, not with the query: another query of that table, or another part of the same, would lack rows.
@@ -69,8 +73,8 @@ def explain(
 ) -> str:
     """Return what a DataFrame of `read`, or of `lookup` with a condition, would read: files, bytes, splits and tasks.
 
-    Spark's own explain says of a source in Python its name and columns only. Needs no more than names, sizes and
-    indexes. Through Spark Connect nobody says what a condition leaves.
+    Spark's own explain says of a source in Python its name, its columns and the filters that it took over. Needs no
+    more than names, sizes and indexes. Through Spark Connect nobody says how many tasks a condition leaves.
     """
     from pyspark.errors import PySparkException
 
@@ -79,11 +83,22 @@ def explain(
         return told
     if not is_pushdown_allowed(spark):
         return f"{told}{'pruned':<8} nothing: the session has {PUSHDOWN}=false\n"
+    asked = read(spark, path, **{**options, "pushdown": "once"}).where(condition)
+    told += f"{'pushed':<8} {pushed_filters(asked)}\n"
     try:
-        tasks = read(spark, path, **{**options, "pushdown": "once"}).where(condition).rdd.getNumPartitions()
+        tasks = asked.rdd.getNumPartitions()
     except PySparkException:
         return told
     return f"{told}{'pruned':<8} to {tasks} tasks by the condition, with lookup\n"
+
+
+def pushed_filters(frame: DataFrame) -> str:
+    """Return the filters that the source does itself, as Spark writes them; Spark does the others."""
+    plan = io.StringIO()
+    with contextlib.redirect_stdout(plan):
+        frame.explain("formatted")
+    found = re.search(r"^PushedFilters: \[(.*)\]$", plan.getvalue(), re.MULTILINE)
+    return re.sub(r"\[B@[0-9a-f]+", "bytes", found[1]) if found and found[1] else "no filter"
 
 
 def is_pushdown_allowed(spark: SparkSession) -> bool:

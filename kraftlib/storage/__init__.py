@@ -3,10 +3,10 @@
 `interface` says per method what is durable on return. Everything else keeps those promises:
 
 * `directory` formats and opens the directory of a replica: `lock`, `meta_properties`, `bootstrap`, `names`;
-* `file_log` is the replicated log in files. It stands on `log` (segments, indexes, epochs, and what is noted of them),
-  on `damage` (what is done where records are missing) and on `snapshots`;
-* `election_file` keeps the vote; `files` holds what the disk asks of all of them, and the `reserve` is space for when
-  the disk is full;
+* `file_log` is the replicated log in files. It is made of a `log` (segments, indexes, epochs, and what is noted of
+  them), of what is done about its `damage`, and of its `snapshots`;
+* `election` keeps the vote; `files` holds what the disk asks of all of them, `notes` is the JSON of the small ones, and
+  the `reserve` is space for when the disk is full;
 * `memory` is a log and an election store that lose what was not flushed, for tests and for the simulator.
 
 A replica may forget only what it never acknowledged. So a torn tail is cut, damage is refused, an error of the disk

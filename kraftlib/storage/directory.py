@@ -32,9 +32,10 @@ from kraftlib.storage.bootstrap import (
     records_checkpoint,
     voters_checkpoint,
 )
-from kraftlib.storage.election_file import FileQuorumStateStore, encode_line, has_run
+from kraftlib.storage.election.identity import find_identity
+from kraftlib.storage.election.line import encode_line
+from kraftlib.storage.election.store import FileQuorumStateStore, has_run
 from kraftlib.storage.file_log import FileReplicatedLog
-from kraftlib.storage.identity_file import find_identity
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlib.storage.reserve import Reserve, is_full

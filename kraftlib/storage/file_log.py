@@ -1,46 +1,76 @@
-"""The replicated log in files, in Kafka's layout: batches, snapshots, and what a start and a clean end do with both.
+"""The replicated log in files, in Kafka's layout: the face of its parts.
 
-The way of a record is in `kraftlib.storage.log.growing_log`, what is done about damage in
-`kraftlib.storage.damage.damaged_log`.
+`kraftlib.storage.log.growing_log` has the batches and the way of a record; `kraftlib.storage.damage.damaged_log` does
+what is done about damage; `kraftlib.storage.snapshots.stored` says which snapshots there are, and
+`kraftlib.storage.snapshots.standing_in` what they do to the log.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from kraftlib.errors import ConfigError, CorruptBatchError, StorageError, ensure
+from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.damage.damaged_log import DamagedLog
-from kraftlib.storage.damage.missing import keep_last_epoch, make_empty_segment, missing_before
-from kraftlib.storage.damage.recovery import drop_snapshots_before, recover
-from kraftlib.storage.damage.scrub import ScrubFinding, scrub_snapshots
+from kraftlib.storage.damage.recovery import recover
+from kraftlib.storage.damage.scan import RecoveredLog
+from kraftlib.storage.damage.scrub import ScrubFinding, scrub_chain, scrub_snapshots
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.log.chain import SegmentSettings
-from kraftlib.storage.log.epochs import EpochTable
-from kraftlib.storage.log.growing_log import TAIL_BYTES
-from kraftlib.storage.log.prefix import tells_of_voters
+from kraftlib.storage.log.growing_log import TAIL_BYTES, GrowingLog
 from kraftlib.storage.log.segment import SEGMENT_BYTES_MAX
 from kraftlib.storage.log.spare import Spare
-from kraftlib.storage.log.sync_point import NOTHING
-from kraftlib.storage.log.tail import Tail
-from kraftlib.storage.log.unsynced import forget_unsynced, read_unsynced
 from kraftlib.storage.reserve import Reserve
-from kraftlib.storage.snapshots.damaged_snapshots import controls_of, read_snapshot, set_aside
+from kraftlib.storage.snapshots.damaged_snapshots import controls_of, read_snapshot, remove_damaged
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink, FileSnapshotSource
-from kraftlib.types import Offset, OffsetAndEpoch, OffsetRange
-
-logger: Final = logging.getLogger(__name__)
-
-_REWRITE_BYTES: Final = 8 << 20
+from kraftlib.storage.snapshots.standing_in import StandIns
+from kraftlib.storage.snapshots.stored import StoredSnapshots
+from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 
-class FileReplicatedLog(DamagedLog):
+class FileReplicatedLog:
     """One partition's batches and snapshots, in a directory that this process owns."""
+
+    def __init__(
+        self,
+        found: RecoveredLog,
+        settings: SegmentSettings,
+        *,
+        tail_bytes: int,
+        sync_note: bool,
+        lock: DirectoryLock | None,
+    ) -> None:
+        """Take over what recovery found; `open` does both."""
+        self._directory: Final = found.directory
+        self._lock: Final = lock
+        self._spare: Final = settings.spare
+        self._log: Final = GrowingLog(
+            found.directory,
+            found.segments,
+            settings,
+            mark=found.mark,
+            start_offset=found.start_offset,
+            epochs=found.epochs,
+            controls=found.control_batches,
+            holes=found.holes,
+            tail_bytes=tail_bytes,
+            sync_note=sync_note,
+        )
+        self._damage: Final = DamagedLog(self._log)
+        self._snapshots: Final = StoredSnapshots(
+            found.directory, found.snapshots, lost=found.lost_snapshots, log_start=lambda: self._log.start_offset
+        )
+        self._stand_ins: Final = StandIns(self._log, self._damage, self._snapshots)
+        self.space: Final = self._log.space
+        """What is left of the disk."""
+        self.is_doubtful: Final = found.is_doubtful
+        """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
+        self.bytes_read_at_start: Final = found.bytes_read
+        """How much of the log was read to open it."""
 
     @classmethod
     def open(
@@ -92,76 +122,128 @@ class FileReplicatedLog(DamagedLog):
 
     def _begin(self, durable_offset: Offset) -> None:
         """Write what recovery has found out, and see to what it left open."""
-        self._write_epochs()
-        self._write_unsynced_again(durable_offset)
-        self.look_at_space()
-        if not self._holes:
-            self._or_fail(lambda: self._sync_point.replace(self._segments.mark))
-        self._look_closely()
-        self._begin_behind_damage()
+        log = self._log
+        log.write_epochs()
+        self._damage.write_unsynced_again(durable_offset)
+        log.space.look()
+        if not log.holes:
+            log.failure.guard(lambda: log.sync_point.replace(log.segments.mark))
+        self._damage.look_closely()
+        self._stand_ins.begin_behind_damage()
 
-    def _write_unsynced_again(self, durable_offset: Offset) -> None:
-        """Copy what lies behind the place at which a sync failed, and behind `durable_offset`, to a new file."""
-        noted = read_unsynced(self._directory)
-        if noted is None:
-            return
-        first = min(max(self._start_offset, noted.flushed_offset, durable_offset), self._end_offset)
-        if self._holes:  # a damaged log does not grow
-            if first < self._end_offset:
-                raise StorageError(
-                    f"{self._directory}: a sync failed in an earlier life, and what was durable then is damaged: give"
-                    " this replica a new, empty directory, and it fetches everything from the others",
-                    path=self._directory,
-                )
-            return
-        logger.warning(
-            "%s: a sync failed in an earlier life, so all from offset %d on is written again", self._directory, first
-        )
-        batches: list[Batch] = []
-        while (offset := batches[-1].end_offset if batches else first) < self._end_offset:
-            batches += self._segments.read(offset, _REWRITE_BYTES)
-        self.truncate(first)
-        if noted.was_cut:
-            self._renew_last_file()
-        else:
-            self._segments.roll()  # not into blocks that could not be written once
-        for batch in batches:
-            self.append([batch])
-        self.flush()
-        forget_unsynced(self._directory)
+    # Batches ----------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> Offset:
+        """First offset that can be read; everything below is in a snapshot."""
+        return self._log.start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last record that was appended, flushed or not."""
+        return self._log.end_offset
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """One past the last record that survives a crash."""
+        return self._log.flushed_offset
+
+    @property
+    def sync_note(self) -> bool:
+        """Whether each flush, from the next one on, makes durable how far it came, before anybody hears of it.
+
+        Then a power cut never leaves what could be taken for damage. For who has nobody to repair that.
+        """
+        return self._log.sync_point.exact
+
+    @sync_note.setter
+    def sync_note(self, wanted: bool) -> None:
+        self._log.sync_point.exact = wanted
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the segments."""
+        return self._log.segments.size_bytes
+
+    def epoch_starts(self) -> Sequence[EpochStart]:
+        """Return the epochs in the log and where they start."""
+        return self._log.epochs.starts()
+
+    def control_batches(self) -> Sequence[Batch]:
+        """Return the control batches in the log that say who votes, or which protocol version is in force."""
+        return self._log.controls
+
+    def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
+        """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable."""
+        self._log.begin_epoch(epoch, start_offset)
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Append stamped batches at the end. Readable on return, not durable."""
+        self._log.append(batches)
+
+    def flush(self) -> Offset:
+        """Make durable what was appended before the call; return the end offset that is durable now."""
+        return self._log.flush()
+
+    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
+        """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
+        return self._log.read(start_offset, max_bytes)
+
+    def scan(self) -> Iterator[Batch]:
+        """Yield every batch from the start on, read from the files and checked."""
+        return self._log.scan()
+
+    def truncate(self, end_offset: Offset) -> Offset:
+        """Drop the batches that reach beyond `end_offset`; return the new end. Durable on return."""
+        before = self._log.end_offset
+        end = self._log.truncate(end_offset)
+        if end < before:
+            self._damage.drop_repair()
+        return end
+
+    # The space that is left -------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has too little space left for more than what is on its way."""
+        return self.space.is_full
+
+    def look_at_space(self) -> None:
+        """Settle `is_full`. Any thread may call it."""
+        self.space.look()
+
+    def prepare_spare(self) -> None:
+        """Have the next segment ready, if that is wanted; on a full disk give back what nobody needs.
+
+        For a thread in the background.
+        """
+        if self.is_full:
+            self._spare.drop()
+            if not self._log.holes:  # else what was set aside may be all that says who votes
+                remove_damaged(self._directory)
+        elif self._log.failure.error is None:
+            self._spare.prepare()
 
     # Snapshots --------------------------------------------------------------------------------------
 
     def snapshots(self) -> Sequence[OffsetAndEpoch]:
         """Return the ids of the stored snapshots, ascending."""
-        return self._snapshots
+        return self._snapshots.ids
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSink:
         """Open a new snapshot of this id for writing; it exists for others only once frozen."""
-        self._ensure_usable()
+        self._log.failure.ensure_none()
         return FileSnapshotSink(
             self._directory,
             snapshot_id,
-            file_mode=self._file_mode,
+            file_mode=self._log.file_mode,
             frozen=self.adopt_snapshot,
-            before_write=self._reserve.keep_for_others,
+            before_write=self._log.reserve.keep_for_others,
         )
 
     def adopt_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """Take note of a snapshot that was frozen in the directory. One that comes too late goes. For any thread."""
-        with self._snapshots_lock:
-            start = self._start_offset
-            if self._has_passed(snapshot_id):  # a start would remove the file, too
-                logger.info("%s: snapshot %s comes too late, the log begins at %d", self._directory, snapshot_id, start)
-                files.remove(self._directory / names.checkpoint_name(snapshot_id))
-            elif snapshot_id not in self._snapshots:
-                self._snapshots = tuple(sorted((*self._snapshots, snapshot_id)))
-
-    def _has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether the log begins behind this snapshot, or at its offset with another one."""
-        start_offset = self._start_offset
-        begins_with_another = any(kept.offset == start_offset and kept != snapshot_id for kept in self._snapshots)
-        return snapshot_id.offset < start_offset or (snapshot_id.offset == start_offset and begins_with_another)
+        self._snapshots.adopt(snapshot_id)
 
     def check_snapshot(self, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None]) -> None:
         """Read a snapshot to its end. Raises: CorruptBatchError, if it is not whole. For a thread in the background."""
@@ -169,160 +251,67 @@ class FileReplicatedLog(DamagedLog):
 
     def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileSnapshotSource:
         """Open a stored snapshot for reading. Raises: StorageError, if there is none of this id."""
-        self._ensure_usable()
+        self._log.failure.ensure_none()
         return FileSnapshotSource(self._directory / names.checkpoint_name(snapshot_id))
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
         """Drop every batch and begin anew at the end of this stored snapshot. Durable on return."""
-        self._ensure_usable()
-        ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to install")
-        self._or_fail(lambda: self._install_snapshot(snapshot_id))
-
-    def _install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        # Before any file goes: whoever reads on the loop meanwhile is sent to the snapshot.
-        older = self._begin_anew(snapshot_id)
-        self._sync_point.replace(NOTHING)
-        self._forget_prefix()
-        self._reserve.spend(lambda: self._segments.restart(snapshot_id.offset))
-        self._drop_repair()
-        drop_snapshots_before(self._directory, older, snapshot_id)
-        self._write_epochs()
-        if self.sync_note:
-            self._sync_point.replace(self._segments.mark)
-
-    def _begin_anew(self, snapshot_id: OffsetAndEpoch) -> Sequence[OffsetAndEpoch]:
-        """Be empty in memory, from the end of this snapshot on; return the snapshots that are older."""
-        with self._snapshots_lock:
-            older = self._forget_snapshots_before(snapshot_id)
-            self._start_offset = self._end_offset = self._flushed_offset = snapshot_id.offset
-        self._tail = Tail(self._tail_bytes)  # a read that has begun goes on in the old one
-        self._epochs, self._controls, self._holes = EpochTable(), (), ()
-        return older
-
-    def _forget_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> Sequence[OffsetAndEpoch]:
-        """List them no more, and return them. This comes before the start moves, or a listener would load one again."""
-        older = [stored for stored in self._snapshots if stored < snapshot_id]
-        self._snapshots = self._snapshots[len(older) :]
-        return older
+        self._stand_ins.install(snapshot_id)
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Forget batches and snapshots that this stored snapshot replaces; the files go with the next flush.
 
         The log starts at the end of the snapshot then; after a restart perhaps below, since only whole segments go.
         """
-        self._ensure_usable()
-        ensure(snapshot_id in self._snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
-        ensure(snapshot_id.offset <= self._end_offset, f"snapshot {snapshot_id} is beyond the end {self._end_offset}")
-        self._leave_behind(snapshot_id.offset)
-        with self._snapshots_lock:
-            older = self._forget_snapshots_before(snapshot_id)
-            moves = snapshot_id.offset > self._start_offset
-            self._start_offset = max(self._start_offset, snapshot_id.offset)
-        self._segments.delete_below(snapshot_id.offset)
-        for stored in older:
-            self._segments.condemn(self._directory / names.checkpoint_name(stored))
-        if moves:
-            self._drop_holes_below(snapshot_id.offset)
-            if self._epochs.start_at(snapshot_id.offset):
-                self._epochs_changed = True
-            self._controls = tuple(batch for batch in self._controls if batch.last_offset >= snapshot_id.offset)
+        self._stand_ins.delete_before(snapshot_id)
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
         """Read all that is stored; yield how many bytes were read, and what is wrong. For a thread in the background.
 
         `step` is called after every little piece.
         """
-        yield from self._segments.scrub(step)
-        yield from scrub_snapshots(self._directory, self._snapshots, step=step)
+        yield from scrub_chain(self._log.segments, step=step)
+        yield from scrub_snapshots(self._directory, self._snapshots.ids, step=step)
 
     # What is lost, and what stands in for it --------------------------------------------------------
 
-    def lost_controls(self) -> tuple[OffsetAndEpoch, Sequence[object]] | None:
-        """Return the id and the control records of the newest snapshot that is lost but for its header."""
-        return controls_of(self._lost_snapshots)
-
-    def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        """Forget a snapshot that is damaged, durably. What nothing else has is a hole from now on."""
-        self._ensure_usable()
-        if snapshot_id in self._snapshots:
-            self._or_fail(lambda: self._set_snapshot_aside(snapshot_id, reason))
-
-    def _set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        lost = self._reserve.spend(lambda: set_aside(self._directory, snapshot_id, reason, file_mode=self._file_mode))
-        self._lost_snapshots = (*self._lost_snapshots, lost)
-        with self._snapshots_lock:
-            self._snapshots = tuple(kept for kept in self._snapshots if kept != snapshot_id)
-        if self._start_offset == 0 or any(kept.offset >= self._start_offset for kept in self._snapshots):
-            return
-        self._segments.remove_condemned()  # what is fetched again may bear their names
-        self._reach_back()
-        keep_last_epoch(self._epochs, snapshot_id, self._end_offset)
-        self._forget_prefix()
-        base_offset = self._segments.base_offset
-        if base_offset > 0:
-            hole = missing_before(self._directory, 0, base_offset)
-            if self._end_offset == base_offset:  # the segments are as empty as those of a new log
-                mark = self._segments.mark._replace(end_epoch=self._epochs.latest_epoch)
-                self._segments.mark = mark
-                self._sync_point.replace(mark)
-            empty = self._reserve.spend(lambda: make_empty_segment(self._directory, 0, file_mode=self._file_mode))
-            self._segments.begin_at(empty)
-            self._holes = (hole, *self._holes)
-        with self._snapshots_lock:
-            self._start_offset = 0
-        self._write_epochs()
-
-    def _reach_back(self) -> None:
-        """Learn again what the first segment has below the start of the log."""
-        epochs, controls = EpochTable(), []
-        for batch in self._segments.batches_below(self._start_offset):
-            epochs.assign(batch.epoch, batch.base_offset)
-            if batch.is_control and tells_of_voters(batch):
-                controls.append(batch)
-        for start in self._epochs.starts():
-            epochs.assign(start.epoch, start.start_offset)
-        known = [batch for batch in self._controls if batch.base_offset >= self._start_offset]
-        self._epochs, self._controls = epochs, (*controls, *known)
+    def holes(self) -> Sequence[OffsetRange]:
+        """Return what is known to be missing, ascending."""
+        return tuple(OffsetRange(hole.start_offset, hole.end_offset) for hole in self._log.holes)
 
     def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
         """Read the segment that has this record, all of it, and say what is missing in the log."""
-        self._ensure_usable()
-        found = self._segments.holes_in_segment_of(offset, self._epochs, self._holes)
-        self._holes = tuple(sorted([*self._holes, *found], key=lambda hole: hole.start_offset))
-        self._begin_behind_damage()
+        self._log.failure.ensure_none()
+        self._damage.find(offset)
+        self._stand_ins.begin_behind_damage()
         return self.holes()
 
-    def _begin_behind_damage(self) -> None:
-        """Let the log begin behind what is missing, as far as that is in the newest snapshot, which must be whole."""
-        newest = self._snapshots[-1] if self._snapshots else None
-        missing = self._holes[0].start_offset if self._holes else self._end_offset
-        if newest is None or newest.offset > self._end_offset or missing >= newest.offset:
-            return
-        if newest.offset > self._start_offset and self._is_whole(newest):
-            logger.warning("%s: %d and more are missing, and in snapshot %s", self._directory, missing, newest)
-            self.delete_before(newest)
-        elif missing < self._start_offset:  # in a file that has more; readers must not come upon it
-            self._leave_behind(self._start_offset)
-            self._segments.delete_below(self._start_offset)
-            self._drop_holes_below(self._start_offset)
-        self.flush()
+    def write_repair(self, batches: Sequence[Batch]) -> bool:
+        """Put batches into the first hole; return whether it is full now, and the log whole there, durably.
 
-    def _is_whole(self, snapshot_id: OffsetAndEpoch) -> bool:
-        try:
-            read_snapshot(self._directory, snapshot_id)
-        except CorruptBatchError:
-            return False  # whoever reads it next says so
-        return True
+        Raises: NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
+        """
+        self._log.failure.ensure_none()
+        return self._damage.write_repair(batches)
+
+    def lost_controls(self) -> tuple[OffsetAndEpoch, Sequence[object]] | None:
+        """Return the id and the control records of the newest snapshot that is lost but for its header."""
+        return controls_of(self._snapshots.lost)
+
+    def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        """Forget a snapshot that is damaged, durably. What nothing else has is a hole from now on."""
+        self._stand_ins.set_aside(snapshot_id, reason)
 
     # The end ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Flush, leave what Kafka leaves at a clean end, release files and lock. Calling it twice is allowed."""
+        failure = self._log.failure
         try:
-            if self._failure is None:
+            if failure.error is None:
                 self.flush()
-                self._or_fail(self._close_cleanly)
-                self._failure = StorageError(f"the log in {self._directory} is closed", path=self._directory)
+                failure.guard(self._log.close_cleanly)
+                failure.error = StorageError(f"the log in {self._directory} is closed", path=self._directory)
         finally:
             try:
                 self._release_files()
@@ -333,16 +322,6 @@ class FileReplicatedLog(DamagedLog):
     def _release_files(self) -> None:
         """Close whatever is open: an error of one keeps none of the others open."""
         with ExitStack() as closing:
-            for close in (self._sync_point.close, self._drop_repair, self._spare.drop):
+            for close in (self._log.sync_point.close, self._damage.drop_repair, self._spare.drop):
                 closing.callback(close)
-            self._segments.close(None)
-
-    def _close_cleanly(self) -> None:
-        """Leave what Kafka leaves, and notes from which the next start knows that it need not read anything."""
-        if self._holes:
-            return  # the notes of what was durable are all that tells of them
-        mark = self._segments.mark
-        self._segments.close(self._end_offset)
-        self._sync_point.replace(mark, mtime_ns=self._segments.changed_ns)
-        if mark.position > 0:
-            self._write_prefix(mark, durable=True)
+            self._log.segments.close(None)

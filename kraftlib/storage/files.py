@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import stat
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.errors import StorageError
+from kraftlib.storage import descriptors
 
 FILE_MODE: Final = 0o600
 """Mode of new files unless told otherwise: election state and records are nobody else's business."""
@@ -90,7 +90,7 @@ def refuse_link(path: Path) -> None:
 def create(path: Path, *, mode: int) -> int:
     """Create a file that must not exist, with exactly this mode, and return it open for reading and writing."""
     with storage_errors("create", path):
-        descriptor = os.open(path, WRITE | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = descriptors.spend(lambda: os.open(path, WRITE | os.O_CREAT | os.O_EXCL, mode))
         try:
             os.fchmod(descriptor, mode)
         except BaseException:
@@ -111,7 +111,7 @@ def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
     Raises: OSError; StorageError, if it is no regular file.
     """
     try:
-        descriptor = os.open(path, flags, mode)
+        descriptor = descriptors.spend(lambda: os.open(path, flags, mode))
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise not_regular(path, stat.S_IFLNK) from error
@@ -150,18 +150,10 @@ def read_file(path: Path, *, max_bytes: int, flags: int = READ) -> bytes | None:
     return data
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Return the value of a side file. Raises: ValueError, also for what is nested deeper than can be read."""
-    try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-
-
 def list_names(directory: Path) -> list[str]:
     """Return the names in a directory, sorted."""
     with storage_errors("list", directory):
-        return sorted(os.listdir(directory))
+        return sorted(descriptors.spend(lambda: os.listdir(directory)))
 
 
 def size_of(path: Path) -> int:
@@ -214,7 +206,8 @@ def remove(path: Path) -> bool:
 def sync_directory(path: Path) -> None:
     """Make durable which names the directory holds."""
     with storage_errors("sync the directory", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECTORY", 0))
+        flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECTORY", 0)
+        descriptor = descriptors.spend(lambda: os.open(path, flags))
         try:
             os.fsync(descriptor)
         finally:

@@ -3,7 +3,7 @@
 A JVM locks with `fcntl` records, which such a lock conflicts with in both directions; `flock` it would not see, and a
 plain `lockf` is lost as soon as any descriptor of the file is closed in this process. Kafka removes `.lock` when it
 stops cleanly, so after locking the path is looked at again: if it names another file by now, or none, somebody else may
-lock that one.
+lock that one. A forked child has no part in the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftlib.errors import DirectoryInUseError, StorageError
-from kraftlib.storage import files
+from kraftlib.storage import files, forks
 from kraftlib.storage.files import FILE_MODE, WRITE, storage_errors
 from kraftlib.storage.names import LOCK
 
@@ -32,6 +32,7 @@ class DirectoryLock:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path: Final = path
         self._descriptor: int | None = descriptor
+        forks.keep_from_children(descriptor)
 
     @classmethod
     def acquire(cls, directory: Path, *, mode: int = FILE_MODE) -> DirectoryLock:
@@ -56,6 +57,7 @@ class DirectoryLock:
             if remove:
                 files.remove(self.path)
             descriptor, self._descriptor = self._descriptor, None
+            forks.forget(descriptor)
             os.close(descriptor)
 
 

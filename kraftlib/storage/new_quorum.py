@@ -16,7 +16,7 @@ from kraftlib.records.control import ControlRecord, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.storage import files, names
 from kraftlib.storage.bootstrap import InitialController, check_controllers, first_voters
-from kraftlib.storage.election_file import encode_line
+from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import ElectionState, Epoch, OffsetAndEpoch, ReplicaId
 
@@ -46,6 +46,7 @@ def begin_new_quorum(
     if controllers:
         check_controllers(controllers)
         records += [KRaftVersionRecord(kraft_version=1), first_voters(controllers, listener_name=listener_name)]
+    _remove_increments(partition)
     # The epoch comes first: a log whose epoch is ahead of the vote would make an amnesiac of its replica.
     state = ElectionState(epoch=epoch)
     line = encode_line(state, kraft_version=1 if controllers else 0, voters=static_voters, generation=1)
@@ -63,3 +64,15 @@ def begin_new_quorum(
         return OffsetAndEpoch(offset=log.end_offset, epoch=epoch)
     finally:
         log.close()
+
+
+def _remove_increments(partition: Path) -> None:
+    """Remove what may reach beyond the log: a state that others had made durable was applied here before our own flush.
+
+    The log goes on with other records, and no increment may stand in for them.
+    """
+    found = [name for name in files.list_names(partition) if names.parse_increment_name(name) is not None]
+    for name in found:
+        files.remove(partition / name)
+    if found:
+        files.sync_directory(partition)

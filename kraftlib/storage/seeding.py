@@ -18,7 +18,8 @@ from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
 from kraftlib.storage.bootstrap import InitialController
-from kraftlib.storage.election_file import FileQuorumStateStore, encode_line
+from kraftlib.storage.election.line import encode_line
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource

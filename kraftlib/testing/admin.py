@@ -1,4 +1,4 @@
-"""Whoever operates a dynamic quorum: formats its first disks, adds and removes voters, and sees what came of it."""
+"""The operator of a dynamic quorum: formats its first disks, adds and removes voters, and records the results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def format_dynamic(log: MemoryReplicatedLog, voters: Sequence[tuple[ReplicaKey, 
 
 @attrs.define
 class VoterChange:
-    """A change that was asked for, and what came of it."""
+    """A requested change, and its result."""
 
     what: str
     key: ReplicaKey
@@ -64,7 +64,7 @@ def _change_of(node: SimulatedNode) -> object:
 
 
 class Admin:
-    """Sends AddRaftVoter and RemoveRaftVoter to whoever leads. A `Receiver`."""
+    """Sends AddRaftVoter and RemoveRaftVoter to the leader. A `Receiver`."""
 
     node_id = ADMIN_ID
 
@@ -83,7 +83,7 @@ class Admin:
         return asked or logged or any(_change_of(node) is not None for node in world.nodes.values())
 
     def add(self, node: SimulatedNode) -> bool:
-        """Ask for `node` to become a voter; return whether there was somebody to ask."""
+        """Request that `node` becomes a voter; return whether there was a leader to ask."""
         listener = AddRaftVoterRequest.Listener(name=LISTENER, host=node.endpoint.host, port=node.endpoint.port)
         when_committed = self._world.random.random() < 0.5
         request = AddRaftVoterRequest(
@@ -97,14 +97,14 @@ class Admin:
         return self._ask(VoterChange("add", node.key, self._world.timeline.now_us, when_committed), request)
 
     def remove(self, key: ReplicaKey) -> bool:
-        """Ask for a voter to be one no more; return whether there was somebody to ask."""
+        """Request the removal of a voter; return whether there was a leader to ask."""
         request = RemoveRaftVoterRequest(
             cluster_id=self._world.cluster_id, voter_id=key.id, voter_directory_id=key.directory_id or ZERO_UUID
         )
         return self._ask(VoterChange("remove", key, self._world.timeline.now_us), request)
 
     def upgrade(self) -> bool:
-        """Ask for kraft.version 1; return whether there was somebody to ask."""
+        """Request kraft.version 1; return whether there was a leader to ask."""
         update = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
         request = UpdateFeaturesRequest(timeout_ms=60_000, feature_updates=(update,))
         return self._ask(VoterChange("upgrade", self._world.voter_keys[0], self._world.timeline.now_us), request)
@@ -131,7 +131,7 @@ class Admin:
     # --- Receiver ----------------------------------------------------------------------------------------------------
 
     def request_received(self, *_: Any) -> None:
-        """Nobody asks the operator."""
+        """Never called: no replica sends requests to the operator."""
 
     def response_received(self, correlation_id: int, message: Any) -> None:
         """A change is done, or is not."""
@@ -145,7 +145,7 @@ class Admin:
                 checker.check(inv.v6_a_change_that_is_done_is_committed, checker.facts, change.what, change.key)
 
     def request_failed(self, correlation_id: int, failure: Failure) -> None:
-        """The leader was lost: nobody knows."""
+        """The leader was lost: the outcome is unknown."""
         self.changes[correlation_id].error_code = -2
 
     def connection_lost(self, destination: ReplicaId, refused: bool) -> None:

@@ -61,7 +61,7 @@ class Finding:
 
 @attrs.define
 class Summary:
-    """What a number of runs were, taken together."""
+    """The summary of a number of runs."""
 
     seeds: int = 0
     simulated_ms: int = 0
@@ -76,7 +76,7 @@ class Summary:
     stuck: int = 0
     """Runs in which no replica could be elected any more (`liveness.electable`)."""
     pairs: Counter[str] = attrs.field(factory=Counter)
-    """How often each situation met with each event and answer, in the seeds of the core fuzzer."""
+    """Counts of each situation with each event and answer, in the seeds of the core fuzzer."""
     seconds: float = 0.0
     """Of this machine."""
 
@@ -169,7 +169,7 @@ def run_seeds(
     trouble_ms: int | None = None,
     subject: str | None = None,
 ) -> Iterator[Report | Finding]:
-    """Run many seeds, `jobs` at a time, and yield what came of each as it comes."""
+    """Run many seeds, `jobs` at a time, and yield each result as it comes."""
     one = partial(run_seed, profile=profile, trouble_ms=trouble_ms, subject=subject)
     if jobs <= 1:
         yield from map(one, seeds)

@@ -49,7 +49,7 @@ ALARMS = (
     "epoch jump",
     "impossible snapshot",
 )
-"""What the core refuses because somebody must have lost data or lied. Nobody here does, unless he is told to."""
+"""Reasons for a refusal that mean lost data or a lie of another replica. Here that happens only on purpose."""
 
 
 class Checker:
@@ -65,7 +65,7 @@ class Checker:
     ) -> None:
         self.facts = Facts()
         self.elections = 0
-        """How often somebody became leader."""
+        """Number of times that a replica became leader."""
         self.on_elected: Callable[[SimulatedNode], None] | None = None
         """Is told of every new leader, before anybody else hears of it."""
         self.alarms_expected = False

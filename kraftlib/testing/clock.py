@@ -27,7 +27,7 @@ class Timeline:
     def __init__(self) -> None:
         self.now_us = 0
         self.events = 0
-        """How many events have happened."""
+        """Number of events so far."""
         self.halted = False
         """Set to end `run` when the event that is happening is over."""
         self._heap: list[tuple[int, int, Callable[..., Any], tuple[Any, ...]]] = []
@@ -77,7 +77,7 @@ class NodeClock:
 
     @property
     def rate_ppm(self) -> int:
-        """How fast it runs."""
+        """The speed of the clock."""
         return self._rate_ppm
 
     @rate_ppm.setter

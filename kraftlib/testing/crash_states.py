@@ -1,4 +1,4 @@
-"""What a disk may hold after a power cut: every state that the operations of a trace allow, none that they do not.
+"""The possible contents of a disk after a power cut: every state that the operations of a trace allow, and no other.
 
 Power may go after any operation. What was synced by then is there. Of the rest, POSIX promises nothing:
 
@@ -46,12 +46,12 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class CrashState:
-    """One thing that may be found after the power came back."""
+    """One state in which the disk may be found when the power is back."""
 
     after: int
-    """How many operations were begun when it went."""
+    """Number of operations that had begun when the power failed."""
     marks: Sequence[Any]
-    """What was known by then."""
+    """The marks that the trace had set by then."""
     image: Image
 
 

@@ -19,7 +19,7 @@ from kraftlib.types import Offset, OffsetAndEpoch, OffsetRange
 class DamagedLog(MemoryReplicatedLog):
     """A log in memory with holes. Each begins and ends between two batches."""
 
-    def __init__(self, log: MemoryReplicatedLog, hole: OffsetRange, *, latent: bool) -> None:
+    def __init__(self, log: MemoryReplicatedLog, *holes: OffsetRange, latent: bool) -> None:
         """Take over a log that is open and flushed; it cannot be used any more."""
         super().__init__(start_offset=log.start_offset)
         for snapshot_id in log.snapshots():
@@ -28,7 +28,7 @@ class DamagedLog(MemoryReplicatedLog):
         self.append(all_batches(log))
         self.flush()
         log.close()
-        self._holes = [hole]
+        self._holes = sorted(holes, key=lambda hole: hole.start_offset)
         self._is_latent = latent
         self._fetched: list[Batch] = []
 
@@ -60,11 +60,12 @@ class DamagedLog(MemoryReplicatedLog):
         everything = [batch for batch in self._batches if batch.last_offset < hole.start_offset]
         everything += self._fetched
         everything += [batch for batch in self._batches if batch.base_offset >= self._fetched[-1].end_offset]
-        self._holes, self._fetched = [], []
+        others, self._holes, self._fetched = self._holes[1:], [], []
         self._batches, self._epochs = [], EpochTable()
         self._end_offset = self._start_offset
         self.append(everything)
         self.flush()
+        self._holes = others
         return True
 
     def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
@@ -114,19 +115,28 @@ class DamagedLog(MemoryReplicatedLog):
 
     def _still_damaged(self, survivor: MemoryReplicatedLog) -> MemoryReplicatedLog:
         holes = [hole for hole in self._holes if survivor.start_offset <= hole.start_offset]
-        return DamagedLog(survivor, holes[0], latent=self._is_latent) if holes else survivor
+        return DamagedLog(survivor, *holes, latent=self._is_latent) if holes else survivor
 
 
-def damaged(log: MemoryReplicatedLog, random: chance.Random, *, end_offset: Offset, latent: bool) -> DamagedLog | None:
-    """Return the log of a node that is down with some flushed batches below `end_offset` lost; None, if it has none."""
+def damaged(
+    log: MemoryReplicatedLog, random: chance.Random, *, end_offset: Offset, latent: bool, places: int = 1
+) -> DamagedLog | None:
+    """Return the log of a node that is down with some flushed batches below `end_offset` lost; None, if it has none.
+
+    They are lost in so many `places` at most, of which none touches another.
+    """
     end_offset = min(end_offset, log.flushed_offset)
     batches = [batch for batch in all_batches(log) if batch.last_offset < end_offset]
     if not batches or isinstance(log, DamagedLog):
         return None
-    first = random.randrange(len(batches))
-    last = min(len(batches) - 1, first + random.randrange(4))
-    hole = OffsetRange(batches[first].base_offset, batches[last].end_offset)
-    return DamagedLog(log, hole, latent=latent)
+    holes: list[OffsetRange] = []
+    for _ in range(places):
+        first = random.randrange(len(batches))
+        last = min(len(batches) - 1, first + random.randrange(4))
+        hole = OffsetRange(batches[first].base_offset, batches[last].end_offset)
+        if all(hole.end_offset < other.start_offset or other.end_offset < hole.start_offset for other in holes):
+            holes.append(hole)
+    return DamagedLog(log, *holes, latent=latent)
 
 
 def all_batches(log: MemoryReplicatedLog) -> list[Batch]:

@@ -56,7 +56,7 @@ class SimulatedDisk:
         self._stuck: tuple[Any, BaseException | None] | None = None
 
     def run(self, function: Callable[[], Any], done: Done) -> None:
-        """Do `function` behind everything that was asked for before; then call `done` with what came of it."""
+        """Do `function` behind all earlier work; then call `done` with its result."""
         self._jobs.append((function, done))
         if not self._busy:
             self._begin()
@@ -139,7 +139,7 @@ class SimulatedDisk:
 
 
 class LogObserver(Protocol):
-    """Who is told what the log of a node goes through."""
+    """Is called for every change of a node's log."""
 
     def appended(self, batches: Sequence[Batch]) -> None:
         """These batches stand in the log."""
@@ -312,7 +312,7 @@ class SimulatedLog:
                 yield ScrubFinding(path=Path("simulated.log"), offset=batch.base_offset, reason=str(error))
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
-        """As `ReplicatedLog.delete_before`. What is missing may go: nobody can hold that."""
+        """As `ReplicatedLog.delete_before`. A missing range may go: no reader can hold it."""
         whole = not self.holes()
         self.inner.delete_before(snapshot_id)
         if whole:

@@ -1,4 +1,4 @@
-"""What a healthy quorum must stand without much ado: each run ends with one of these, once the quorum is well.
+"""Drills that a healthy quorum must pass quickly. Each run ends with one of them, once the quorum is healthy.
 
     V4        links fail so that not everybody reaches everybody: somebody who hears a majority leads, and goes on to;
               a leader that is left with a minority gives up (E7, which the monitor sees)
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kraftlib.testing.world import World
 
 ROUND_TRIPS: Final = 16
-"""What an election takes, from the first question to the first commit: pre-vote, vote, BeginQuorumEpoch, Fetch, Fetch,
+"""Round trips from the first request of an election to a commit: pre-vote, vote, BeginQuorumEpoch, Fetch, Fetch,
 each with its disk, and as much again for one that is split."""
 
 FAILOVERS: Final = 3
@@ -303,7 +303,7 @@ def may_win(world: World, voters: Sequence[SimulatedNode], reach: Collection[tup
 
 
 def serves(world: World, limit_ms: int) -> bool:
-    """Whether an append is acknowledged in time, by whoever leads."""
+    """Whether an append is acknowledged in time, by any leader."""
     workload = world.workload
     first = len(workload.appends)
     workload.start()

@@ -1,4 +1,4 @@
-"""What must be true of elections at every moment: epochs, votes, and who may win. See `invariants`."""
+"""The invariants of elections: epochs, votes, and the winner. See `invariants`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def i1_one_leader_per_epoch(facts: Facts, epoch: Epoch, leader: ReplicaKey) -> C
 
 
 def i1_known_leader(facts: Facts, epoch: Epoch, leader_id: ReplicaId, node: DiskImage) -> Complaint:
-    """I1, seen from a follower: nobody is taken for the leader of an epoch that he did not win."""
+    """I1, seen from a follower: it follows no replica that was not elected in the epoch."""
     known = facts.leaders.get(epoch)
     if known is None:
         return f"{node.key} takes {leader_id} for the leader of epoch {epoch}, which nobody has won"
@@ -107,7 +107,7 @@ def i12_candidate_names_what_is_durable(node: DiskImage, claimed: OffsetAndEpoch
 
 
 def i12_amnesia_vouches_for_nothing(node: DiskImage, durable: ElectionState | None, replica_id: int) -> Complaint:
-    """I12: who has forgotten its votes fetches as nobody (-1): it may have voted for somebody newer than its leader."""
+    """I12: a replica that has forgotten its votes fetches with id -1: it may have voted in a newer epoch."""
     if durable is None or not durable.amnesiac or replica_id < 0:
         return None
     return f"{node.key} fetches under its own name, and has forgotten its votes"

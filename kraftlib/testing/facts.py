@@ -1,4 +1,4 @@
-"""What an all-knowing observer knows: every batch ever written, what is committed, who led, who voted for whom.
+"""The facts of a run: every batch ever written, the committed records, all leaders and all votes.
 
 Each batch that any log ever held is one `LogEntry`, linked to the batch before it. Two logs that hold the same entry at
 one place therefore agree on everything before it, and comparing prefixes is comparing two references.
@@ -32,7 +32,7 @@ class LogEntry:
     first_writer: int
     """Id of the node that wrote it first."""
     writers: int = 1
-    """How many logs have taken it, counting repeats."""
+    """Number of times that a log appended it."""
 
     def __str__(self) -> str:
         return f"[{self.base_offset}, {self.end_offset}) of epoch {self.epoch}"
@@ -91,7 +91,7 @@ class Chain:
 
 
 class Facts:
-    """Everything that is true of the run so far, whoever knows it."""
+    """Everything that is true of the run so far, whether a replica knows it or not."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[Offset, Epoch], LogEntry] = {}

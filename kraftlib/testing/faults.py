@@ -17,7 +17,7 @@ from kraftlib.testing import strangers
 from kraftlib.testing.clock import MILLION, MILLISECOND
 from kraftlib.testing.network_faults import Undo, any_node, leader_or_any
 from kraftlib.testing.node import SimulatedNode
-from kraftlib.testing.process import Ending, doom_after
+from kraftlib.testing.process import Ending, Process, doom_after
 
 if TYPE_CHECKING:
     from kraftlib.testing.world import World
@@ -32,10 +32,10 @@ class Fault:
     name: str
     begin: Begin
     longest_ms: int
-    """How long it lasts at most, where election timeouts are those of the default configuration."""
+    """Longest duration, with the election timeouts of the default configuration."""
 
     shortest_ms: int = 20
-    """How long at least, likewise."""
+    """Shortest duration, likewise."""
 
 
 # --- processes and machines -----------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def kill(world: World, random: chance.Random) -> Undo | None:
 
 
 def power_loss(world: World, random: chance.Random) -> Undo | None:
-    """Cut the power of a machine: what was not flushed may be lost, and nobody is told."""
+    """Cut the power of a machine: unflushed data may be lost, and no peer is told."""
     return _end(world, random, Ending.POWER_LOST, silently=random.random() < 0.7)
 
 
@@ -109,7 +109,7 @@ def strangers_message(world: World, random: chance.Random) -> Undo | None:
 
 
 def impossible_message(world: World, random: chance.Random) -> Undo | None:
-    """Deliver a request that nobody could mean: late, meant for another, or nonsense (L17)."""
+    """Deliver an impossible request: late, meant for another replica, or nonsense (L17)."""
     node = any_node(world, random)
     if node is not None and node.process is not None:
         strangers.ask_the_impossible(world, node.process, random)
@@ -145,15 +145,48 @@ def snapshot_between_epochs(world: World, random: chance.Random) -> Undo | None:
     return None
 
 
+def snapshot_amid_change(world: World, random: chance.Random) -> Undo | None:
+    """Change the voters; who has the record of that, and does not know it to be committed, cuts its log now (KIP-853).
+
+    Its latest snapshot then stands in for the records before that one.
+    """
+    if not world.is_dynamic:
+        return None
+    nodes = list(world.nodes.values())
+    pause_us = max(200, nodes[0].config.election_timeout_ms * MILLISECOND // 200)
+
+    def look(left: int) -> None:
+        for node in nodes:
+            process = node.process
+            if process is None or not process.running:
+                continue
+            state = process.replica.state
+            changed_at, known = state.log.voters.latest_offset, state.high_watermark
+            if changed_at is not None and known is not None and changed_at >= known:
+                _cut(process)
+        if left:
+            world.timeline.after(pause_us, look, left - 1)
+
+    (add_voter if random.random() < 0.5 else remove_voter)(world, random)
+    look(200)
+    return None
+
+
+def _cut(process: Process) -> None:
+    """Have a snapshot written, and everything before it forgotten."""
+    if process.retention.holds:
+        return
+    process.take_snapshot(0)
+    latest = process.replica.state.log.latest_snapshot
+    if latest is not None and latest.offset <= process.applier.applied_offset:
+        process.retention.let_go(latest)
+
+
 def forget_log(world: World, random: chance.Random) -> Undo | None:
     """Let a node forget what its latest snapshot replaces: who is further behind has to fetch that snapshot."""
     node = leader_or_any(world, random)
-    process = node.process if node is not None else None
-    if process is not None and not process.retention.holds:
-        process.take_snapshot(0)
-        latest = process.replica.state.log.latest_snapshot
-        if latest is not None and latest.offset <= process.applier.applied_offset:
-            process.retention.let_go(latest)
+    if node is not None and node.process is not None:
+        _cut(node.process)
     return None
 
 
@@ -212,7 +245,7 @@ def upgrade_kraft_version(world: World, random: chance.Random) -> Undo | None:
 
 
 def wipe_observer(world: World, random: chance.Random) -> Undo | None:
-    """Take the disk of an observer away: it comes back empty, as somebody else (scenario M7).
+    """Take the disk of an observer away: it returns empty, as another replica (scenario M7).
 
     Not while it is being made a voter that the others cannot do without: two voters of which one is gone are stuck.
     """
@@ -409,6 +442,26 @@ def damage_log(world: World, random: chance.Random) -> Undo | None:
     return node.start
 
 
+def damage_several(world: World, random: chance.Random) -> Undo | None:
+    """Let the disks of a minority of the voters lose records at one time, each in several places (scenario S1).
+
+    If it is one replica, it may have forgotten its votes as well.
+    """
+    first = _spared_voter(world, random)
+    minority = min((len(world.checker.voters_of(node)) - 1) // 2 for node in world.nodes.values())
+    if first is None or minority < 1:
+        return None
+    others = [node for node in world.kept_voters() if node is not first]
+    nodes = [first, *random.sample(others, min(len(others), random.randint(0, minority - 1)))]
+    for node in nodes:
+        node.end(Ending.POWER_LOST)
+    for node in nodes:
+        node.damage_log(latent=random.random() < 0.3, places=random.randint(1, 3))
+    if len(nodes) == 1 and random.random() < 0.3:
+        first.lose_vote()
+    return lambda: _start(nodes)
+
+
 def change_amid_transfer(world: World, random: chance.Random) -> Undo | None:
     """Change the voters while a leader waits to hand over to who is down, and again once the first change was given up.
 
@@ -446,7 +499,7 @@ def change_amid_transfer(world: World, random: chance.Random) -> Undo | None:
 
 
 def _anybody_impaired(world: World) -> bool:
-    """Whether somebody has forgotten its votes or lost records: until it is whole again, no other voter may go."""
+    """Whether a replica has forgotten its votes or lost records: until it is whole again, no other voter may go."""
     return any(node.is_impaired for node in world.nodes.values())
 
 
@@ -531,6 +584,9 @@ FAULTS: Final[Mapping[str, Fault]] = {
         Fault("damage-log", damage_log, 2_000),
         Fault("change-amid-transfer", change_amid_transfer, 10_000, shortest_ms=8_000),
         Fault("fail-machine", fail_machine, 6_000),
+        Fault("damage-several", damage_several, 2_000),
+        Fault("snapshot-amid-change", snapshot_amid_change, 0),
+        Fault("uneven-connections", net.uneven_connections, 8_000),
     )
 }
 """Every kind by its name. The order counts: the trace names a kind by its place."""

@@ -1,4 +1,4 @@
-"""What a package did to the files below a directory, as a list of operations: the raw material of crash states.
+"""Records the operations of a package on the files below a directory, from which crash states are made.
 
 The operations are those that a disk cares about. A write or a new size belongs to a *file*, which has a number and not
 a name; a name is an entry of a directory and comes and goes by itself. Syncing a file makes its bytes durable, syncing
@@ -117,7 +117,7 @@ class StoredFile:
 
 @attrs.frozen(kw_only=True)
 class Image:
-    """What a disk holds: files by path below the directory, and the directories there are."""
+    """The contents of a disk: files by path below the directory, and all directories."""
 
     files: Mapping[str, StoredFile]
     directories: frozenset[str] = frozenset()
@@ -155,12 +155,12 @@ class Image:
 
 
 class ProcessKilled(BaseException):
-    """The process is thought to be gone. No Exception, so that nobody who handles errors handles this."""
+    """The process counts as killed. This is not an Exception, so that no error handler catches it."""
 
 
 @attrs.frozen(kw_only=True)
 class Fault:
-    """What is to happen to a call: an error, or fewer bytes than were asked for, or the end of the process."""
+    """The outcome of a call: an error, fewer bytes than were asked for, or the end of the process."""
 
     errno: int = 0
     short: bool = False
@@ -236,7 +236,7 @@ class FileTrace:
 
     @property
     def open_paths(self) -> Sequence[str]:
-        """What is open, by the paths by which it was opened: nothing, once whoever opened it has closed or failed."""
+        """The paths of all open files. The list is empty when every user of a file has closed it or failed."""
         return sorted(path for path, _ in self._open.values())
 
     def restart(self) -> None:

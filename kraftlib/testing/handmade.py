@@ -52,7 +52,7 @@ def vote(
 
 
 def begin(leader_id: int, epoch: Epoch, *, cluster_id: str | None) -> BeginQuorumEpochRequest:
-    """A BeginQuorumEpoch of somebody who says that he leads."""
+    """A BeginQuorumEpoch of a replica that claims to lead."""
     partition = BeginQuorumEpochRequest.PartitionData(leader_id=leader_id, leader_epoch=epoch)
     topic = BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
     endpoint = BeginQuorumEpochRequest.LeaderEndpoint(

@@ -1,4 +1,4 @@
-"""What callers were told, against what stands in the log in the end.
+"""Compares the results that callers got with the log at the end of a run.
 
 Nothing lost, nothing twice (I10), and no order that a single copy could not have had (I21).
 

@@ -1,4 +1,4 @@
-"""What can be seen of nodes from outside: who they are, and what would survive a crash of all of them."""
+"""The view of nodes from outside: their identities, and the state that would survive a crash of all of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Disk(Protocol):
 
     @property
     def key(self) -> ReplicaKey:
-        """Whose it is."""
+        """The replica of the disk."""
         ...
 
     @property
     def chain(self) -> Chain:
-        """What stands in its log."""
+        """The batches in its log."""
         ...
 
     @property
@@ -31,11 +31,11 @@ class Disk(Protocol):
 
 
 class DiskImage(Disk, Protocol):
-    """What can be seen of a node from outside: its identity, its disk, and the disks that it had before."""
+    """The view of a node from outside: its identity, its disk, and its earlier disks."""
 
     @property
     def lost_disks(self) -> Sequence[Disk]:
-        """What was taken away, as it was then."""
+        """Disks that were taken away, as they were then."""
         ...
 
 

@@ -94,7 +94,7 @@ def _vote_with_impossible_log(world: World, process: Process, random: chance.Ran
 def _vote_for_the_present_epoch_with_a_record_of_it(
     world: World, process: Process, random: chance.Random
 ) -> Impossible | None:
-    """Nobody stands in an epoch of which he has a record: that has a leader."""
+    """A candidate has no record of the epoch in which it stands: such an epoch has a leader already."""
     epoch = process.replica.epoch
     if epoch < 1:
         return None
@@ -241,7 +241,7 @@ def _snapshot_from_before_its_beginning(world: World, process: Process, random: 
 def snapshot(
     world: World, process: Process, snapshot_id: FetchSnapshotRequest.SnapshotId, **more: Any
 ) -> FetchSnapshotRequest:
-    """A FetchSnapshot of somebody who does not say who he is, in the epoch of the asked one, with `more` changed."""
+    """A FetchSnapshot without a replica id, in the epoch of its receiver, with `more` changed."""
     fields = {"current_leader_epoch": process.replica.epoch, "position": 0, **more}
     partition = FetchSnapshotRequest.PartitionSnapshot(snapshot_id=snapshot_id, **fields)
     topic = FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
@@ -249,7 +249,7 @@ def snapshot(
 
 
 def _voter_change_that_cannot_be(world: World, process: Process, random: chance.Random) -> Impossible | None:
-    """To add who is there, or nobody; to remove who is not."""
+    """Requests to add a present voter, or none; or to remove an absent one."""
     state = process.replica.state
     if process.node.leads is None or state.shutting_down:
         return None

@@ -7,6 +7,7 @@ checkpoint and its increments is compared with what the log comes to (I14).
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from kraftlib.testing.process import Process
     from kraftlib.testing.world import World
 
+MEMORY: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where files cost no waiting, if there is such a place; None: where temporary files are."""
+
 KEYS: Final = 200
 GONE_ONE_IN: Final = 4
-"""How many of the records remove something instead of putting it."""
+"""Share of the records that remove a key instead of setting it."""
 
 
 class Shelves(IncrementalStateMachine):
@@ -88,7 +92,7 @@ class IncrementDirectory:
     def files(self) -> IncrementFiles:
         """Return what a new life finds there."""
         if self._path is None:
-            self._path = Path(tempfile.mkdtemp(prefix="kraftlib-increments-"))
+            self._path = Path(tempfile.mkdtemp(prefix="kraftlib-increments-", dir=MEMORY))
             weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
         found = IncrementFiles(self._path)
         found.find()

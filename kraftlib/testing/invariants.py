@@ -1,4 +1,4 @@
-"""What must be true of a quorum at every moment: one function per invariant, named by its id.
+"""The invariants of a quorum, which hold at every moment: one function per invariant, named by its id.
 
 Each is told what has just happened and returns a complaint, or None if all is well. They know more than any replica
 could: `Facts` is true of the whole world, and a node's `chain` is what really stands in its log. None of them asks the
@@ -156,7 +156,7 @@ def i12_fetch_only_beyond_what_is_durable(node: DiskImage, fetch_offset: Offset)
 
 
 def i12_damage_vouches_for_nothing(node: DiskImage, missing: Offset, fetch_offset: Offset) -> Complaint:
-    """I12: whoever has lost records does not fetch beyond them under its own name, as if it had them."""
+    """I12: a replica that has lost records does not fetch beyond them under its own id, as if it had them."""
     if fetch_offset <= missing:
         return None
     return f"{node.key} fetches from {fetch_offset} under its own name, and lacks what follows {missing}"
@@ -299,7 +299,7 @@ def i16_change_only_in_a_committed_epoch(facts: Facts, entry: LogEntry, epoch_st
 
 
 def i17_strangers_change_nothing(node: DiskImage, before: object, after: object) -> Complaint:
-    """I17, identity: a message of another cluster, or one that nobody could mean, changes no state."""
+    """I17, identity: a message of another cluster, or an impossible one, changes no state."""
     return (
         None if before == after else f"{node.key} was {before} and is {after} after a message that must change nothing"
     )
@@ -377,7 +377,7 @@ def v6_an_upgrade_that_is_done_is_committed(facts: Facts) -> Complaint:
 
 
 def l16_core_knows_its_log(node: DiskImage, believed: Mapping[str, object], found: Mapping[str, object]) -> Complaint:
-    """L16: the core's picture of the log is that of whoever opens the log anew."""
+    """L16: the core's view of the log equals the log as it is opened anew."""
     different = {name: (believed[name], found[name]) for name in believed if believed[name] != found[name]}
     return f"the core of {node.key} goes by another log than there is: {different}" if different else None
 

@@ -23,22 +23,22 @@ import attrs
 from kraftlib.errors import ConfigError
 
 STEPS_MAX: Final = 1_000_000
-"""How many attempts a search may take before it gives up: some seconds."""
+"""Number of attempts after which a search gives up: some seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Call:
-    """What a caller asked for, when, and what he was told. Times are of one clock, of any unit."""
+    """One call: its action, its times and its result. All times are of one clock, in any unit."""
 
     action: Any
-    """What was asked for, as the model understands it."""
+    """The action, as the model understands it."""
 
     result: Any = None
-    """What was answered; means nothing where `ended` is None."""
+    """The result; it has no meaning if `ended` is None."""
 
     began: int
     ended: int | None = None
-    """None: no answer, or one that says that nobody knows. It may have taken effect since `began`, or not at all."""
+    """None: no answer, or an unknown outcome. The call may have taken effect since `began`, or not at all."""
 
     caller: str = ""
     """For people."""
@@ -52,7 +52,7 @@ class Call:
 
 @attrs.frozen(kw_only=True)
 class Model:
-    """What the thing does with one call at a time. States are compared and hashed, so they are values."""
+    """The sequential behaviour of the service. States are compared and hashed, so they are values."""
 
     initial: Hashable
 
@@ -62,7 +62,7 @@ class Model:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What a search has found."""
+    """The result of a search."""
 
     linearizable: bool | None
     """None: given up after `STEPS_MAX` attempts."""

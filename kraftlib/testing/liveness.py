@@ -1,4 +1,4 @@
-"""What must come true once the trouble is over, and what must be found in the end.
+"""The promises of liveness, which hold once the faults are over, and the checks at the end of a run.
 
 Each function lets time pass until it holds or its bound is reached, and reports a violation under its id.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kraftlib.testing.world import World
 
 PER_BATCH_MS: Final = 50
-"""How long a replica may take to catch up by one batch, beyond what timeouts cost."""
+"""Time in which a replica catches up by one batch, beyond the timeouts."""
 
 BURST: Final = 12
 
@@ -76,7 +76,7 @@ def electable(world: World) -> list[SimulatedNode]:
 
 
 def _excuse_the_stuck(world: World) -> None:
-    """Raise StuckError, if nobody can be elected and nobody broke a promise."""
+    """Raise StuckError, if no leader can be elected and no promise was broken."""
     if world.is_dynamic and not electable(world):
         raise StuckError
 
@@ -178,7 +178,7 @@ def e9_returning_voter_disturbs_nobody(world: World) -> None:
 
 
 def v6_changes_come_to_an_end(world: World) -> None:
-    """V6: whoever asked for another voter was told what became of it, and no change is half done."""
+    """V6: every request for a change of voters has its result, and no change is half done."""
     leader = world.leader()
     role = None if leader is None or leader.process is None else leader.process.replica.state.role_state
     change = role.change if isinstance(role, Leader) else None
@@ -262,7 +262,7 @@ def v8_observers_catch_up(world: World) -> None:
 
 
 def settle(world: World) -> None:
-    """Wait until nobody waits any more and everybody has everything; it was said how long that may take."""
+    """Wait until no caller waits any more and every replica has everything, within the given time."""
     longest = max((node.chain for node in world.nodes.values()), key=lambda chain: chain.end_offset)
     shortest = min(node.chain.end_offset for node in world.nodes.values())
     limit_ms = patience_ms(world) + PER_BATCH_MS * len(longest.between(shortest, longest.end_offset))
@@ -290,7 +290,7 @@ def settle(world: World) -> None:
 
 
 def l16_cores_know_their_logs(world: World) -> None:
-    """L16, at the end: what each core knows of its log is what whoever opens it finds."""
+    """L16, at the end: each core's view of its log equals the log as it is opened anew."""
     for node in world.nodes.values():
         if node.process is not None and not node.disk.is_busy and not node.is_damaged:
             world.checker.look_at_picture(node.process)
@@ -341,7 +341,7 @@ def i18_logs_are_equal(world: World) -> None:
 
 
 def i19_nothing_is_left_over(world: World) -> None:
-    """I19, at the end: whoever was asked has answered, and nothing piles up."""
+    """I19, at the end: every request is answered, and no queue has grown."""
     for node in world.nodes.values():
         process = node.process
         if process is None:
@@ -360,7 +360,7 @@ def i19_nothing_is_left_over(world: World) -> None:
 
 
 def i20_idle_quorum_is_quiet(world: World) -> None:
-    """I20 and V2: when nobody appends, replicas sleep between their Fetches, and nobody stands for election."""
+    """I20 and V2: without appends, replicas sleep between their Fetches, and no voter starts an election."""
     config = next(iter(world.nodes.values())).config
     seconds = 2
     before = {number: node.process.turns for number, node in world.nodes.items() if node.process is not None}

@@ -1,4 +1,4 @@
-"""What every log and every election store must do, as checks that any implementation can be put through.
+"""The contract of every log and every election store, as checks for any implementation.
 
 A check is a function of one argument, a function that opens the store: first an empty one, later, after `close`, the
 same one again. With pytest:
@@ -412,7 +412,7 @@ def kraft_version_0_keeps_all_but_the_directory_id(open_store: OpenStore) -> Non
 
 
 def a_closed_store_takes_no_more_votes(open_store: OpenStore) -> None:
-    """Somebody else may own the directory by now."""
+    """Another process may own the directory by now."""
     store = open_store()
     store.close()
     store.close()

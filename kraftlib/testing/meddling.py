@@ -1,4 +1,4 @@
-"""Somebody on the network with an eye for particular messages: he drops, delays, repeats or rewrites them.
+"""Rules on the network for particular messages: drops, delays, repeats or rewrites them.
 
 rule = meddling.repeat(FetchResponse, after_ms=300, where=diverges)
 ...
@@ -29,7 +29,7 @@ def anything(message: Message) -> bool:
 
 @attrs.define(kw_only=True)
 class Rule:
-    """What is done to messages of one kind, between whom, and how often."""
+    """A rule for messages of one kind: what happens to them, between which replicas, and how often."""
 
     kind: Kind
     do: Callable[[Message], Arrivals]
@@ -37,9 +37,9 @@ class Rule:
     source: ReplicaId | None = None
     target: ReplicaId | None = None
     times: int | None = None
-    """How often at most; None: always."""
+    """The largest number of times; None: always."""
     count: int = 0
-    """How often so far."""
+    """The number of times so far."""
     stopped: bool = False
 
     def stop(self) -> None:

@@ -39,7 +39,7 @@ class Minimized:
     trouble_ms: int | None
     """A shorter time of trouble, if that is enough."""
     began_with: int
-    """How many strikes there were."""
+    """The number of strikes of the whole run."""
     runs: int
     complete: bool
     """Whether there was time to try everything."""

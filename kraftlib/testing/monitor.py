@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LOOKS_PER_ELECTION_TIMEOUT = 2
 BURST = 3_000
-"""How often a core may be called between two looks, whatever is going on. A spinning one comes to far more."""
+"""Largest number of calls of a core between two checks. A core in a hot loop makes far more."""
 
 LATE_MS = 50
 
@@ -36,7 +36,7 @@ class _Seen:
     removed_since_us: int | None
     """Since when it leads and is no voter of the committed log."""
     running_since_us: int
-    """Since when it has been looked at without a break, with the same voters: of others nobody may have heard."""
+    """Start of the time in which it was checked without a break, with the same voters."""
     voters: Sequence[ReplicaKey] = ()
     stalled_at: tuple[Epoch, Offset | None, Sequence[ReplicaKey]] | None = None
     """While it leads and something waits to be committed: what is committed, and by whom it is decided."""
@@ -169,5 +169,5 @@ class Monitor:
 
 
 def _others_needed(node: SimulatedNode, voters: Sequence[ReplicaKey]) -> int:
-    """How many besides the node make a majority."""
+    """Return the number of other voters that make a majority with the node."""
     return len(voters) // 2 + 1 - (1 if any(voter.id == node.key.id for voter in voters) else 0)

@@ -64,9 +64,9 @@ class Nemesis:
         only: Collection[int] | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """How often each kind was begun."""
+        """The number of faults of each kind."""
         self.made: list[Strike] = []
-        """What it has done, in order."""
+        """All strikes so far, in order."""
         self._only = only
         self._world = world
         self._random = random
@@ -81,7 +81,7 @@ class Nemesis:
 
     @property
     def kinds(self) -> list[str]:
-        """What it may do."""
+        """The kinds of faults that it draws from."""
         return list(self._weights)
 
     def start(self) -> None:

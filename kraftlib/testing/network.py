@@ -52,6 +52,9 @@ class Link:
     reordering: float = 0.0
     retransmission_us: int = 0
     """If set, what is lost comes after all, so much later, and all behind it waits: TCP's view of a lost packet."""
+    uneven_us: int = 0
+    """Messages over the connection for the log, or over those beside it, arrive so much later."""
+    slows_log: bool = False
     cut: bool = False
     holds: bool = False
     """A cut link keeps what is sent, and delivers it when healed."""
@@ -84,7 +87,7 @@ class Receiver(Protocol):
 
 
 class Watcher(Protocol):
-    """Who is told what leaves a process."""
+    """Is called for every message that leaves a process."""
 
     def request_sent(self, port: Port, request: Message) -> None:
         """A request is about to leave."""
@@ -106,7 +109,7 @@ class Connection:
     def __init__(self, client: Port, number: int, target: ReplicaId, now_us: int) -> None:
         self.client = client
         self.number = number
-        """Whom the client calls it: a replica id, or a bootstrap server below -1."""
+        """The destination, as the client numbers it: a replica id, or a bootstrap server below -1."""
         self.target = target
         self.server: Port | None = None
         """The process that accepted it; None while none has."""
@@ -143,7 +146,7 @@ class Port:
         self.connections: dict[int, Connection] = {}
         self.accepted: dict[Connection, None] = {}
         self.requests: dict[int, Answer] = {}
-        """What was asked and is not answered, by request id."""
+        """Requests that are not answered yet, by request id."""
         self._network = network
         self._next_request_id = 0
 
@@ -216,11 +219,11 @@ class SimulatedNetwork:
         """Nodes that run an older release: they, and who asks them, speak older versions, and nothing newer."""
         self.links: dict[tuple[ReplicaId, ReplicaId], Link] = {}
         self.corruption = 0.0
-        """How many of the Fetch answers arrive with a flipped bit."""
+        """Share of the Fetch responses that arrive with a flipped bit."""
         self.withholding: set[ReplicaId] = set()
         """Nodes whose Fetch answers arrive without their records."""
         self.meddler: Meddler | None = None
-        """Somebody who drops, delays, repeats or rewrites particular messages."""
+        """Rules that drop, delay, repeat or rewrite particular messages."""
         self.lost = self.repeated = self.reordered = self.damaged = 0
         self.timeline = timeline
         self._random = random
@@ -231,7 +234,7 @@ class SimulatedNetwork:
         self.ports[port.node_id] = port
 
     def leave(self, port: Port, *, silently: bool) -> None:
-        """A process ends. Unless `silently`, whoever is connected with it hears of it."""
+        """A process ends. Unless `silently`, its peers lose their connections."""
         if self.ports.get(port.node_id) is port:
             del self.ports[port.node_id]
         for connection in port.connections.values():
@@ -284,6 +287,8 @@ class SimulatedNetwork:
                 return
         random = self._random.random
         delay_us = link.delay_us + int(random() * link.jitter_us)
+        if link.uneven_us and (connection.number == connection.target) is link.slows_log:
+            delay_us += link.uneven_us
         if link.loss and random() < link.loss:
             if not link.retransmission_us:
                 self._lose(link, arguments)
@@ -388,7 +393,7 @@ class SimulatedNetwork:
         client.receiver.response_received(correlation_id, response)
 
     def _resets(self, connection: Connection, refused: bool) -> None:
-        """Who was asked knows nothing of the connection."""
+        """The server does not know the connection."""
         self._breaks(connection, refused)
 
     def _breaks(self, connection: Connection, refused: bool) -> None:

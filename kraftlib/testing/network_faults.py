@@ -30,7 +30,7 @@ def cut_one_way(world: World, random: chance.Random) -> Undo | None:
 
 
 def isolate(world: World, random: chance.Random) -> Undo | None:
-    """Cut a node off from everybody, preferably the leader: both ways, or only what it sends, or only what it hears."""
+    """Cut a node off from all others, preferably the leader: in both directions or in one."""
     node = leader_or_any(world, random)
     if node is None:
         return None
@@ -41,7 +41,7 @@ def isolate(world: World, random: chance.Random) -> Undo | None:
 
 
 def lonely_leader(world: World, random: chance.Random) -> Undo | None:
-    """Cut the leader off and let it take records that nobody else will have: its log has to be cut back later (L2).
+    """Cut the leader off and let it append records that no other replica gets: its log is truncated later (L2).
 
     Who reads there meanwhile must not be told what was so before the others had another leader (C2).
     """
@@ -149,6 +149,17 @@ def delay(world: World, random: chance.Random) -> Undo:
     return _links(world, random, begin)
 
 
+def uneven_connections(world: World, random: chance.Random) -> Undo:
+    """Delay one of the connections between two nodes and not the others: the one for the log, or those beside it."""
+    timeout_us = next(iter(world.nodes.values())).config.election_timeout_ms * MILLISECOND
+    uneven_us, slows_log = int(timeout_us * random.random()), random.random() < 0.5
+
+    def begin(link: Link) -> None:
+        link.uneven_us, link.slows_log = uneven_us, slows_log
+
+    return _links(world, random, begin)
+
+
 def reset_connections(world: World, random: chance.Random) -> Undo | None:
     """Reset the connections between two nodes, as a firewall does."""
     pair = _pair(world, random)
@@ -168,7 +179,7 @@ def corruption(world: World, random: chance.Random) -> Undo:
 
 
 def withhold_records(world: World, random: chance.Random) -> Undo | None:
-    """Let what a node answers arrive without the records: whoever follows it asks on, and gets nowhere (E8)."""
+    """Let the responses of a node arrive without the records: its followers fetch on without progress (E8)."""
     node = leader_or_any(world, random)
     if node is None:
         return None

@@ -39,9 +39,9 @@ class SimulatedNode:
         self.process: Process | None = None
         self.lives = 0
         self.disks = 1
-        """How many disks it has had."""
+        """The number of its disks so far."""
         self.votes_lost = 0
-        """How often its election file was gone."""
+        """The number of times that its election file was lost."""
         self.lost_disks: list[LostDisk] = []
         self.ended: Ending | None = None
         self._world = world
@@ -51,7 +51,7 @@ class SimulatedNode:
         self.elections = MemoryQuorumStateStore()
         self.increments = IncrementDirectory()
         self.holds: Sequence[StoredHold] = ()
-        """What readers of its log hold."""
+        """The holds of readers of its log."""
 
     def __str__(self) -> str:
         return f"node {self.key.id}"
@@ -129,15 +129,15 @@ class SimulatedNode:
         starts = self.log.epoch_starts()
         self.elections = MemoryQuorumStateStore(ElectionState(epoch=starts[-1].epoch if starts else 0, amnesiac=True))
 
-    def damage_log(self, *, latent: bool) -> bool:
+    def damage_log(self, *, latent: bool, places: int = 1) -> bool:
         """Lose some committed records of a node that is down; return whether there were any to lose.
 
-        Nobody knows of a `latent` loss until somebody reads there.
+        Nobody knows of a `latent` loss until somebody reads there. They are lost in so many `places` at most.
         """
         # Nothing up to which the log may be cut back any time: all of the loss would be cut off with it.
         safe = [entry for entry in self._world.checker.facts.committed.entries if self.has(entry)]
         end_offset = safe[-1].base_offset if safe else 0
-        log = damaged(self.log, self.random, end_offset=end_offset, latent=latent)
+        log = damaged(self.log, self.random, end_offset=end_offset, latent=latent, places=places)
         self.log = log or self.log
         return log is not None
 
@@ -151,7 +151,7 @@ class SimulatedNode:
         return isinstance(self.log, DamagedLog) and self.log.is_damaged
 
     def wipe(self) -> None:
-        """Take the disk away and put an empty one in its place: whoever starts here next is another replica."""
+        """Take the disk away and put an empty one in its place: the next start is that of another replica."""
         self.disks += 1
         self.lost_disks.append(LostDisk(self.key, self.chain, self.flushed_offset))
         self.key = ReplicaKey(self.key.id, uuid.UUID(int=self.random.getrandbits(128)))

@@ -127,7 +127,7 @@ class _WaysOut:
 
 
 _known: dict[str, _WaysOut] = {}
-"""Whoever watches thousands of times looks for them once."""
+"""The calls of each package, so that they are found once for thousands of traces."""
 
 
 def _ways_out(package: str) -> _WaysOut:
@@ -184,7 +184,7 @@ def _stand_in_for(value: Any, stand_ins: Mapping[ModuleType, Any]) -> object:
 
 
 class _OsStandIn:
-    """What the package takes for module `os`."""
+    """Replaces the module `os` in the package."""
 
     def __init__(self, handler: Handler, watched: frozenset[str], on_stat: StatHandler | None) -> None:
         self._handler = handler
@@ -213,7 +213,7 @@ class _OsStandIn:
 
 
 class _CtypesStandIn:
-    """What the package takes for module `ctypes`, from which it has the calls that `os` lacks."""
+    """Replaces the module `ctypes` in the package, which has the calls that `os` lacks."""
 
     def __init__(self, handler: Handler, watched: frozenset[str]) -> None:
         self._handler = handler

@@ -16,7 +16,7 @@ from typing import Final
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
-from kraftlib.storage.election_file import encode_line
+from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.log.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.memory import MemoryReplicatedLog

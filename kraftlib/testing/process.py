@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 
 class Ending(enum.IntEnum):
-    """How a life ended."""
+    """The way in which a life ended."""
 
     KILLED = 1
     """The process was killed: what it had written is in the kernel's hands, and stays."""
     POWER_LOST = 2
-    """What was not flushed may be lost; others hear that the connection is gone once the machine is back."""
+    """The machine lost power: unflushed data may be lost; peers lose the connection once the machine is back."""
     FAILED = 3
     """It stopped itself because its disk failed."""
     SHUT_DOWN = 4
@@ -86,7 +86,7 @@ class Process:
         self.running = False
         self.paused = False
         self.turns = 0
-        """How often the core was called."""
+        """The number of calls of the core."""
         self.heard_us: dict[int, int] = {}
         """When each node last fetched from here, records or some of a snapshot."""
         self.moved_us: dict[int, int] = {}
@@ -159,7 +159,7 @@ class Process:
         self.look_at_space()
 
     def die(self, *, silently: bool) -> None:
-        """Stop at once. Nobody who waited here hears of it."""
+        """Stop at once. Callers that waited here get no result."""
         self.running = self.paused = False
         self._backlog.clear()
         self._world.network.leave(self.port, silently=silently)
@@ -335,7 +335,7 @@ def _ignored(*_: object) -> None:
 
 
 class WatchedCore:
-    """The core as its executor sees it, with somebody looking over its shoulder."""
+    """The core as its executor sees it, with a check of every call."""
 
     def __init__(self, process: Process, replica: Replica) -> None:
         self._process = process

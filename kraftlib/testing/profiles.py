@@ -1,4 +1,4 @@
-"""What kinds of runs there are: how large the quorum is, what goes wrong, how much is appended."""
+"""The kinds of runs: size of the quorum, faults, and load."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from kraftlib.testing.faults import FAULTS
 NETWORK: Final = (
     "cut-pair", "cut-one-way", "isolate", "lonely-leader", "unheard-leaders", "split", "random-cuts", "loss",
     "packet-loss", "duplication", "reordering", "delay", "reset-connections", "corruption", "withhold-records",
-    "strangers-message", "impossible-message",
+    "strangers-message", "impossible-message", "uneven-connections",
 )  # fmt: skip
 CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-actions", "restart-gracefully", "resign",
     "fail-machine",
 )  # fmt: skip
-DISKS: Final = ("slow-disk", "hung-disk", "stuck-disk", "full-disk", "failing-disk", "lose-vote", "damage-log")
+DISKS: Final = ("slow-disk", "hung-disk", "stuck-disk", "full-disk", "failing-disk", "lose-vote", "damage-log",
+    "damage-several",
+)  # fmt: skip
 MEMBERSHIP: Final = (
     "add-voter",
     "remove-voter",
@@ -28,6 +30,7 @@ MEMBERSHIP: Final = (
     "forget-log",
     "hold-log",
     "snapshot-between-epochs",
+    "snapshot-amid-change",
     "restart-all-in-turn",
     "transfer-leadership",
     "change-amid-transfer",
@@ -53,25 +56,25 @@ class Profile:
     0: none. The invariants look at all of them."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
-    """What may go wrong."""
+    """The faults to draw from."""
 
     share: tuple[float, float] = (0.15, 0.6)
-    """How many of the kinds a seed uses."""
+    """Share of the faults that a seed uses."""
 
     paces: tuple[float, ...] = (0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
-    """How fast everything is, compared with the default timeouts: 0.1 means an election timeout of 100 ms."""
+    """Scale of all times, compared with the default timeouts: 0.1 means an election timeout of 100 ms."""
 
     trouble_ms: tuple[int, int] = (8_000, 24_000)
-    """How long there is trouble, at pace 1."""
+    """Duration of the faults, at pace 1."""
 
     rate: tuple[float, float] = (2.0, 60.0)
     """Appends a second, at pace 1."""
 
     mixed: float = 0.1
-    """How many of the seeds have nodes of an older release among them."""
+    """Share of the seeds in which some nodes run an older release."""
 
     rarely: float = 1.0
-    """How many times longer than usual the pauses between strikes are."""
+    """Factor by which the pauses between strikes are longer than usual."""
 
     noise: bool = False
     """Whether 5 % of all packets are lost, and all are up to 50 ms late, all the time."""
@@ -83,18 +86,18 @@ class Profile:
 PROFILES: Final[Mapping[str, Profile]] = {
     profile.name: profile
     for profile in (
-        Profile(name="swarm", what="everything that can go wrong, some of it in each seed"),
+        Profile(name="swarm", what="faults of all kinds, some of them in each seed"),
         Profile(name="network", what="messages are lost, late, twice or damaged; links are cut", faults=NETWORK),
         Profile(name="crashes", what="processes and machines die and come back", faults=CRASHES, share=(0.4, 1.0)),
         Profile(name="disks", what="disks are slow, hang or fail, machines lose power", faults=(*DISKS, *CRASHES)),
         Profile(name="clocks", what="clocks run wrong, processes stand still", faults=(*TIMES, "kill", "isolate")),
         Profile(
             name="membership",
-            what="voters come and go, disks are replaced, amid everything else",
+            what="voters are added and removed, disks are replaced, beside faults of all kinds",
             voters=(1, 2, 3, 3, 3, 4, 5),
             observers=(1, 2, 3),
             kraft_versions=(1,),
-            faults=(*MEMBERSHIP, *CRASHES, *NETWORK, "lose-vote", "damage-log", "full-disk"),
+            faults=(*MEMBERSHIP, *CRASHES, *NETWORK, "lose-vote", "damage-log", "damage-several", "full-disk"),
         ),
         Profile(
             name="hours",
@@ -112,7 +115,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile(
             name="quiet",
-            what="an hour of 5 % loss and 50 ms jitter, and nothing else: nobody may stand for election (V2)",
+            what="an hour of 5 % loss and 50 ms jitter, and nothing else: no voter may start an election (V2)",
             faults=(),
             voters=(3, 5),
             observers=(0,),
@@ -127,7 +130,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         ),
         Profile(
             name="calm",
-            what="nothing goes wrong at all, at 100 records a second: how fast is the simulator?",
+            what="no faults, at 100 records a second: measures the speed of the simulator",
             faults=(),
             voters=(3,),
             observers=(0,),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kraftlib.testing.world import World
 
 GIVEN_UP = (TimeoutError, UnsupportedError, OutcomeUnknownError, ReplicaFailedError, ClosedError)
-"""How a read may end without one: its caller knows that it has seen nothing."""
+"""Errors with which a read ends without a result: its caller knows that it has seen nothing."""
 
 
 def checksum(state: Iterable[bytes]) -> int:

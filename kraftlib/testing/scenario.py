@@ -1,4 +1,4 @@
-"""What a scenario is, and what running one comes to.
+"""A scenario, and the report of a run of one.
 
 A scenario is a short story about one thing that can go wrong: who is there, what happens at which point of the
 protocol, and what must hold in the end. All invariants are on while it is told. It bears the id of its row in
@@ -30,9 +30,9 @@ class Scenario:
 
     id: str
     title: str
-    """What goes wrong."""
+    """The fault."""
     expected: str
-    """What must happen then."""
+    """The required behaviour."""
     tell: Tell
     world: Callable[[chance.Random], WorldFields]
     """Returns what `World` is made with: voters, observers, kraft_version, config and so on; may draw."""
@@ -45,7 +45,7 @@ class ScenarioReport:
     id: str
     seed: int
     provoked: dict[str, int]
-    """What went wrong, and how often."""
+    """The faults that happened, with their counts."""
     simulated_ms: int
     events: int
     elections: int

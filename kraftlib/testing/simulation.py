@@ -34,12 +34,12 @@ from kraftlib.types import ReplicaId
 NO_DRILL: Final = "none"
 
 INCREMENTS_SHARE: Final = 0.2
-"""How many of the seeds have a state machine that writes increments."""
+"""Share of the seeds with a state machine that writes increments."""
 
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What a run was."""
+    """The report of a run."""
 
     seed: int
     profile: str
@@ -55,10 +55,10 @@ class Report:
     faults: dict[str, int]
     messages_lost: int
     leader_after_ms: int
-    """How long it took, once all was mended, until a leader had committed something; -1 if none could be elected."""
+    """Time from the end of the faults until a leader committed something; -1 if none could be elected."""
     trace_hash: str
     pairs: dict[str, int] = attrs.field(factory=dict)
-    """How often each situation met with each event and answer (`core_fuzz.coverage`)."""
+    """Counts of each situation with each event and answer (`core_fuzz.coverage`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; of the pairs, how many there are."""
@@ -134,7 +134,7 @@ class Simulation:
         self.stay_down: Sequence[SimulatedNode] = ()
         """A minority that is still down when the others must get well already."""
         self.drill = draw.choice(list(DRILLS)) if profile.faults else "E9"
-        """What the quorum is tried with, once it is well."""
+        """The drill for the healthy quorum at the end."""
         if self.drill == "V4" and any(node.config.election_priority for node in self.world.nodes.values()):
             self.drill = NO_DRILL  # whoever is wanted and hears too few is tried now and then, ever more rarely
         if draw.random() < profile.mixed:
@@ -200,7 +200,7 @@ class Simulation:
         return leader_after_ms
 
     def get_well(self) -> int:
-        """See that whoever runs finds a leader, catches up and serves; return after how many ms there was a leader."""
+        """Check that every running node finds a leader, catches up and serves; return the ms until the first leader."""
         leader_after_ms = liveness.v1_leader_soon(self.world, "after the trouble")
         liveness.v8_observers_catch_up(self.world)
         liveness.v3_everybody_catches_up(self.world)
@@ -342,7 +342,7 @@ def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any
 
 
 def draw_priorities(draw: chance.Random, count: int) -> dict[ReplicaId, int]:
-    """Draw which nodes are wanted as leaders: mostly nobody is."""
+    """Draw the nodes with an election priority: mostly none."""
     if draw.random() >= 0.15:
         return {}
     return {number: draw.choice((0, 0, 1, 50, PRIORITY_MAX)) for number in range(1, count + 1)}

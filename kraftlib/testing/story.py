@@ -1,4 +1,4 @@
-"""What a scenario is told with: a world, and words for what happens in it.
+"""The vocabulary of scenarios: a world, and methods for the events in it.
 
     leader = story.leader()
     story.cut(leader)
@@ -50,7 +50,7 @@ PUPPET_ID: Final = 950
 
 @attrs.define(eq=False)
 class Question:
-    """Something that a puppet asked, and what came of it."""
+    """A request of a puppet, and its response."""
 
     answer: Any = None
     failed: bool = False
@@ -63,7 +63,7 @@ class Question:
 
 
 class Puppet:
-    """Somebody whose every message is made by hand. A `Receiver`; it has a connection of its own for each question."""
+    """A client whose every message is made by hand. A `Receiver`; it has a connection of its own for each request."""
 
     node_id = PUPPET_ID
 
@@ -80,7 +80,7 @@ class Puppet:
         return question
 
     def request_received(self, *_: Any) -> None:
-        """Nobody asks a puppet."""
+        """Never called: no replica sends requests to a puppet."""
 
     def response_received(self, correlation_id: int, message: Any) -> None:
         """An answer is here."""
@@ -261,7 +261,7 @@ class Story:
 
     @property
     def elections(self) -> int:
-        """How often somebody became leader."""
+        """The number of times that a replica became leader."""
         return self.world.checker.elections
 
     @property
@@ -270,7 +270,7 @@ class Story:
         return self.world.committed_end
 
     def role(self, node: SimulatedNode) -> Role | None:
-        """What a node does; None if it is down."""
+        """Return the role of a node; None if it is down."""
         return None if node.process is None else node.process.replica.role
 
     def state(self, node: SimulatedNode) -> Any:
@@ -279,7 +279,7 @@ class Story:
         return node.process.replica.state  # type: ignore[union-attr]
 
     def refused(self, node: SimulatedNode, reason: str) -> int:
-        """How often a node has refused what a peer sent for this reason."""
+        """Return how often a node has refused a message of a peer for this reason."""
         return int(self.state(node).refused.get(reason, 0))
 
     # --- load --------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Story:
         return {"both": sends + hears, "sends": sends, "hears": hears}[ways]
 
     def cut(self, a: SimulatedNode, b: SimulatedNode | None = None, *, ways: str = "both", holds: bool = False) -> None:
-        """Cut a node off from another one, or from everybody."""
+        """Cut a node off from another one, or from all others."""
         for link in self.links(a, b, ways=ways):
             link.cut, link.holds = True, holds
 
@@ -354,7 +354,7 @@ class Story:
     # --- trouble: processes and machines -----------------------------------------------------------------------------
 
     def crash(self, *nodes: SimulatedNode, silently: bool = True) -> None:
-        """Cut the power of machines: what was not flushed may be lost, and nobody is told."""
+        """Cut the power of machines: unflushed data may be lost, and no peer is told."""
         for node in nodes:
             node.end(Ending.POWER_LOST, silently=silently)
 

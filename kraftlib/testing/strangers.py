@@ -1,4 +1,4 @@
-"""Requests of another cluster, which happens to know an address of ours, and requests that nobody could mean.
+"""Requests of another cluster, which happens to know an address of ours, and impossible requests.
 
 They must be refused as Kafka refuses them, and change nothing (I17, L17).
 """
@@ -31,21 +31,21 @@ STRANGER_ID = 99
 
 
 class Stranger:
-    """Somebody who asks and does not care for the answer. A `Receiver`."""
+    """A client that sends requests and ignores the responses. A `Receiver`."""
 
     node_id = STRANGER_ID
 
     def request_received(self, *_: Any) -> None:
-        """Nobody asks a stranger."""
+        """Never called: no replica sends requests to it."""
 
     def response_received(self, *_: Any) -> None:
-        """Heard, and forgotten."""
+        """Ignore a response."""
 
     def request_failed(self, *_: Any) -> None:
-        """As well."""
+        """Ignore a failure."""
 
     def connection_lost(self, *_: Any) -> None:
-        """As well."""
+        """Ignore a lost connection."""
 
 
 def call(world: World, process: Process, random: chance.Random) -> None:
@@ -64,7 +64,7 @@ def call(world: World, process: Process, random: chance.Random) -> None:
 
 
 def ask_the_impossible(world: World, process: Process, random: chance.Random, name: str | None = None) -> None:
-    """Ask `process` what nobody could mean, and see that it is refused as it must be, and changes nothing (L17)."""
+    """Send `process` an impossible request, and check that it is refused as it must be and changes nothing (L17)."""
     name = name or random.choice(list(impossible.KINDS))
     case = impossible.KINDS[name](world, process, random)
     complaint = None if case is None else ask(world, process, case)

@@ -1,4 +1,4 @@
-"""What is simulated on top of the quorum: a state machine, and values for it. Bring your own.
+"""The subject of a simulation: a state machine on top of the quorum, and values for it. Bring your own.
 
     subject = Subject(machine=Counter, value=lambda random, number: b"+%d" % random.randrange(10))
     simulate(7, subject=subject)
@@ -91,11 +91,11 @@ def load_subject(place: str) -> Subject:
 
 
 class BrokenMachineError(Exception):
-    """What a state machine raises that the simulator has broken on purpose."""
+    """Raised by a state machine that the simulator has broken on purpose."""
 
 
 class WatchedMachine(StateMachine):
-    """The state machine of one life, with somebody looking over its shoulder."""
+    """The state machine of one life, with a check of every call."""
 
     def __init__(self, world: World, process: Process, inner: StateMachine) -> None:
         self.inner = inner

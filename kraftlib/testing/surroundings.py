@@ -1,4 +1,4 @@
-"""What a simulated replica stands on beside its disk: the turns of its loop, and a background that takes time.
+"""The surroundings of a simulated replica beside its disk: the turns of its loop, and a background that takes time.
 
 Both are for one life: nothing is done any more when the process has ended, and nothing is heard of while it is paused.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kraftlib.testing.process import Process
 
 SLOWEST_US = 20 * MILLISECOND
-"""How long the background takes for one thing, at most."""
+"""Longest time that the background takes for one job."""
 
 TIMER_LATE_US = 200
 """Timers fire up to this late."""

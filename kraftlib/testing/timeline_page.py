@@ -22,7 +22,7 @@ from kraftlib.wire.apis import ApiKey
 
 FREQUENT: Final = frozenset({Step.REQUEST, Step.RESPONSE, Step.APPENDED, Step.FLUSHED, Step.CLIENT, Step.LOST})
 FREQUENT_MAX: Final = 100_000
-"""So many of the frequent steps are kept, the latest: a page that no browser can show helps nobody."""
+"""The number of frequent steps that are kept, the latest, so that a browser can show the page."""
 
 TEMPLATE: Final = Path(__file__).with_name("timeline_page.html")
 
@@ -33,7 +33,7 @@ class TimelinePage:
     def __init__(self, title: str) -> None:
         self.title = title
         self.left_out = 0
-        """How many of the frequent steps there was no room for."""
+        """Number of frequent steps that were left out for lack of room."""
         self._rare: list[Entry] = []
         self._frequent: deque[Entry] = deque(maxlen=FREQUENT_MAX)
 

@@ -1,4 +1,4 @@
-"""What happened in a run: counted, hashed, and the last of it kept.
+"""The trace of a run: its steps are counted and hashed, and the latest are kept.
 
 The hash is over small integers only, so it is the same in every process, whatever PYTHONHASHSEED. Lines for people are
 made only if somebody wants to read them.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 KEPT: Final = 2_000
-"""How many of the latest steps are kept when nobody reads along."""
+"""Number of latest steps that are kept if the trace is not printed."""
 
 
 class Step(enum.IntEnum):

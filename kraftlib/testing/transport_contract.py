@@ -1,4 +1,4 @@
-"""What every `Transport` must do, as checks that any test runner can run.
+"""The contract of every `Transport`, as checks that any test runner can run.
 
     @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
     async def test_my_transport_keeps_the_contract(check: TransportCheck) -> None:
@@ -120,7 +120,7 @@ async def frames_of_any_size_pass(make: MakeTransport) -> None:
 
 
 async def answers_leave_in_the_order_of_their_requests(make: MakeTransport) -> None:
-    """Whoever answers may do so in any order: nobody sees it."""
+    """A server may answer in any order; the client gets the answers in the order of its requests."""
     async with station(make, echo=False) as server, station(make) as client:
         frames = [f"question {number}".encode() for number in range(20)]
         for frame in frames:
@@ -148,7 +148,7 @@ async def a_held_answer_holds_back_no_other_connection(make: MakeTransport) -> N
 
 
 async def a_refused_connection_is_news(make: MakeTransport) -> None:
-    """Nobody listens there: what was sent is answered with None first, then the engine is told."""
+    """If the connection is refused, the pending requests get None first; then the engine is told."""
     async with station(make) as client:
         nobody = Destination(1, await _left(make))
         client.ask(nobody)
@@ -220,7 +220,7 @@ async def none_instead_of_an_answer_closes_the_connection(make: MakeTransport) -
 
 
 async def a_disconnect_of_our_own_is_no_news(make: MakeTransport) -> None:
-    """Requests in flight get None, nobody hears of a lost connection, and the next request makes a new one."""
+    """Requests in flight get None, no lost connection is reported, and the next request makes a new one."""
     async with station(make, echo=False) as server, station(make) as client:
         there = Destination(1, server.endpoint)
         client.ask(there, b"first")
@@ -265,7 +265,7 @@ async def a_number_that_moves_is_followed(make: MakeTransport) -> None:
 
 
 async def closing_leaves_nobody_waiting(make: MakeTransport) -> None:
-    """Who waits gets None; closing twice is allowed; nobody is told of connections that we gave up ourselves."""
+    """A pending request gets None; closing twice is allowed; connections that we close ourselves are not reported."""
     async with station(make, echo=False) as server:
         async with station(make) as client:
             client.ask(Destination(1, server.endpoint))
@@ -276,7 +276,7 @@ async def closing_leaves_nobody_waiting(make: MakeTransport) -> None:
 
 
 async def _left(make: MakeTransport) -> Endpoint:
-    """Return an endpoint at which nobody listens any more."""
+    """Return an endpoint at which no transport listens any more."""
     async with station(make) as gone:
         return gone.endpoint
 

@@ -1,9 +1,9 @@
-"""What the simulator finds: a promise of the protocol that was broken, and how to see it again."""
+"""A broken promise of the protocol, and the command that shows it again."""
 
 from __future__ import annotations
 
 Complaint = str | None
-"""What is wrong, if anything is."""
+"""The problem, or None."""
 
 
 class InvariantViolation(AssertionError):

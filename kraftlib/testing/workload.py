@@ -38,7 +38,7 @@ def _offsets(appended: Appended) -> range:
 
 
 class Outcome(enum.IntEnum):
-    """What the caller of an append knows."""
+    """The knowledge of the caller of an append."""
 
     PENDING = 0
     """Nothing yet, or nothing ever: the caller may have died with its replica."""
@@ -101,9 +101,9 @@ class Workload:
         self.values_max = values_max
         self.value_bytes = value_bytes
         self.astray = astray
-        """How many of the calls go to whoever, instead of to the leader."""
+        """Share of the calls that go to any replica, instead of to the leader."""
         self.reads_share = reads
-        """How many of the calls are reads behind a barrier, on whatever replica."""
+        """Share of the calls that are reads behind a barrier, on any replica."""
         self.reads: list[ClientRead] = []
         self.running = False
         self.appends: list[ClientAppend] = []
@@ -125,7 +125,7 @@ class Workload:
         self.running = False
 
     def append_to(self, node: SimulatedNode, *, count: int = 1, level: int = COMMITTED) -> ClientAppend | None:
-        """Append `count` new values as one; return None if nobody took them."""
+        """Append `count` new values as one; return None if no replica accepted them."""
         process = node.process
         if process is None or process.paused:
             return None
@@ -142,7 +142,7 @@ class Workload:
         return call
 
     def read_from(self, node: SimulatedNode | None) -> ClientRead | None:
-        """Read on a node, behind a barrier; return None if nobody is there."""
+        """Read on a node, behind a barrier; return None if no node runs."""
         process = None if node is None else node.process
         if process is None or process.paused:
             return None

@@ -43,7 +43,7 @@ WALL_CLOCK_MS: Final = 1_700_000_000_000
 RECODE_ONE_IN: Final = 50
 
 REAL_FILES: Final = 0.03
-"""How many of the power losses leave real files, which the real recovery reads. They take milliseconds of real time."""
+"""Share of the power losses that leave real files for the real recovery. They take milliseconds of real time."""
 
 SNAPSHOT_INTERVAL_RECORDS: Final = 60
 
@@ -93,13 +93,13 @@ class World:
         self.keeps_up = False
         """Whether a replica that has stopped, on demand or because of its disk, is started again at once."""
         self.disk_spread_us = 400
-        """What an ordinary disk may take beyond its shortest time."""
+        """Time that an ordinary disk may take beyond its shortest time."""
         self.real_files = real_files
         self.is_judged = is_judged
         """Whether each step of each core is held against the rules."""
         self.subject = subject
         self.results: dict[Offset, Any] = {}
-        """What applying a record came to, wherever it was applied first."""
+        """The result of each record, from the replica that applied it first."""
         self.snapshots: list[tuple[ReplicaId, Offset, int]] = []
         """Every snapshot that was written: by whom, up to where, and a checksum of the state in it."""
         if snapshot_interval_records is None:
@@ -107,9 +107,9 @@ class World:
         self.snapshot_interval_records = snapshot_interval_records
         """After how many records a life writes a snapshot by itself; 0: only when it is told to."""
         self.increments_loaded = 0
-        """How often a state was restored from a checkpoint and its increments."""
+        """The number of states that were restored from a checkpoint and its increments."""
         self.coverage = Coverage()
-        """Which pairs of a situation and of what came of an event in it the run has reached."""
+        """The pairs of a situation and the result of an event that the run has reached."""
         self.states: dict[Offset, int] = {}
         """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener
@@ -203,7 +203,7 @@ class World:
         """Let a link be as it was at the beginning."""
         link.delay_us, link.jitter_us = self.link_us
         link.loss = link.duplication = link.reordering = 0.0
-        link.retransmission_us = 0
+        link.retransmission_us = link.uneven_us = 0
 
     def violated(self, invariant: str, what: str) -> None:
         """Take note of a broken promise. The first one counts: it is raised when the event that broke it is over."""

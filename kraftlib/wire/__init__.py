@@ -1,4 +1,4 @@
-"""What goes over a connection: messages and frames.
+"""The bytes of a connection: messages and frames.
 
 `messages` declares them, one module per API. `apis` is the table of what there is, `frames` puts header and message
 together and takes them apart; `fetch_template` does the same for the one hot exchange, at a fraction of the time.

@@ -2,9 +2,9 @@
 
 Two Fetch requests of one follower differ in five numbers, two answers of one leader in three and in their records. All
 of these stand at fixed places, so a frame that the general codec has made or read is the template of those that follow:
-numbers are put in or taken out, and everything else is compared as it stands. Whatever looks different in any way,
-another number of topics, tags that we do not know, a value that was not there before, is left to the general codec, and
-what that makes of it may become the next template. So both ways agree, byte for byte and field for field.
+numbers are put in or taken out, and everything else is compared as it stands. A frame that differs in any other way
+(another number of topics, unknown tags, a new value) is left to the general codec, and its result may become the next
+template. So both ways agree, byte for byte and field for field.
 
     request     0 api key, version | 4 correlation id | 8 client id, tags | then the body:
                 0 … | 43 epoch int32, offset int64, last epoch int32 | 59 … | 92 high watermark int64 | 100 …
@@ -32,7 +32,7 @@ from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 VERSIONS: Final = (17, 18)
 MAX_TEMPLATES: Final = 64
-"""Of each kind. A quorum needs one or two per peer; strangers who need more only make us begin anew."""
+"""Templates of each kind. A quorum needs one or two per peer; if unknown clients need more, all are learned anew."""
 
 _HEAD: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -226,7 +226,7 @@ def _request_rest(frame: Buffer, version: int, body: int) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class FetchResponseTemplate:
-    """What stands before and behind the records of an answer."""
+    """The bytes before and behind the records of a response."""
 
     head: bytes
     tail: bytes

@@ -26,7 +26,7 @@ from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.headers import RequestHeader, ResponseHeader
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-"""Kafka's `socket.request.max.bytes`. A length beyond it is refused before anything is made for it."""
+"""Kafka's `socket.request.max.bytes`. A greater length is refused before anything is allocated for it."""
 
 _FETCH: Final = b"\x00\x01"
 _HEAD: Final = struct.Struct(">hhi")
@@ -37,7 +37,7 @@ _CLIENT_ID_SIZE: Final = struct.Struct(">h")
 
 @attrs.frozen(kw_only=True)
 class RequestHead:
-    """What stands at the beginning of every request, of whatever API and version."""
+    """The fields at the beginning of every request, of any API and version."""
 
     api_key: int
     api_version: int
@@ -53,7 +53,7 @@ class Request(RequestHead):
 
 
 class UnknownApiError(RemoteProtocolError):
-    """The request is one, or of a version, that we do not know. `head` says which, and whom to answer.
+    """The API of the request, or its version, is unknown. `head` names it, and the request to answer.
 
     An ApiVersions request can be answered all the same, with `refuse_api_versions`. For the others there is no answer
     that its sender could read: close the connection.
@@ -106,7 +106,7 @@ def _encode_client_id(client_id: str | None) -> bytes:
 
 
 def decode_request_head(frame: Buffer) -> RequestHead:
-    """Return what a request says before its body, whether or not we know its API and version.
+    """Return the header of a request, even if its API or version is unknown.
 
     Raises: RemoteProtocolError, if the frame is too short for it.
     """
@@ -269,7 +269,7 @@ _HTTP: Final = frozenset(
 
 
 def describe_foreign_bytes(first_bytes: bytes) -> str | None:
-    """Say what somebody speaks who begins like this, if it is another protocol that we recognise.
+    """Return the name of another protocol that begins like this, if it is recognized.
 
     `first_bytes` are the first four or more of a connection. As lengths, all that is recognised exceeds 100 MiB, so
     no frame is mistaken for it.

@@ -160,3 +160,22 @@ def test_errors_of_hostile_files_are_of_the_library(tmp_path: Path) -> None:
     place = lay(tmp_path, {0: FIRST.replace(b"a", b"\r\n")})
     with pytest.raises(KraftError):
         read_table(place)
+
+
+@pytest.mark.parametrize(("at", "kind", "value"), [(16, "b", 9), (8, ">i", 1 << 30), (8, ">i", 3)])
+@pytest.mark.parametrize("asked", [{}, {"startOffset": 1, "endOffset": 2}, {"minEpoch": 1}])
+def test_a_large_log_whose_first_batch_is_not_to_be_believed_is_an_error(
+    at: int, kind: str, value: int, asked: dict[str, int], tmp_path: Path
+) -> None:
+    """It is planned by a walk over its batches, which finds none: that is no reason to read nothing."""
+    place = lay(tmp_path, {0: patched(FIRST, at, kind, value) + SECOND + THIRD})
+    with pytest.raises(CorruptBatchError, match=r"claims a length|has magic"):
+        read_table(place, maxPartitionBytes=50, **asked)
+
+
+def test_a_batch_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
+    place = lay(tmp_path, {0: FIRST + patched(SECOND, 8, ">i", 1 << 30)})
+    (segment,) = place.rglob("*.log")
+    os.truncate(segment, len(FIRST) + (1 << 30) + 12)
+    with pytest.raises(CorruptBatchError, match="claims a length of 1073741824, which is not within"):
+        read_table(place)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftlib.analysis.conditions import Pruning
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, pin_text
 from kraftlib.analysis.reading import options_of, read_table
 from kraftlib.analysis.splits import Split, pack, pin, plan, settled, target_bytes
@@ -27,7 +28,7 @@ def log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path
 
 
-def splits(options: ReadOptions, pruning: Bounds = Bounds()) -> list[Split]:
+def splits(options: ReadOptions, pruning: Pruning = Pruning()) -> list[Split]:
     return [split for group in plan(options, pruning) for one in group if (split := settled(one)) is not None]
 
 
@@ -48,7 +49,7 @@ def test_splits_cover_every_byte_once_and_know_their_seams(log: Path) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 59, 60, 77, 119])
 def test_one_offset_is_one_task_of_a_few_batches(log: Path, offset: int) -> None:
-    (found,) = splits(options_of(log), Bounds(offset=Range(start=offset, end=offset + 1)))
+    (found,) = splits(options_of(log), Pruning(bounds=Bounds(offset=Range(start=offset, end=offset + 1))))
     assert found.size <= 4 * (SIZE + 100)
     table = read_table(log, startOffset=offset, endOffset=offset + 1, columns="offset")
     assert table["offset"].to_pylist() == [offset]
@@ -61,7 +62,7 @@ def test_no_offsets_are_no_task(log: Path) -> None:
 def test_epochs_and_times_leave_out_what_cannot_hold_them(log: Path) -> None:
     whole = sum(split.size for split in splits(options_of(log)))
     for bounds in (Bounds(epoch=Range(start=2, end=3)), Bounds(timestamp=Range(start=1_700_000_000_100))):
-        assert sum(split.size for split in splits(options_of(log), bounds)) < whole / 2 + SIZE
+        assert sum(split.size for split in splits(options_of(log), Pruning(bounds=bounds))) < whole / 2 + SIZE
 
 
 def test_where_damage_is_tolerated_only_the_index_cuts_a_file(log: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from kraftlib.consensus.actions import PersistElection
 from kraftlib.consensus.events import Failure, RequestFailed, ResponseReceived, TimeoutReached
-from kraftlib.consensus.quorum import Tally
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Prospective, Role, Unattached
+from kraftlib.consensus.voters import Tally
 from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse

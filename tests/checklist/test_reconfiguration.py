@@ -9,12 +9,7 @@ import attrs
 import pytest
 
 from kraftlib.consensus.actions import SendRecords, SendRequest, SendResponse, SubmitControl, WriteSnapshotChunk
-from kraftlib.consensus.events import (
-    Failure,
-    RequestFailed,
-    ResignRequested,
-    TimeoutReached,
-)
+from kraftlib.consensus.events import Failure, RequestFailed, ResignRequested, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
@@ -50,7 +45,7 @@ from tests.consensus.build import (
     tell,
     voter_set,
 )
-from tests.consensus.test_reconfiguration import (
+from tests.consensus.test_voter_changes import (
     add_request,
     answers,
     append_submitted,

@@ -627,7 +627,7 @@ def test_the_latest_voters_are_those_of_the_log_the_snapshot_or_the_configuratio
 
 def test_a_leader_submits_only_what_changes_something() -> None:
     """VoterSetTest, update: an entry that stands there as it is needs no record."""
-    from tests.consensus.test_reconfiguration import dynamic_leader, update_request
+    from tests.consensus.test_voter_changes import dynamic_leader, update_request
 
     core = dynamic_leader()
     request = update_request(2, 7, epoch=1)

@@ -129,7 +129,7 @@ def test_two_voters_are_warned_of(kraftlib: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "says"),
     [
-        (STATIC, [], "the cluster has no name"),
+        (STATIC, [], "the cluster id is missing"),
         (STATIC, ["-t", " "], "cluster_id=' ' is no name"),
         (STATIC, ["-t", "blue", "-s"], "the quorum is static"),
         (STATIC.replace("node_id = 1", "node_id = 9"), ["-t", "blue"], "node_id=9 is not among voters"),
@@ -137,7 +137,7 @@ def test_two_voters_are_warned_of(kraftlib: Command, tmp_path: Path) -> None:
         (STATIC + 'cluster_id = "red"\n', ["-t", "blue"], "--cluster-id blue, but the configuration has"),
         (STATIC + "fetch_timout_ms = 1\n", ["-t", "blue"], "unknown key 'fetch_timout_ms'"),
         (STATIC + "node_id = \n", ["-t", "blue"], "is no TOML"),
-        (DYNAMIC, ["-t", "blue"], "nothing says how the quorum begins"),
+        (DYNAMIC, ["-t", "blue"], "the first voters are not given"),
         (DYNAMIC.replace(":9001", ":0"), ["-t", "blue", "-s"], "reached at a fixed port"),
         (DYNAMIC, ["-t", "blue", "-I", "1@127.0.0.1:9001"], "is no initial controller"),
         (DYNAMIC, ["-t", "blue", "-I", "2@127.0.0.1:9001:e9MFl328Q-S5WPDKSl6znA"], "is not among the initial"),

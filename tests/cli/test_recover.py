@@ -37,7 +37,7 @@ def test_a_dry_run_says_all_and_does_nothing(kraftlib: Command, tmp_path: Path) 
     assert "may be lost: whatever the lost voters have acknowledged from offset 21 on" in result.out
     assert "without --dry-run it would go on alone in epoch 4" in result.out
     result = kraftlib("recover", short, long)
-    assert "where is node 2 reached? Add --advertised" in result.err
+    assert "the address of node 2 is unknown: add --advertised" in result.err
 
 
 def test_the_best_replica_goes_on_alone(kraftlib: Command, tmp_path: Path) -> None:

@@ -123,8 +123,8 @@ def test_a_state_machine_of_ones_own_is_simulated(tmp_path: Path, capsys: pytest
         (["--profile", "nonsense"], 1, "there is no profile 'nonsense'"),
         (["--jobs", "0"], 1, "--jobs 0"),
         (["--seed", "1", "--only", "3,x"], 2, "no list of strikes"),
-        (["--seeds", "1:3", "--only", "3"], 1, "say which with --seed"),
-        (["--minimize"], 1, "say which with --seed"),
+        (["--seeds", "1:3", "--only", "3"], 1, "choose it with --seed"),
+        (["--minimize"], 1, "choose it with --seed"),
         (["--seed", "1", "--until-ms", "-1"], 1, "--until-ms -1"),
     ],
 )

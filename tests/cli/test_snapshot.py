@@ -89,10 +89,10 @@ def test_a_chain_becomes_the_checkpoint_of_its_end(kraftlib: Command, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{base}"], "needs what it converts"),
+        (["{base}"], "needs the files to convert"),
         (["{base}", "{base}"], "exists"),
         (["{base}", "{increment}", "{dir}/x.checkpoint", "--key", "key"], "is named"),
-        (["{base}", "{increment}", "{dir}/state.jsonl"], "say with --key"),
+        (["{base}", "{increment}", "{dir}/state.jsonl"], "with --key"),
         (["{increment}", "{dir}/state.jsonl"], "name a checkpoint"),
         (["{lines}", "{dir}/x.checkpoint"], "becomes one checkpoint"),
         (["{lines}", "{dir}/00000000000000000011-0000000001.checkpoint"], "does not begin with the line"),

@@ -6,12 +6,24 @@ import random
 from typing import Any
 
 from kraftlib.config import RaftConfig
-from kraftlib.consensus.actions import AdvanceHighWatermark, SendRecords, SendRequest, SendResponse
-from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, TimeoutReached
+from kraftlib.consensus.actions import (
+    AdvanceHighWatermark,
+    SendRecords,
+    SendRequest,
+    SendResponse,
+)
+from kraftlib.consensus.events import (
+    Flushed,
+    RequestReceived,
+    ResponseReceived,
+    SnapshotChunkWritten,
+    TimeoutReached,
+)
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download, Follower, Leader
+from kraftlib.consensus.roles import Download, Follower, Leader, Role
 from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.types import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -25,12 +37,14 @@ from kraftlib.types import (
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
-from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 CLUSTER = "cluster"
 LISTENER = "CONTROLLER"
 SNAPSHOT = OffsetAndEpoch(offset=10, epoch=3)
+LONG, EQUAL, SHORT = (9, 1), (2, 1), (1, 1)
+"""Ends of an asker's log, beside our own of two records of epoch 1."""
 """One that replicas of the tests send each other."""
 
 
@@ -332,3 +346,71 @@ def park(core: Replica, replica_id: int = 2, request_id: int = 77, **more: int) 
 def commits(actions: list[object]) -> list[int]:
     """The high watermarks that actions announce."""
     return [action.high_watermark for action in actions if isinstance(action, AdvanceHighWatermark)]
+
+
+def batch(offset: int, epoch: int, count: int = 1) -> Batch:
+    """A stamped batch."""
+    return encode_batch([b"x"] * count, timestamp_ms=0, base_offset=offset, epoch=epoch)
+
+
+def snapshot_request(
+    snapshot_id: OffsetAndEpoch, *, epoch: int, position: int = 0, topic: str = METADATA_TOPIC
+) -> FetchSnapshotRequest:
+    """A FetchSnapshot of replica 2."""
+    request = FetchSnapshotRequest
+    partition = request.PartitionSnapshot(
+        current_leader_epoch=epoch,
+        snapshot_id=request.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+        position=position,
+    )
+    topics = (request.TopicSnapshot(name=topic, partitions=(partition,)),)
+    return request(cluster_id="cluster", replica_id=2, max_bytes=1_000, topics=topics)
+
+
+def in_role(role: str) -> Replica:
+    """A replica with a log of two records of epoch 1, in a role of epoch 5."""
+    match role:
+        case "unattached":
+            return replica(1, 1, election=ElectionState(epoch=5))
+        case "voted for 2":
+            return replica(1, 1, election=ElectionState(epoch=5, voted_key=ReplicaKey(2)))
+        case "voted for 3":
+            return replica(1, 1, election=ElectionState(epoch=5, voted_key=ReplicaKey(3)))
+        case "follower, not fetched":
+            return follower(1, 1, epoch=5, leader_id=3)
+        case "follower, fetched":
+            core = follower(1, 1, epoch=5, leader_id=3)
+            reply(core, 3, fetch_response(epoch=5, leader_id=3, high_watermark=0))
+            return core
+        case "prospective":
+            core = replica(1, 1, election=ElectionState(epoch=5))
+            core.handle(TimeoutReached(), core.deadline_ms() or 0)
+            assert core.role is Role.PROSPECTIVE
+            return core
+        case "candidate":
+            return replica(1, 1, election=ElectionState(epoch=5, voted_key=ReplicaKey(1)))
+        case "resigned":
+            return replica(1, 1, election=ElectionState(epoch=5, leader_id=1))
+        case "leader":
+            return leader(1, 1, election=ElectionState(epoch=4))
+    raise AssertionError(role)
+
+
+def asked_for(core: Replica, leader_id: int) -> Any:
+    return outstanding_to(core, leader_id).request
+
+
+def interrupted() -> Replica:
+    """A follower of 2 in epoch 5 that has 4 of 8 bytes of the snapshot, then finds itself in epoch 6."""
+    core = downloading()
+    reply(core, 2, snapshot_chunk(b"1234"))
+    core.handle(SnapshotChunkWritten(SNAPSHOT, 4), core.state.now_ms)
+    return core
+
+
+def downloading() -> Replica:
+    """A follower of 2 that was just told to fetch a snapshot."""
+    core = follower(1, epoch=5, leader_id=2)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)))
+    assert isinstance(outstanding_to(core, 2).request, FetchSnapshotRequest)
+    return core

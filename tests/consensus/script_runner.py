@@ -57,7 +57,6 @@ from kraftlib.consensus.actions import (
     TruncateLog,
     WriteRepair,
 )
-from kraftlib.consensus.connections import FIRST_LANE
 from kraftlib.consensus.events import (
     ConnectionLost,
     Failure,
@@ -75,6 +74,7 @@ from kraftlib.consensus.events import (
     TimeoutReached,
 )
 from kraftlib.consensus.log_view import LogView
+from kraftlib.consensus.outstanding import FIRST_LANE
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.batch import Batch, encode_batch

@@ -186,6 +186,17 @@ def test_an_installed_snapshot_is_all_there_is() -> None:
     assert log.log_version > version
 
 
+def test_a_newer_snapshot_stays_when_an_older_one_is_installed() -> None:
+    """The log had lost its end with the power, and that of the leader begins before our own snapshot."""
+    log = log_view(1, 1, 1, voters=voter_set(1, 2, 3))
+    installed, newer = OffsetAndEpoch(offset=10, epoch=4), OffsetAndEpoch(offset=12, epoch=4)
+    log.add_snapshot(OffsetAndEpoch(offset=2, epoch=1))
+    log.add_snapshot(newer)
+    log.install(installed, [])
+
+    assert log.snapshots == [installed, newer]
+
+
 @pytest.mark.parametrize("offset", [4, 12])
 def test_an_installed_snapshot_leaves_nothing_of_the_voters_before_be_they_of_an_older_or_of_a_lost_record(
     offset: int,

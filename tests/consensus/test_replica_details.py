@@ -10,7 +10,6 @@ import pytest
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.actions import AdvanceHighWatermark, RefuseReadBarrier, SendRequest, SendResponse
-from kraftlib.consensus.checks import send
 from kraftlib.consensus.events import (
     DiskSpaceChanged,
     Failure,
@@ -24,9 +23,10 @@ from kraftlib.consensus.events import (
     TimeoutReached,
     TransferRequested,
 )
+from kraftlib.consensus.extensions.read_index import lane_to
 from kraftlib.consensus.log_view import LogView
-from kraftlib.consensus.reading import lane_to
 from kraftlib.consensus.replica import QuorumStatus, Replica, ReplicaProgress
+from kraftlib.consensus.requests import send
 from kraftlib.consensus.roles import Follower, Role, Transfer, VoterChange
 from kraftlib.errors import ConfigError, InvariantError
 from kraftlib.types import ZERO_UUID, ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey

@@ -9,11 +9,11 @@ import attrs
 import pytest
 
 from kraftlib.consensus.actions import SendResponse, SubmitControl, TruncateLog
-from kraftlib.consensus.checks import voter_only_error
 from kraftlib.consensus.events import TimeoutReached
-from kraftlib.consensus.reconfiguration import handle_probe_response
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.responses import voter_only_error
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voter_changes import handle_probe_response
 from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -38,12 +38,12 @@ from tests.consensus.build import (
     replica,
     reply,
     requests,
+    snapshot_request,
     tell,
     vote_request,
     voter_set,
 )
-from tests.consensus.test_reconfiguration import add_request, dynamic_leader, remove_request, supports, update_request
-from tests.consensus.test_snapshotting import snapshot_request
+from tests.consensus.test_voter_changes import add_request, dynamic_leader, remove_request, supports, update_request
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import pytest
 
 from kraftlib.consensus.actions import AppendToLog
 from kraftlib.consensus.events import Failure, RequestFailed, ShutdownRequested, TimeoutReached
+from kraftlib.consensus.fetch_leader import follow_voters
 from kraftlib.consensus.log_view import LogView
-from kraftlib.consensus.progress import follow_voters
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Candidate, Prospective, Resigned, Role
 from kraftlib.consensus.voters import VoterSet
@@ -21,9 +21,11 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
-from tests.consensus import test_upgrading as upgrading
+from tests.consensus import test_kraft_version as upgrading
 from tests.consensus.build import (
     LISTENER,
+    LONG,
+    SHORT,
     answer_vote,
     as_leader,
     ask,
@@ -33,6 +35,7 @@ from tests.consensus.build import (
     fetch_request,
     flush,
     follower,
+    in_role,
     leader,
     outstanding_to,
     partition_of,
@@ -43,8 +46,7 @@ from tests.consensus.build import (
     vote_request,
     voter_set,
 )
-from tests.consensus.test_election import LONG, SHORT, in_role
-from tests.consensus.test_reconfiguration import (
+from tests.consensus.test_voter_changes import (
     add_request,
     append_one,
     append_submitted,

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from kraftlib.consensus import answers
+from kraftlib.consensus import responses
 from kraftlib.consensus.actions import FlushLog, SendRequest, TruncateLog
 from kraftlib.consensus.events import (
     ConnectionLost,
@@ -35,7 +35,7 @@ from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQu
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import follower, leader, replica
-from tests.consensus.test_reading import proven
+from tests.consensus.extensions.test_read_index import proven
 
 SECONDS = 10
 PER_PEER_AND_SECOND = 60
@@ -46,7 +46,7 @@ Answer = Callable[[Replica, SendRequest], Event]
 
 def refused(error: int) -> Answer:
     """Everything is refused at top level."""
-    return lambda core, sent: ResponseReceived(sent.correlation_id, answers.top_level(sent.request, error))
+    return lambda core, sent: ResponseReceived(sent.correlation_id, responses.top_level(sent.request, error))
 
 
 def in_partition(error: int, *, leader_id: int, ahead: int) -> Answer:

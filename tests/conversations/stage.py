@@ -31,7 +31,6 @@ from kraftlib.consensus.actions import (
     TruncateLog,
     WriteSnapshotChunk,
 )
-from kraftlib.consensus.checks import bootstrap_servers, leader_only_error
 from kraftlib.consensus.events import (
     Failure,
     Flushed,
@@ -47,6 +46,8 @@ from kraftlib.consensus.events import (
     TimeoutReached,
 )
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.requests import bootstrap_servers
+from kraftlib.consensus.responses import leader_only_error
 from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.errors import LocalProtocolError
 from kraftlib.records.batch import Batch, read_batches

@@ -38,12 +38,12 @@ from typing import Any
 import attrs
 import pytest
 
-from kraftlib.consensus import election as elections
+from kraftlib.consensus import vote
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import read_batches
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage, VotersRecord
-from kraftlib.storage.election_file import election_of, parse_line
+from kraftlib.storage.election.line import election_of, parse_line
 from kraftlib.storage.log.epochs import decode_epochs
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -356,7 +356,7 @@ def test_the_voters_that_our_leader_submits_are_those_that_the_real_one_wrote() 
 
 def test_a_core_that_forgets_to_vote_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A comparison that excuses everything would find nothing."""
-    monkeypatch.setattr(elections, "grants_vote", lambda *_: False)
+    monkeypatch.setattr(vote, "grants_vote", lambda *_: False)
     stage = Stage(life("kafka-3.9.2"), 2).play()
 
     assert None in [judge_answer(answered) for answered in stage.answered]

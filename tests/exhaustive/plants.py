@@ -9,11 +9,11 @@ from unittest import mock
 
 import attrs
 
-from kraftlib.consensus import amnesia, checks, election, obligations, progress, repairing, replication, transitions
+from kraftlib.consensus import fetch_follower, fetch_leader, poll, repair, requests, transitions, vote
 from kraftlib.consensus import replica as replicas
-from kraftlib.consensus.quorum import majority_offset
 from kraftlib.consensus.roles import Follower, Leader, Prospective, Unattached
 from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.voters import majority_offset
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
 
 
@@ -47,7 +47,7 @@ def _update(state: ReplicaState, role: Leader, own_end: int, first: int) -> list
     return (
         []
         if offset <= first or (known is not None and offset <= known)
-        else progress.advance_high_watermark(state, offset)
+        else fetch_leader.advance_high_watermark(state, offset)
     )
 
 
@@ -72,21 +72,21 @@ class _Offset:
 
 
 def _asks_for_an_offset(state: ReplicaState, role: Follower) -> Any:
-    return _Offset(repairing.fetch_position(state), repairing.is_anonymous(state))
+    return _Offset(repair.fetch_position(state), repair.is_anonymous(state))
 
 
 def _fetches_from_anybody(state: ReplicaState, destination: int, place: Endpoint) -> Any:
-    request = replication._fetch_request(state, state.log.end, anonymous=False, max_wait_ms=0)
-    return checks.send(state, destination, place, request, question=_Offset(state.log.end, is_anonymous=False))  # type: ignore[arg-type]
+    request = fetch_follower._fetch_request(state, state.log.end, anonymous=False, max_wait_ms=0)
+    return requests.send(state, destination, place, request, question=_Offset(state.log.end, is_anonymous=False))  # type: ignore[arg-type]
 
 
 def _leader_is_a_server(state: ReplicaState) -> list[tuple[int, Endpoint]]:
-    place = checks.endpoint_of(state, state.leader_endpoints)
+    place = requests.endpoint_of(state, state.leader_endpoints)
     return [(-2, place)] if isinstance(state.role_state, Follower) and place is not None else []
 
 
 def _doubts_at_once(state: ReplicaState, role: Follower) -> list[Any]:
-    return replication.find_leader(state)
+    return fetch_follower.find_leader(state)
 
 
 def _sends_to_everybody(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
@@ -103,26 +103,26 @@ def _remembers_at_once(state: ReplicaState) -> list[Any]:
 PLANTS: Final = {
     "shorter-log": Plant(
         "behind",
-        {(election, "grants_vote"): _votes_for_a_shorter_log, (election, "grants_pre_vote"): _grants_any_pre_vote},
+        {(vote, "grants_vote"): _votes_for_a_shorter_log, (vote, "grants_pre_vote"): _grants_any_pre_vote},
     ),
-    "two-votes": Plant("rivals", {(election, "grants_vote"): _votes_twice}),
-    "short-amnesia": Plant("forgetful", {(amnesia, "maybe_recall"): _remembers_at_once}),
-    "older-epochs": Plant("figure-8", {(progress, "update_high_watermark"): _counts_older_epochs}),
-    "unflushed-leader": Plant("two", {(progress, "update_high_watermark"): _counts_before_the_flush}),
-    "unflushed-follower": Plant("two", {(replication, "may_fetch"): _fetches_before_the_flush}),
-    "uncommitted-removal": Plant("removal", {(replication, "may_send"): _sends_to_everybody}),
+    "two-votes": Plant("rivals", {(vote, "grants_vote"): _votes_twice}),
+    "short-amnesia": Plant("forgetful", {(repair, "maybe_recall"): _remembers_at_once}),
+    "older-epochs": Plant("figure-8", {(fetch_leader, "update_high_watermark"): _counts_older_epochs}),
+    "unflushed-leader": Plant("two", {(fetch_leader, "update_high_watermark"): _counts_before_the_flush}),
+    "unflushed-follower": Plant("two", {(fetch_follower, "may_fetch"): _fetches_before_the_flush}),
+    "uncommitted-removal": Plant("removal", {(fetch_leader, "may_send"): _sends_to_everybody}),
     "late-diverging": Plant(
         "late-answer",
         {
-            (replication, "_question"): _asks_for_an_offset,
-            (replication, "ask_who_leads"): _fetches_from_anybody,
-            (checks, "bootstrap_servers"): _leader_is_a_server,
-            (replication, "doubt_leader"): _doubts_at_once,
+            (fetch_follower, "_question"): _asks_for_an_offset,
+            (fetch_follower, "ask_who_leads"): _fetches_from_anybody,
+            (requests, "bootstrap_servers"): _leader_is_a_server,
+            (fetch_follower, "doubt_leader"): _doubts_at_once,
         },
     ),
 }
 
-MODULES: Final = (amnesia, checks, election, obligations, progress, replicas, replication, transitions)
+MODULES: Final = (fetch_follower, fetch_leader, poll, repair, replicas, requests, transitions, vote)
 
 
 @contextmanager

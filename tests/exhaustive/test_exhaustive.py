@@ -95,7 +95,7 @@ def test_power_can_go_between_an_append_and_its_flush() -> None:
 
 
 def test_a_core_that_breaks_its_own_invariant_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraftlib.consensus.election.grants_vote", lambda *_: 1 / 0)
+    monkeypatch.setattr("kraftlib.consensus.vote.grants_vote", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Search(SCENES["two"]).run()
 

@@ -106,9 +106,8 @@ DELIBERATE: Final[Mapping[tuple[str, str], Collection[Any] | None]] = {
 
 
 def by_accident(place: tuple[str, str, int], path: str, values: Iterable[Any]) -> set[Any]:
-    """Return the values of a field that we do not send on purpose."""
-    deliberate = DELIBERATE.get((place[0], path), ())
-    return set() if deliberate is None else {*values}.difference(deliberate)
+    """Return the values of a field that are not among those which we send on purpose."""
+    return {*values}.difference(DELIBERATE.get((place[0], path)) or ())
 
 
 def strange_habits(theirs: Habits, ours: Habits) -> list[str]:
@@ -118,6 +117,8 @@ def strange_habits(theirs: Habits, ours: Habits) -> list[str]:
         known = theirs.get(place, {})
         for path, sent in fields.items():
             if path.lower().endswith(tuple(map(str.lower, OWN))):
+                continue
+            if DELIBERATE.get((place[0], path), ()) is None:
                 continue
             values = by_accident(place, path, sent)
             if not values:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlib.errors import CorruptBatchError
+from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter, StreamSource
 from kraftlib.records.snapshot_scan import SnapshotScan
 
@@ -82,3 +83,18 @@ def test_what_does_not_end_is_not_whole() -> None:
     scan = SnapshotScan(epoch=2)
     with pytest.raises(CorruptBatchError, match="no footer"):
         scan.finish()
+
+
+@pytest.mark.parametrize("ids", [(), (1, 2, 1)], ids=["nobody", "an id twice"])
+def test_voters_that_cannot_be_in_force_are_refused_before_the_snapshot_replaces_a_log(ids: tuple[int, ...]) -> None:
+    """The replica would stop when it reads them, and at each start after that."""
+    out = bytearray()
+    voters = VotersRecord(voters=tuple(VotersRecord.Voter(voter_id=voter_id) for voter_id in ids))
+    writer = SnapshotWriter(
+        out.extend, epoch=2, last_contained_log_timestamp=5, batch_bytes=100, kraft_version=1, voters=voters
+    )
+    writer.freeze()
+
+    with pytest.raises(CorruptBatchError, match="names voters"):
+        scanned(bytes(out), [])
+    assert not verdict(bytes(out))

@@ -117,6 +117,31 @@ def test_results_are_delivered_per_batch_and_only_when_somebody_wants_them(wante
     assert machine.leaders == [LeaderAndEpoch(1, 3)]
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_bare_next_in_apply_is_an_error_and_skips_no_record(wanted: bool) -> None:
+    class Careless(Machine):
+        def apply(self, record: CommittedRecord) -> Any:
+            return next(iter(())) if record.value == "b" else super().apply(record)
+
+    machine, delivered = Careless(), []
+    listener = StateMachineListener(
+        machine, deliver=lambda *results: delivered.append(results), wants_results=lambda: wanted
+    )
+    with pytest.raises(StopIteration):
+        listener.handle_commit(BatchReader([committed(b"a", b"b", b"c")], on_close=lambda: None))
+
+    assert (machine.values, delivered) == (["a"], [])
+
+
+def test_a_bare_next_in_a_serde_drops_no_value() -> None:
+    class Careless(TextSerde):
+        def from_bytes(self, data: bytes) -> str:
+            return next(iter(())) if data == b"b" else super().from_bytes(data)
+
+    with pytest.raises(StopIteration):
+        _ = committed(b"a", b"b", b"c", serde=Careless()).values
+
+
 def snapshot_bytes(*values: bytes) -> bytes:
     out = bytearray()
     writer = SnapshotWriter(out.extend, epoch=2, last_contained_log_timestamp=55)

@@ -169,7 +169,7 @@ async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(
 ) -> None:
     async with file_quorum(tmp_path, fetch_timeout_ms=20_000) as together:  # by then all have noticed
         leader = await filled(together)
-        monkeypatch.setattr("kraftlib.storage.log.growing_log.free_bytes", lambda directory: 0)
+        monkeypatch.setattr("kraftlib.storage.log.space.free_bytes", lambda directory: 0)
         await until(lambda: all(client.status().disk_full for client in together.clients.values()))
 
         with pytest.raises(DiskFullError, match="is full: nothing was appended; try again later"):
@@ -188,7 +188,7 @@ async def test_a_leader_whose_disk_is_full_hands_over_to_a_voter_with_space(
     async with file_quorum(tmp_path) as together:
         leader = await filled(together)
         full = together.partition(leader.node_id)
-        monkeypatch.setattr("kraftlib.storage.log.growing_log.free_bytes", lambda path: 0 if path == full else 1 << 40)
+        monkeypatch.setattr("kraftlib.storage.log.space.free_bytes", lambda path: 0 if path == full else 1 << 40)
 
         await until(lambda: together.clients[leader.node_id].leader_and_epoch().leader_id not in (None, leader.node_id))
         successor = await together.leader()

@@ -25,6 +25,7 @@ from kraftlib.runtime.waiters import (
     Appended,
     Waiters,
     level_of,
+    settle,
 )
 from kraftlib.types import LeaderAndEpoch
 
@@ -223,6 +224,16 @@ async def test_futures_of_asyncio_are_promises() -> None:
 
     base_offset, last_offset, epoch, results = await future
     assert (base_offset, last_offset, epoch, results) == (1, 2, 7, ())
+
+
+async def test_a_stop_iteration_reaches_its_caller_and_keeps_nothing_from_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    settle([(first, None, StopIteration("mine")), (second, 2, None)])
+
+    assert await second == 2
+    with pytest.raises(RuntimeError, match="mine"):
+        await first
 
 
 def test_an_unknown_level_is_refused_by_name() -> None:

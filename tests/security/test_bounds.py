@@ -12,12 +12,12 @@ import pytest
 
 import kraftlib
 from kraftlib.consensus.actions import SendRequest
-from kraftlib.consensus.reconfiguration import HOST_MAX, LISTENERS_MAX
+from kraftlib.consensus.voter_changes import HOST_MAX, LISTENERS_MAX
 from kraftlib.runtime.net.framing import FrameReader, framed
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest
 from tests.consensus.build import ask, tell
-from tests.consensus.test_reconfiguration import add_request, dynamic_leader
+from tests.consensus.test_voter_changes import add_request, dynamic_leader
 
 PACKAGE = Path(kraftlib.__file__).parent
 

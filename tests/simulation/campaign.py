@@ -36,7 +36,7 @@ SHARES: Final[Mapping[str, float]] = {
 LONG: Final = ("hours", "hours", "quiet")
 
 CORE_SHARE: Final = 0.2
-"""How much of the time the core fuzzer gets at most."""
+"""How much of the time the core fuzzer gets; its seeds are as many as all others together, if there is time."""
 CORE_ROUND: Final = 150
 """After so many seeds it is looked at what they have reached, and the next ones are drawn accordingly."""
 RAREST_SHOWN: Final = 8
@@ -56,8 +56,6 @@ class Wanted:
     hours: float = 20.0
     faults: int = 60_000
     kinds: int = 14
-    core_seeds: int = 2_000
-    """So many seeds of the core alone are enough."""
 
     def missed(self, total: Summary) -> list[str]:
         """Return what was not reached."""
@@ -150,8 +148,8 @@ def fuzz_the_core(wanted: Wanted, first: int, until_s: float, jobs: int) -> dict
     """Run the core fuzzer. Whole rounds only are looked at, so a second run draws the same seeds."""
     sums: dict[str, Summary] = {}
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        while sum(part.seeds for part in sums.values()) < wanted.core_seeds and time.monotonic() < until_s:
-            chosen = core_round(sums, first, min(CORE_ROUND, wanted.core_seeds))
+        while sum(part.seeds for part in sums.values()) < wanted.seeds and time.monotonic() < until_s:
+            chosen = core_round(sums, first, min(CORE_ROUND, wanted.seeds))
             for (theme, _), result in in_time(pool.imap_unordered(run_task, chosen), until_s):
                 sums.setdefault(theme, Summary()).add(result)
                 if isinstance(result, Finding):
@@ -204,9 +202,6 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="dev.py campaign", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15.0, help="all of it ends by then (15)")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument(
-        "--core-seeds", type=int, default=Wanted().core_seeds, help="of the core alone, at most (2,000)"
-    )
     parser.add_argument("--first", type=int, help="first seed of each profile (from the time)")
     parser.add_argument(
         "--of-commit",
@@ -214,18 +209,13 @@ def main(arguments: Sequence[str]) -> int:
         help="draw the seeds from the commit: other ones for each, and a second run of one is the same run",
     )
     parser.add_argument(
-        "--seeds", type=int, default=Wanted().seeds, help="how many (3,000); other figures in proportion"
+        "--seeds", type=int, default=Wanted().seeds, help=f"how many ({Wanted().seeds:,}); other figures in proportion"
     )
     parser.add_argument("--no-mutants", action="store_true")
     parser.add_argument("--ledger", action="store_true", help="add what was run to the ledger in the documentation")
     options = parser.parse_args(arguments)
     share = options.seeds / Wanted().seeds
-    wanted = Wanted(
-        seeds=options.seeds,
-        hours=Wanted().hours * share,
-        faults=round(Wanted().faults * share),
-        core_seeds=options.core_seeds,
-    )
+    wanted = Wanted(seeds=options.seeds, hours=Wanted().hours * share, faults=round(Wanted().faults * share))
     commit, began = commit_now(), time.monotonic()
     first = options.first if options.first is not None else first_seed(commit if options.of_commit else "")
     print(

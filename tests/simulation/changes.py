@@ -27,7 +27,7 @@ LOOKALIKES: Final = {
 }  # fmt: skip
 """Attributes that stand beside each other and mean something else."""
 
-LOGGED: Final = frozenset({"log.info", "log.warning", "log.debug", "log.log", "state.refuse", "ensure"})
+LOGGED: Final = frozenset({"logger.info", "logger.warning", "logger.debug", "logger.log", "state.refuse", "ensure"})
 """Calls that change nothing but what people read, or that only guard."""
 
 

@@ -1,6 +1,6 @@
 """Tries every small change of the core (`changes`), one at a time, and says which ones nobody notices.
 
-    python -m tests.simulation.sweep --modules replication,election --seeds 8 --results sweep.jsonl
+    python -m tests.simulation.sweep --modules fetch_follower,vote --seeds 8 --results sweep.jsonl
 
 Mutants (`mutants`) are bugs that somebody thought of; these are all the small ones that nobody thought of. What gets
 away is a question: is there a test or a check that we lack, or does it not matter?
@@ -35,10 +35,10 @@ from tests.simulation.mutation import replaced
 
 CORE: Final = Path(__file__).parents[2] / "kraftlib" / "consensus"
 MODULES: Final = (
-    "election", "transitions", "replication", "progress", "quorum", "connections", "checks", "obligations", "log_view",
-    "reconfiguration", "snapshotting", "downloading", "received", "contact", "start", "joining", "upgrading", "voters",
-    "state", "amnesia", "reading", "priority", "repairing", "answers", "replica", "roles", "describe", "stalling",
-    "renouncing",
+    "vote", "quorum_epoch", "transitions", "fetch_leader", "fetch_follower", "outstanding", "requests", "responses",
+    "poll", "deadlines", "log_view", "voter_changes", "joining", "voters", "fetch_snapshot", "snapshots", "received",
+    "state", "repair", "replica", "roles", "describe", "extensions.read_index", "extensions.priority",
+    "extensions.failed_state_machine", "extensions.snapshot_hash",
 )  # fmt: skip
 TESTS: Final = ("tests/consensus", "tests/conversations", "tests/checklist")
 TOO_SLOW: Final = ("test_storms.py",)
@@ -101,9 +101,9 @@ class Sweep:
         children: dict[int, tuple[Change, int]] = {}
         todo = iter(self.found)
         while (change := next(todo, None)) is not None and time.monotonic() < end:
-            module = change.where.split(".")[1]
+            module = module_of(change.where)
             places = {f"{module}:{line}" for line in range(change.line, change.end_line + 1)}
-            own = f"test_{module}.py"
+            own = f"test_{module.rpartition('/')[2]}.py"
             order = sorted(
                 (own not in name, seconds, name)
                 for name, (seconds, lines) in reach.items()
@@ -154,9 +154,14 @@ def run_child(change: Change, tests: Sequence[pytest.Item], options: argparse.Na
         os._exit(0)
 
 
+def module_of(where: str) -> str:
+    """Return the path of a module of the core, without its ending: `extensions/priority`."""
+    return "/".join(where.split(".")[1 : 3 if where.startswith("consensus.extensions.") else 2])
+
+
 def reached_lines(cache: Any, tests: dict[str, pytest.Item]) -> Reach:
     """Return what each test reaches; what was seen before, with the same core, is not looked at again."""
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(CORE.glob("*.py")))).hexdigest()
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(CORE.rglob("*.py")))).hexdigest()
     known = cache.get("kraftlib/reach", {})
     reach: Reach = known.get("reach", {}) if known.get("digest") == digest else {}
     for number, (name, test) in enumerate(tests.items(), start=1):

@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from kraftlib.config import StaticVoter
+from kraftlib.consensus.extensions.misconfiguration import OTHER_VOTERS
 from kraftlib.consensus.roles import Role
-from kraftlib.consensus.strangers import OTHER_VOTERS
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.process import Ending
 from kraftlib.testing.world import World

@@ -50,7 +50,7 @@ def test_names_are_unique_and_there_are_enough() -> None:
 
 
 def test_an_edit_that_does_not_fit_fails_loudly() -> None:
-    mutant = Mutant("outdated", "nothing", (Edit("consensus.quorum.majority_offset", "no such text", ""),))
+    mutant = Mutant("outdated", "nothing", (Edit("consensus.voters.majority_offset", "no such text", ""),))
     with pytest.raises(OutdatedMutantError, match="does not contain"), planted(mutant):
         pass
 

@@ -155,17 +155,17 @@ PLANTED: Final = (
     Mutant(
         "pre-vote-is-granted-by-whoever-hears-the-leader",
         "a follower grants a pre-vote though it hears its leader",
-        (Edit("consensus.election.grants_pre_vote", "role.has_fetched", "False"),),
+        (Edit("consensus.vote.grants_pre_vote", "role.has_fetched", "False"),),
     ),
     Mutant(
         "introduces-itself-to-all",
         "a leader sends BeginQuorumEpoch to voters that fetch",
-        (Edit("consensus.election.begin_quorum_epoch", "fetched_ms is None or", "True or"),),
+        (Edit("consensus.quorum_epoch.begin_quorum_epoch", "fetched_ms is None or", "True or"),),
     ),
     Mutant(
         "resigns-late",
         "check quorum lasts twice as long",
-        (Edit("consensus.contact.restart_check_quorum", "* 3 // 2", "* 3"),),
+        (Edit("consensus.deadlines.check_quorum_timeout_ms", "* 3 // 2", "* 3"),),
     ),
     Mutant(
         "longest-timer",
@@ -181,7 +181,7 @@ PLANTED: Final = (
     Mutant(
         "successors-in-any-order",
         "a leader names its successors by id, not by how far they are",
-        (Edit("consensus.obligations.preferred_successors", "-progress.end_offset", "0"),),
+        (Edit("consensus.poll.preferred_successors", "-progress.end_offset", "0"),),
     ),
 )
 

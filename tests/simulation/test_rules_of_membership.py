@@ -125,14 +125,15 @@ def test_a_wrong_picture_of_the_quorum_is_seen() -> None:
 
 
 PLANTED = (
-    ("RC5", "core-voters", "consensus.reconfiguration._change_error",
+    ("RC5", "core-voters", "consensus.voter_changes._change_error",
      "offset is None or offset >= state.high_watermark",
      "offset is None"),
-    ("RC7", "core-voters", "consensus.reconfiguration.advance_change", "state.high_watermark > change.offset",
+    ("RC7", "core-voters", "consensus.voter_changes.advance_change", "state.high_watermark > change.offset",
      "state.high_watermark >= change.offset"),
-    ("RC8", "core-voters", "consensus.reconfiguration.advance_change", "if committed and not state.is_voter:",
+    ("RC8", "core-voters", "consensus.voter_changes.advance_change", "if committed and not state.is_voter:",
      "if not state.is_voter:"),
-    ("RC12", "core", "consensus.reading._advance_round", "confirmed + state.is_voter < state.voters.majority", "False"),
+    ("RC12", "core", "consensus.extensions.read_index._advance_round",
+     "confirmed + state.is_voter < state.voters.majority", "False"),
     ("RC3", "core-voters", "consensus.transitions._first_records", "state.log.voters.latest_offset == -1 or ", ""),
 )  # fmt: skip
 """Which rule finds a bug, in which profile."""

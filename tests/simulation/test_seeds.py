@@ -23,6 +23,15 @@ def test_a_few_seeds_break_no_promise(seeds: Iterable[int]) -> None:
     assert broken(list(seeds)[:15], "swarm") == []
 
 
+PROFILE_PARTS = [
+    (name, part, parts)
+    for name, profile in PROFILES.items()
+    if name not in ("swarm", "calm")
+    for parts in (5 if profile.trouble_ms[1] > 100_000 else 1,)
+    for part in range(parts)
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_seed_breaks_a_promise(part: int, seeds: Iterable[int]) -> None:
@@ -30,11 +39,10 @@ def test_no_seed_breaks_a_promise(part: int, seeds: Iterable[int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in ("swarm", "calm")])
-def test_no_seed_of_a_profile_breaks_a_promise(profile: str, seeds: Iterable[int]) -> None:
+@pytest.mark.parametrize(("profile", "part", "parts"), PROFILE_PARTS)
+def test_no_seed_of_a_profile_breaks_a_promise(profile: str, part: int, parts: int, seeds: Iterable[int]) -> None:
     """Fewer seeds of each: they are for the search of one kind of bug. An hour of simulated time takes many seconds."""
-    is_long = PROFILES[profile].trouble_ms[1] > 100_000
-    assert broken(list(seeds)[: 3 if is_long else 15], profile) == []
+    assert broken(list(seeds)[:15][part::parts], profile) == []
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from tests.simulation.sweep import MODULES, noticed_by_seeds
 
 
 def test_every_change_compiles_and_is_taken_back() -> None:
-    for module in ("quorum", "contact"):
+    for module in ("deadlines", "extensions.failed_state_machine"):
         found = list(changes(module))
         assert len({(change.where, change.what, change.source) for change in found}) == len(found) > 5
         for change in found:
@@ -55,6 +55,6 @@ def test_the_modules_are_there() -> None:
 
 
 def test_a_majority_that_is_none_is_noticed() -> None:
-    change = next(change for change in changes("quorum") if change.what.startswith("len(self.granted) >= "))
+    change = next(change for change in changes("voters") if change.what.startswith("len(self.granted) >= "))
 
     assert noticed_by_seeds(change, seeds=3, first=50_000) is not None

@@ -1,4 +1,4 @@
-"""Spark's own standalone cluster, a master and a worker as processes on loopback, and executors without kraftlib."""
+"""Spark's own standalone cluster, a master and workers as processes on loopback, and executors without kraftlib."""
 
 from __future__ import annotations
 
@@ -51,18 +51,26 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def standalone(home: Path) -> Iterator[str]:
-    """Run a master and a worker of two processors; yield the URL of the master."""
+def standalone(home: Path, *, workers: int = 1, **more: str) -> Iterator[str]:
+    """Run a master and workers, of two processors together; yield the URL of the master.
+
+    `more` are variables of the environment for the executors.
+    """
     with contextlib.ExitStack() as stack:
         kind = "org.apache.spark.deploy"
-        common = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        common = ["--port", "0", "--webui-port", "0"]
         log = home / "master.log"
-        stack.enter_context(running([f"{kind}.master.Master", *common], home, log))
+        stack.enter_context(running([f"{kind}.master.Master", "--host", "127.0.0.1", *common], home, log))
         url = said(r"Starting Spark master at (spark://\S+)", log)
-        log = home / "worker.log"
-        limits = ["--cores", "2", "--memory", "1g", "--work-dir", str(home / "work")]
-        stack.enter_context(running([f"{kind}.worker.Worker", *common, *limits, url], home, log))
-        said(r"(Successfully registered with master)", log)
+        logs = [home / f"worker-{number}.log" for number in range(workers)]
+        for number, log in enumerate(logs):
+            # Hosts of their own, as Spark sees it: it runs no second attempt where the first one is.
+            here = {"SPARK_LOCAL_IP": f"127.0.0.{1 + number}", **more}
+            place = ["--host", here["SPARK_LOCAL_IP"], "--work-dir", str(home / "work" / log.stem)]
+            limits = ["--cores", str(2 // workers), "--memory", "1g", *place]
+            stack.enter_context(running([f"{kind}.worker.Worker", *common, *limits, url], home, log, **here))
+        for log in logs:
+            said(r"(Successfully registered with master)", log)
         yield url
 
 

@@ -1,6 +1,6 @@
-"""Where executors are elsewhere, without kraftlib: a standalone cluster, spark-submit, Spark Connect.
+"""Where executors are elsewhere, without kraftlib: a standalone cluster, spark-submit, Spark Connect, an object store.
 
-    python3 dev.py elsewhere [--only cluster,submit,connect]
+    python3 dev.py elsewhere [--only cluster,submit,connect,store] [--segments 1000]
 
 Not among the tests: it is mostly starts of JVMs, and a client of Spark Connect needs packages that nothing else does
 (grpcio, pandas and more), which are installed into an environment of their own. CI runs it.
@@ -17,6 +17,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,9 @@ from kraftlib.analysis.reports import report
 from kraftlib.spark.shipping import archive
 from tests.captured import DATA
 from tests.spark.clusters import FRUGAL, ROOT, bare_python, output_of, running, said, standalone, submit
+from tests.spark.store import expected_of_store, store
 
+SEGMENTS: Final = 60
 NODE: Final = DATA / "kafka-4.3.1" / "n1"
 JOBS: Final = ROOT / "tests" / "spark"
 CONNECT: Final = ("grpcio>=1.76", "grpcio-status>=1.76", "googleapis-common-protos>=1.71", "pandas>=2.2")
@@ -135,23 +138,31 @@ def last_line(output: str) -> dict[str, Any]:
     return found
 
 
-PARTS: Final[dict[str, tuple[Callable[[Path], dict[str, Any]], Callable[[Path], dict[str, Any]]]]] = {
-    "cluster": (cluster, expected_of_cluster),
-    "submit": (submitted, expected_of_submitted),
-    "connect": (connect, expected_of_connect),
-}
+Part = tuple[Callable[[Path], dict[str, Any]], Callable[[Path], dict[str, Any]]]
+
+
+def parts(segments: int) -> dict[str, Part]:
+    """Return what is tried, and what one process says of the same."""
+    return {
+        "cluster": (cluster, expected_of_cluster),
+        "submit": (submitted, expected_of_submitted),
+        "connect": (connect, expected_of_connect),
+        "store": (partial(store, segments=segments), partial(expected_of_store, segments=segments)),
+    }
 
 
 def main() -> int:
     """Return 1 if something is not as it is in one process."""
     parser = argparse.ArgumentParser(prog="dev.py elsewhere", description="Work on executors that have no kraftlib.")
-    parser.add_argument("--only", default=",".join(PARTS), metavar="A,B", help=f"of {', '.join(PARTS)}")
-    names = parser.parse_args().only.split(",")
-    if unknown := set(names) - set(PARTS):
-        parser.error(f"--only {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    parser.add_argument("--only", default=",".join(parts(0)), metavar="A,B", help=f"of {', '.join(parts(0))}")
+    parser.add_argument("--segments", type=int, default=SEGMENTS, help="of the log in the object store (%(default)s)")
+    chosen = parser.parse_args()
+    names, known = chosen.only.split(","), parts(chosen.segments)
+    if unknown := set(names) - set(known):
+        parser.error(f"--only {', '.join(sorted(unknown))}: there are {', '.join(known)}")
     wrong = 0
     for name in names:
-        work, expectation = PARTS[name]
+        work, expectation = known[name]
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="kraftlib-elsewhere-") as directory:
             home = Path(directory)

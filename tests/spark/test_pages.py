@@ -39,7 +39,8 @@ def test_a_log_is_kept_as_parquet_once_and_answers(
     names: dict[str, Any] = {"ARCHIVE": os.fspath(tmp_path / "archive"), "OUT": os.fspath(tmp_path / "out")}
     page = (ROOT / "docs" / "howto" / "keep-a-log-as-tables.md").read_text(encoding="utf-8")
     for block in blocks(page):
-        exec(compile("\n" * (block.line - 1) + block.text, "keep-a-log-as-tables.md", "exec"), names)
+        if "Delta Lake" not in block.remark:  # which supports no Spark that is here
+            exec(compile("\n" * (block.line - 1) + block.text, "keep-a-log-as-tables.md", "exec"), names)
     assert [(row.epoch, row.records) for row in names["answer"].collect()] == [(1, 10), (2, 10), (3, 5)]
     assert f"epoch   3  {'#' * 20:<40}  5 until" in capsys.readouterr().out
 

@@ -63,6 +63,15 @@ def of_a_type_that_spark_has_not(values):
     return pa.StructArray.from_arrays([values.cast(pa.large_binary())], names=["value"])
 """
 
+DECODER_OF_TOPICS = """
+import pyarrow as pa
+
+def topics(values):
+    if any(value[1] != 2 for value in values.to_pylist()):
+        raise ValueError("a record of another type")
+    return pa.StructArray.from_arrays([values], names=["value"])
+"""
+
 
 def test_a_decoder_that_executors_can_import_makes_structs_of_values(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "decoders_of_a_test.py").write_text(DECODERS)
@@ -99,12 +108,34 @@ def test_a_narrower_schema_is_read_narrower(spark: Any) -> None:
         "epoch = 2 AND offset IS NOT NULL AND control",
         "offset <=> 5",
         "NOT (offset > 3)",
+        "type = 2",
+        "type IN (2, 3, NULL) AND version >= 0 AND offset > 50",
+        "type IS NULL AND NOT control",
+        "type = 2 AND length(value) > 20",
+        "key = 'k' OR type = 3",
+        "key IS NOT NULL AND control_type = 'leader_change'",
+        "key > X'0000' AND origin = 'log'",
+        "origin = 'snapshot'",
+        "type = 99999",
     ],
 )
 def test_a_filter_gives_the_same_rows_pushed_down_or_not(spark: Any, condition: str) -> None:
-    options = {"include": "all", "columns": "offset,epoch,timestamp,control,origin,value"}
+    options = {"include": "all", "columns": "offset,epoch,timestamp,control,control_type,type,version,key,origin,value"}
     found = kraft.lookup(spark, NODE, condition, **options)
     assert rows(found) == rows(kraft.read(spark, NODE, **options).where(condition))
+
+
+def test_a_lookup_of_one_type_decodes_no_other(spark: Any, tmp_path: Path) -> None:
+    """The decoder refuses every value of another type, and is not asked."""
+    (tmp_path / "decoders_of_one_type.py").write_text(DECODER_OF_TOPICS)
+    spark.sparkContext.addPyFile(str(tmp_path / "decoders_of_one_type.py"))
+    options = {"columns": "offset,type,value,record", "valueDecoder": "decoders_of_one_type:topics"}
+
+    found = kraft.lookup(spark, NODE, "type = 2", **options)
+
+    assert found.count() == kraft.read(spark, NODE, columns="type").where("type = 2").count() > 0
+    with pytest.raises(PySparkException, match="another type"):
+        kraft.read(spark, NODE, **options).where("type = 2").collect()
 
 
 def test_a_lookup_plans_one_task_and_can_be_asked_again(spark: Any) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import LongType, StructField, StructType
 
 from kraftlib.errors import ConfigError
+from kraftlib.spark.source import KraftDataSource
 from kraftlib.spark.stream import StreamReader
 from kraftlib.spark.stream_options import parse_stream_options, without_stream_options
 from kraftlib.spark.tables import register
@@ -95,3 +100,38 @@ def test_a_query_begins_there_and_takes_no_more_at_a_time(spark: Any) -> None:
     assert query.awaitTermination(180)
     assert sorted(row.offset for row in spark.table("begun").collect()) == list(range(81, 275))
     assert len(query.recentProgress) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [({"startingOffsets": '{"t":{"0":1}}'}, "must be earliest, latest"), ({"view": "batches"}, "view=records")],
+)
+def test_a_stream_that_cannot_be_ends_with_our_error(options: dict[str, str], complaint: str, spark: Any) -> None:
+    """Raised where the reader is made, it would be hidden behind an error of Spark's own worker."""
+    register(spark)
+    frame = spark.readStream.format("kraft").options(**options).load(str(DATA / "kafka-4.3.1" / "n1"))
+    query = frame.writeStream.format("memory").queryName("refused").trigger(availableNow=True).start()
+    with pytest.raises(PySparkException) as caught:
+        query.awaitTermination(180)
+    lines = [line for line in str(caught.value).splitlines() if "Error" in line]
+    assert "kraftlib.errors.ConfigError: " in lines[-1]
+    assert complaint in lines[-1]
+
+
+def test_no_stream_is_written_as_a_checkpoint(spark: Any, tmp_path: Path) -> None:
+    register(spark)
+    frame = spark.readStream.format("kraft").option("visibility", "uncommitted").load(str(DATA / "kafka-4.3.1" / "n1"))
+    sink = frame.selectExpr("value AS key", "value").writeStream.format("kraft")
+    query = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(str(tmp_path / "o"))
+    with pytest.raises(PySparkException, match="a checkpoint is a state, and no stream is written as one"):
+        query.awaitTermination(180)
+
+
+def test_a_spark_without_streams_of_this_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # PySpark 4.1 has no such module
+    monkeypatch.delitem(sys.modules, "kraftlib.spark.stream", raising=False)
+    schema = StructType([StructField("offset", LongType())])
+    reader = KraftDataSource({"path": str(DATA / "kafka-4.3.1" / "n1")}).streamReader(schema)
+    for ask in (reader.initialOffset, lambda: reader.latestOffset({}, None)):
+        with pytest.raises(ConfigError, match=r"a stream needs PySpark 4\.2 or newer"):
+            ask()

@@ -50,6 +50,12 @@ def test_what_a_condition_leaves_is_told_before_anything_is_read(spark: Any) -> 
     assert "reads    1 of 1 files" in said
     assert "tasks    3, 3 splits" in said
     assert said.endswith("pruned   to 1 tasks by the condition, with lookup\n")
+    assert "pushed   IsNotNull(offset), EqualTo(offset,100)\n" in said
+    said = kraft.explain(spark, node, "type IN (2, 3) AND key = 'k' AND length(value) > 3")
+    assert "EqualTo(key,bytes)" in said
+    assert "In(type, [2,3])" in said
+    assert "value" not in said.partition("pushed")[2].replace("IsNotNull(value)", "")
+    assert "pushed   no filter\n" in kraft.explain(spark, node, "type = 2 OR offset = 3")
     spark.conf.set(PUSHDOWN, "false")
     try:
         assert kraft.explain(spark, node, "offset = 100").endswith(

@@ -11,7 +11,7 @@ from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage import names
 from kraftlib.storage.bootstrap import InitialController, first_voters
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch
 

@@ -3,25 +3,20 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kraftlib.errors import ConfigError, CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
-from kraftlib.storage.damage.recovery import restart_at
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.storage.log import chain as segments
 from kraftlib.storage.log.prefix import tells_of_voters
-from kraftlib.storage.log.segment import Segment
-from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.testing.log_contract import LOG_CHECKS, fill, it_agrees_with_the_memory_log, read_all, store_snapshot
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
+from kraftlib.types import OffsetAndEpoch
 from tests.storage.builders import TIMESTAMP, a_batch, offsets, some_batches
 
 SMALL = 1_000
@@ -242,27 +237,6 @@ def test_a_full_disk_ends_the_use_of_the_log(tmp_path: Path, monkeypatch: pytest
 # Seldom -------------------------------------------------------------------------------------------
 
 
-def test_deleted_segments_and_snapshots_are_gone_after_the_next_flush(tmp_path: Path) -> None:
-    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL)
-    for batch in some_batches(*[1] * 12, size=200):
-        log.append([batch])
-    log.flush()
-    store_snapshot(log, 2, 1)
-    log.delete_before(store_snapshot(log, 7, 1))
-
-    assert log.start_offset == 7
-    assert log.epoch_starts()[0].start_offset == 7
-    assert names_in(tmp_path, "*.log") == [SEGMENT % n for n in (0, 3, 6, 9)]
-    log.flush()
-    assert names_in(tmp_path, "*.log") == [SEGMENT % n for n in (6, 9)]
-    assert names_in(tmp_path, "*.index") == [f"{6:020d}.index"]
-    assert names_in(tmp_path, "*.checkpoint") == [f"{7:020d}-0000000001.checkpoint"]
-    with pytest.raises(StorageError, match="below the start of the log, 7"):
-        log.read(6, 1)
-    log.close()
-    assert FileReplicatedLog.open(tmp_path).start_offset == 7
-
-
 def test_a_truncation_removes_what_stood_behind(tmp_path: Path) -> None:
     log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL)
     for batch in some_batches(*[1] * 12, size=200):
@@ -275,126 +249,6 @@ def test_a_truncation_removes_what_stood_behind(tmp_path: Path) -> None:
     fill(log, 2)
     log.close()
     assert offsets(read_all(FileReplicatedLog.open(tmp_path))) == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 2)]
-
-
-def test_an_installed_snapshot_leaves_one_empty_segment(tmp_path: Path) -> None:
-    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL)
-    for batch in some_batches(*[1] * 12, size=200):
-        log.append([batch])
-    log.install_snapshot(store_snapshot(log, 500, 3))
-
-    assert names_in(tmp_path) == [
-        f"{500:020d}-0000000003.checkpoint",
-        SEGMENT % 500,
-        "kraftlib-sync.json",
-        "leader-epoch-checkpoint",
-    ]
-    assert (tmp_path / (SEGMENT % 500)).stat().st_size == 0
-
-
-def test_what_was_still_to_be_removed_goes_when_a_snapshot_is_installed(tmp_path: Path) -> None:
-    """No flush comes in between, and the next start would count the file among the snapshots."""
-    log = FileReplicatedLog.open(tmp_path)
-    fill(log, 1, 1, 1, 1, 1)
-    log.flush()
-    for offset in (2, 4, 20):
-        store_snapshot(log, offset, 1)
-    log.delete_before(OffsetAndEpoch(offset=4, epoch=1))
-    log.install_snapshot(OffsetAndEpoch(offset=20, epoch=1))
-
-    assert names_in(tmp_path, "*.checkpoint") == [f"{20:020d}-{1:010d}.checkpoint"]
-
-
-@pytest.mark.parametrize("kind", ["file", "memory"])
-@pytest.mark.parametrize("late", [OffsetAndEpoch(offset=2, epoch=1), OffsetAndEpoch(offset=6, epoch=1)])
-@pytest.mark.parametrize("installed", [False, True])
-def test_a_snapshot_that_is_frozen_too_late_is_dropped(
-    kind: str, late: OffsetAndEpoch, installed: bool, tmp_path: Path
-) -> None:
-    """The log begins behind it by now, or at another one; nobody may be told that it begins at this."""
-    log: ReplicatedLog = FileReplicatedLog.open(tmp_path) if kind == "file" else MemoryReplicatedLog()
-    fill(log, *[1] * 5, *[2] * 3)
-    sink = log.create_snapshot(late)
-    sink.write(b"late")
-    newer = store_snapshot(log, 6, 2)
-    if installed:
-        log.install_snapshot(newer)
-    else:
-        log.delete_before(newer)
-    log.flush()
-    sink.freeze()
-
-    assert list(log.snapshots()) == [newer]
-    log.flush()
-    with pytest.raises(StorageError):
-        log.open_snapshot(late)
-    assert names_in(tmp_path, "*.checkpoint*") == [f"{6:020d}-0000000002.checkpoint"] * (kind == "file")
-    assert store_snapshot(log, 6, 2) == newer, "written once more, it is the same"
-    assert list(log.snapshots()) == [newer]
-    assert log.open_snapshot(newer).size > 0
-    log.close()
-
-
-@pytest.mark.parametrize("kind", ["file", "memory"])
-def test_the_bootstrap_checkpoint_is_no_late_snapshot(kind: str, tmp_path: Path) -> None:
-    log: ReplicatedLog = FileReplicatedLog.open(tmp_path) if kind == "file" else MemoryReplicatedLog()
-    fill(log, 1, 1)
-    store_snapshot(log, 1, 1)
-
-    assert store_snapshot(log, 0, 0) == BOOTSTRAP_SNAPSHOT
-    assert [kept.offset for kept in log.snapshots()] == [0, 1]
-    log.close()
-
-
-def test_whoever_reads_while_a_snapshot_is_installed_is_sent_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The files go on the disk thread, which takes its time, while listeners are fed on the loop."""
-    log = FileReplicatedLog.open(tmp_path, segment_bytes=SMALL, tail_bytes=0)
-    for batch in some_batches(*[1] * 12, size=200):
-        log.append([batch])
-    log.flush()
-    store_snapshot(log, 3, 1)
-    newer = store_snapshot(log, 500, 3)
-    seen: list[str] = []
-
-    def look() -> None:
-        with pytest.raises(StorageError, match="below the start of the log, 500: read the snapshot"):
-            log.read(4, 1)
-        assert log.snapshots() == (newer,)
-        assert (log.start_offset, log.end_offset, log.epoch_starts()) == (500, 500, ())
-        seen.append("looked")
-
-    def paused(*args: Any, **kwargs: Any) -> Segment:
-        look()
-        segment = restart_at(*args, **kwargs)
-        look()
-        return segment
-
-    monkeypatch.setattr(segments, "restart_at", paused)
-    log.install_snapshot(newer)
-
-    assert seen == ["looked"] * 2
-    log.close()
-
-
-@pytest.mark.parametrize("error", [StorageError("cannot open it"), CorruptBatchError("its epoch is unknown")])
-def test_a_read_that_an_install_overtakes_has_not_come_upon_damage(
-    error: StorageError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = FileReplicatedLog.open(tmp_path, tail_bytes=0)
-    fill(log, 1, 1)
-    snapshot_id = store_snapshot(log, 500, 3)
-
-    def overtaken(*_: object) -> Sequence[Batch]:
-        log.install_snapshot(snapshot_id)
-        raise error
-
-    monkeypatch.setattr(log, "_read_from_files", overtaken)
-    with pytest.raises(StorageError, match="below the start of the log, 500") as caught:
-        log.read(0, 1)
-    assert not isinstance(caught.value, CorruptBatchError)
-    log.close()
 
 
 def test_a_read_of_damaged_bytes_says_where_they_are(tmp_path: Path) -> None:
@@ -508,7 +362,7 @@ def test_what_was_accepted_is_written_with_the_reserve(tmp_path: Path, monkeypat
         return pwrite(descriptor, data, position)
 
     monkeypatch.setattr(os, "pwrite", full)
-    monkeypatch.setattr("kraftlib.storage.log.growing_log.free_bytes", lambda directory: 0)
+    monkeypatch.setattr("kraftlib.storage.log.space.free_bytes", lambda directory: 0)
     fill(log, 1, 1)
     log.flush()
 

@@ -202,12 +202,6 @@ def test_a_file_that_somebody_named_may_be_a_link(tmp_path: Path) -> None:
     assert files.read_file(tmp_path / "link", max_bytes=10, flags=files.READ_NAMED) == b"here"
 
 
-@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"{", b"\xff"])
-def test_what_is_no_json_or_nested_too_deep_is_one_error(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        files.parse_json(text)
-
-
 def test_a_write_that_finds_no_space_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -10,7 +10,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.storage import names
 from kraftlib.storage.bootstrap import first_voters
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.seeding import begin_in, check_voters, is_fresh
 from kraftlib.types import ElectionState, Endpoint, new_uuid
 from tests.storage.replicas import controllers, make_replica, partition_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -97,6 +98,38 @@ def test_only_what_was_flushed_is_lost_and_only_whole_batches(seed: int) -> None
     assert 0 <= hole.start_offset < hole.end_offset <= 4
     assert all_batches(lost) == BATCHES
     assert damaged(lost, random.Random(seed), end_offset=5, latent=False) is None
+
+
+def test_holes_are_filled_one_after_the_other_and_what_is_left_stays_missing() -> None:
+    log = MemoryReplicatedLog()
+    log.append(BATCHES)
+    log.flush()
+    lost = DamagedLog(log, OffsetRange(4, 5), OffsetRange(1, 3), latent=False)
+
+    assert lost.holes() == (OffsetRange(1, 3), OffsetRange(4, 5))
+    assert bases(lost.read(0, 10_000)) == [0]
+    assert lost.write_repair(BATCHES[1:3])
+    assert lost.holes() == (OffsetRange(4, 5),)
+    assert bases(lost.read(0, 10_000)) == [0, 1, 2, 3]
+    lost.close()
+    again = lost.reopen()
+    assert isinstance(again, DamagedLog)
+    assert again.holes() == (OffsetRange(4, 5),)
+    assert again.write_repair(BATCHES[4:5])
+    assert not again.is_damaged
+    assert all_batches(again) == BATCHES
+
+
+def test_places_that_are_lost_at_one_time_do_not_touch() -> None:
+    for seed in range(40):
+        log = MemoryReplicatedLog()
+        log.append(BATCHES)
+        log.flush()
+        lost = damaged(log, random.Random(seed), end_offset=6, latent=False, places=3)
+        assert lost is not None
+        holes = lost.holes()
+        assert 1 <= len(holes) <= 3
+        assert all(one.end_offset < other.start_offset for one, other in itertools.pairwise(holes))
 
 
 def test_an_empty_log_has_nothing_to_lose() -> None:

@@ -32,11 +32,11 @@ def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
 @pytest.mark.parametrize(
     ("name", "edit"),
     [
-        ("V5", Edit("consensus.election.successor_backoff_ms", "return 0", "return longest")),
-        ("FAILOVER", Edit("consensus.replication.handle_connection_lost", "role.refused = True", "return []")),
-        ("HUNG", Edit("consensus.election._let_go_first", "role.gave_way_ms = state.now_ms", "pass")),
-        ("TRANSFER", Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False")),
-        ("NEWS", Edit("consensus.progress.update_high_watermark", "for parked in role.parked.values():",
+        ("V5", Edit("consensus.quorum_epoch.successor_backoff_ms", "return 0", "return longest")),
+        ("FAILOVER", Edit("consensus.fetch_follower.handle_connection_lost", "role.refused = True", "return []")),
+        ("HUNG", Edit("consensus.vote._let_go_first", "role.gave_way_ms = state.now_ms", "pass")),
+        ("TRANSFER", Edit("consensus.poll.preferred_successors", "replica_id != wanted", "False")),
+        ("NEWS", Edit("consensus.fetch_leader.update_high_watermark", "for parked in role.parked.values():",
                       "for parked in ():")),
     ],
 )  # fmt: skip
@@ -51,7 +51,9 @@ def test_a_quorum_that_does_not_is_found(name: str, edit: Edit) -> None:
 def test_a_leader_whom_a_minority_keeps_is_found() -> None:
     """Of five voters one other is no majority; of three it would be."""
     one = Edit(
-        "consensus.contact.note_contact", "needed = state.voters.majority - (1 if state.is_voter else 0)", "needed = 1"
+        "consensus.deadlines.note_contact",
+        "needed = state.voters.majority - (1 if state.is_voter else 0)",
+        "needed = 1",
     )
     with (
         planted(Mutant("one", "one that a drill must find", (one,))),

@@ -92,7 +92,7 @@ def test_whoever_is_wanted_and_does_not_lead_is_a_violation() -> None:
         leader = made.leader()
         assert leader is not None
         assert leader.key.id == 2
-    never = Edit("consensus.priority._wanted", "if not role.rivals", "if True")
+    never = Edit("consensus.extensions.priority._wanted", "if not role.preferred_voters", "if True")
     lost = 0
     for seed in range(3):
         with (

@@ -41,7 +41,7 @@ def test_a_leader_whose_followers_ask_and_get_nowhere_must_give_up() -> None:
         made.run_for(10_000)
         assert leader.leads is None
 
-    never = Edit("consensus.stalling.stall_deadline_ms", "if others_needed <= 0:", "if True:")
+    never = Edit("consensus.deadlines.stall_deadline_ms", "if others_needed <= 0:", "if True:")
     with planted(Mutant("one", "a leader that gets nowhere stays", (never,))), world() as made:
         leader = made.leader()
         assert leader is not None
@@ -64,7 +64,7 @@ def test_whoever_has_everything_need_not_get_on() -> None:
 
 
 def test_a_core_that_wants_to_be_called_for_nothing_is_seen() -> None:
-    due = Edit("consensus.obligations.deadline_ms", "return min(", "return state.now_ms or min(")
+    due = Edit("consensus.poll.deadline_ms", "return min(", "return state.now_ms or min(")
     with (
         planted(Mutant("one", "something is always due", (due,))),
         pytest.raises(InvariantViolation, match=r"I20 .*is due since"),
@@ -87,7 +87,7 @@ def test_a_leader_that_is_cut_off_and_gives_up_is_fine() -> None:
 
 def test_a_leader_that_outlives_its_disk_is_seen() -> None:
     """A core that does not look at its disk, as one without the rule of S10 would be."""
-    never = Edit("consensus.obligations._watch_disk", "state.flush_waiting_since_ms = state.now_ms", "pass")
+    never = Edit("consensus.poll._watch_disk", "state.flush_waiting_since_ms = state.now_ms", "pass")
     with planted(Mutant("one", "a leader keeps a hung disk", (never,))), world() as made:
         leader = made.leader()
         assert leader is not None

@@ -31,7 +31,7 @@ def test_a_stranger_changes_nothing() -> None:
 def test_a_core_that_listens_to_strangers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as made:
         made.run_for(5)
-        monkeypatch.setattr("kraftlib.consensus.election.cluster_error", lambda *_: ErrorCode.NONE)
+        monkeypatch.setattr("kraftlib.consensus.vote.cluster_error", lambda *_: ErrorCode.NONE)
         follower = next(node for node in made.nodes.values() if node.leads is None)
         for seed in range(40):
             assert follower.process is not None
@@ -58,18 +58,18 @@ def test_what_nobody_could_mean_is_refused_and_changes_nothing(kraft_version: in
 @pytest.mark.parametrize(
     ("where", "old", "new"),
     [
-        ("election.handle_vote", "voter_key_error(state, request.voter_id, partition.voter_directory_id)",
+        ("vote.handle_vote", "voter_key_error(state, request.voter_id, partition.voter_directory_id)",
          "ErrorCode.NONE"),
-        ("election._vote_error", "partition.last_offset < 0", "False"),
-        ("election._vote_error", "partition.replica_epoch - 1", "partition.replica_epoch"),
-        ("checks.voter_only_error", "epoch < state.epoch", "False"),
-        ("checks.leader_only_error", "epoch > state.epoch", "False"),
-        ("checks.leader_only_error", "epoch < state.epoch", "False"),
-        ("checks.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),
-        ("replication.handle_fetch", "error is not ErrorCode.NONE:", "False:"),
-        ("replication.handle_fetch", "partition.last_fetched_epoch > partition.current_leader_epoch", "False"),
-        ("replication.handle_fetch", "fetcher.id == state.key.id", "False"),
-        ("replication.handle_fetch", "request.topics[0].partitions[0].partition != 0", "False"),
+        ("vote._vote_error", "partition.last_offset < 0", "False"),
+        ("vote._vote_error", "partition.replica_epoch - 1", "partition.replica_epoch"),
+        ("responses.voter_only_error", "epoch < state.epoch", "False"),
+        ("responses.leader_only_error", "epoch > state.epoch", "False"),
+        ("responses.leader_only_error", "epoch < state.epoch", "False"),
+        ("responses.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),
+        ("fetch_leader.handle_fetch", "error is not ErrorCode.NONE:", "False:"),
+        ("fetch_leader.handle_fetch", "partition.last_fetched_epoch > partition.current_leader_epoch", "False"),
+        ("fetch_leader.handle_fetch", "fetcher.id == state.key.id", "False"),
+        ("fetch_leader._fetch_partition", "topics[0].partitions[0].partition == 0", "True"),
     ],
 )  # fmt: skip
 def test_a_core_that_believes_the_impossible_is_caught(where: str, old: str, new: str) -> None:

@@ -61,7 +61,7 @@ def run(machine: type[StateMachine], **more: Any) -> str:
     """Simulate it; return the id of what is violated, if anything is."""
     try:
         with quiet():
-            simulate(3, "crashes", trouble_ms=400, subject=Subject(machine=machine, value=number, **more))
+            simulate(1, "crashes", trouble_ms=400, subject=Subject(machine=machine, value=number, **more))
     except InvariantViolation as violation:
         return violation.invariant
     return ""
@@ -71,10 +71,9 @@ def test_a_sound_state_machine_passes() -> None:
     assert run(Sum) == ""
 
 
-@pytest.mark.parametrize(("machine", "invariants"), [(Moody, {"U1"}), (Fragile, {"U2"}), (Forgetful, {"U1", "U3"})])
-def test_each_fault_is_found(machine: type[StateMachine], invariants: set[str]) -> None:
-    """What a snapshot lacks shows in the state, or in a result after it was restored, whichever is looked at first."""
-    assert run(machine) in invariants
+@pytest.mark.parametrize(("machine", "invariant"), [(Moody, "U1"), (Fragile, "U2"), (Forgetful, "U3")])
+def test_each_fault_is_found(machine: type[StateMachine], invariant: str) -> None:
+    assert run(machine) == invariant
 
 
 def test_a_check_of_ones_own_is_called_with_every_state_machine() -> None:

@@ -1,4 +1,4 @@
-"""Where the replica runs, and how callers reach it: in the host's loop, or in a loop and thread of its own.
+"""Runs the replica in the host's loop, or in a loop and thread of its own, and takes calls to it.
 
 `InlineEngine` puts an append straight into the accumulator: no hop, the fastest, and a host that blocks its loop blocks
 the replica. `ThreadEngine` gives the replica a thread, so that a busy host does not cost the quorum its leader; what
@@ -54,7 +54,7 @@ class Engine(Protocol):
         ...
 
     def append_one(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
-        """Append one value. What is refused is raised here or by the future."""
+        """Append one value. A refusal is raised here or by the future."""
         ...
 
     def append(self, values: Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
@@ -68,7 +68,7 @@ class Engine(Protocol):
     def ask(self, function: Callable[[Promise], object]) -> asyncio.Future[Any]:
         """Give `function` a promise on the engine's loop; return the future that it settles.
 
-        Where the future is cancelled, the node hears of it.
+        If the future is cancelled, the node is told.
         """
         ...
 
@@ -172,9 +172,8 @@ class InlineEngine:
 class ThreadEngine:
     """The node has a thread and a loop of its own.
 
-    That thread alone starts the node and ends it: whoever waits for either may be cancelled, or gone. What others want
-    of it are jobs, done there in the order in which they were given; those that the loop does not reach any more are
-    refused.
+    That thread alone starts the node and ends it, so a caller of either may be cancelled, or gone. Calls from other
+    threads are jobs, which that thread does in order; jobs that the loop does not reach any more are refused.
     """
 
     def __init__(self, make_node: MakeNode, config: RaftConfig) -> None:
@@ -202,7 +201,7 @@ class ThreadEngine:
         return self._node
 
     async def start(self) -> None:
-        """Start the thread, and in it the node. What goes wrong there is raised here."""
+        """Start the thread, and the node in it. An error there is raised here."""
         self._host = asyncio.get_running_loop()
         self._home = Home(self._host)
         # A daemon: a host that never closes its client can still exit.
@@ -219,11 +218,11 @@ class ThreadEngine:
         self._home.check()
 
     def append_one(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
-        """Append one value, with what else this turn of the host appends."""
+        """Append one value, together with the other appends of this turn of the host."""
         return self._put(value, epoch, level)
 
     def append(self, values: Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
-        """Append values atomically, with what else this turn of the host appends."""
+        """Append values atomically, together with the other appends of this turn of the host."""
         return self._put(values, epoch, level)
 
     def _put(self, value: bytes | Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
@@ -418,14 +417,14 @@ class ThreadEngine:
 
 
 async def _share(future: concurrent.futures.Future[None]) -> None:
-    """Wait for `future`, for which others wait, too: it is not cancelled with this."""
+    """Wait for a shared `future`, which is not cancelled with this call."""
     waiting = asyncio.wrap_future(future)
     waiting.add_done_callback(lambda waiting: waiting.cancelled() or waiting.exception())  # others are told of it
     await asyncio.shield(waiting)
 
 
 def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the engine's own loop: of uvloop, if it is wanted and there; None for asyncio's."""
+    """Return the factory of the engine's own loop: uvloop's, if it is configured and installed; None for asyncio's."""
     if name == "asyncio":
         return None
     if importlib.util.find_spec("uvloop") is None:

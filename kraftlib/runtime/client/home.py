@@ -1,4 +1,4 @@
-"""Where a client is at home: the process and the event loop that it was started in. Called elsewhere it does nothing.
+"""The process and the event loop in which a client was started. Calls from elsewhere are refused.
 
 A forked child has neither the threads of its parent nor a right to its files: the log would be written by two. An
 `asyncio.Future` is of one loop, so a record that another loop appends could not be waited for.
@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Home:
-    """The process that this was made in, and a loop of it."""
+    """The process in which this was made, and a loop of it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.loop = loop

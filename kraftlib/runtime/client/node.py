@@ -1,7 +1,7 @@
 """One replica on one event loop of this process: its parts with real threads and a transport, started and stopped.
 
-All methods are for the loop that `start` ran on; `kraftlib.runtime.client.engine` brings callers there. What the parts
-are, and who of them hears what, is in `kraftlib.runtime.assembly` and `kraftlib.runtime.router`.
+All methods are for the loop that `start` ran on; `kraftlib.runtime.client.engine` brings callers there.
+`kraftlib.runtime.assembly` and `kraftlib.runtime.router` have the parts and their connections.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpo
 logger = logging.getLogger("kraftlib.runtime")
 
 BACKGROUND_ENDS_WITHIN_S = 10.0
-"""Work in the background ends at its next step; what the application does there may take longer, or never end."""
+"""Work in the background ends at its next step; a call of the application there may take longer, or never end."""
 
 
 class Node:
@@ -244,12 +244,12 @@ class Node:
         self.executor.submit(ev.ResignRequested(epoch))
 
     def transfer_leadership(self, promise: Promise, epoch: Epoch, target_id: ReplicaId, timeout_ms: int) -> None:
-        """Hand the leadership of `epoch` to a voter; settle `promise` with whoever leads next."""
+        """Transfer the leadership of `epoch` to a voter; settle `promise` with the next leader."""
         self.wait_for_leader(promise, after_epoch=epoch)
         self.executor.submit(ev.TransferRequested(epoch, target_id, timeout_ms))
 
     def change_voters(self, promise: Promise, change: VoterChangeRequest, timeout_ms: int) -> None:
-        """Settle `promise` when the leader has done it, or with what it has said instead."""
+        """Settle `promise` when the leader has made the change, or with its error."""
         self._ensure_running()
         doing = asyncio.ensure_future(
             change_voters(change, ask=partial(ask_leader, self.core, self.router.own), timeout_ms=timeout_ms)
@@ -264,7 +264,7 @@ class Node:
         doing.add_done_callback(done)
 
     def withdraw(self) -> None:
-        """Somebody who waited has gone. Forget those who have, once there may be as many of them as of the others."""
+        """A waiting caller has gone. Forget all that have, once there may be as many of them as of the others."""
         for change, promise in self._changes.items():
             if promise.done():
                 change.cancel()
@@ -307,7 +307,7 @@ class Node:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def shutdown(self, timeout_ms: int) -> None:
-        """Finish what was appended, hand over, flush, close; after `timeout_ms` close anyhow. Calls share one end."""
+        """Finish appends, transfer leadership, flush, close; after `timeout_ms` close anyhow. Calls share one end."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._shut_down(timeout_ms))
         # Whoever waits may be cancelled; the end goes on.
@@ -379,7 +379,7 @@ class Node:
             threading.Thread(target=self._release_later, name="kraftlib-release", daemon=True).start()
 
     def _release_later(self) -> None:
-        """Release the stores once nobody writes into their directory any more."""
+        """Release the stores once no thread writes into their directory any more."""
         self.background.close()
         try:
             self._opened.close()
@@ -391,7 +391,7 @@ class Node:
         self._assembly.fail(error)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
-        """The replica has stopped itself: nobody is answered any more, and everybody who waits is told."""
+        """The replica has stopped itself: it answers no more requests, and every waiting caller gets an error."""
         self.background.cancel()
         self._fail_other_waiters(lambda: again(failure))
         if self._handed_over is not None:

@@ -4,8 +4,8 @@
         await client.wait_for_leader()
         result = await client.propose(value)
 
-The asyncio face; `kraftlib.blocking.RaftClient` has the same names and signatures for threads. Thin by intention: the
-replica is in `kraftlib.runtime.client.node`, and where it runs in `kraftlib.runtime.client.engine`.
+This is the asyncio client; `kraftlib.blocking.RaftClient` has the same names and signatures for threads. It is thin:
+`kraftlib.runtime.client.node` has the replica, and `kraftlib.runtime.client.engine` its loop and thread.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ T = TypeVar("T")
 
 
 class RaftClient(Generic[T]):
-    """One replica. `T` is what the serde makes of a record; without a serde, bytes.
+    """One replica. `T` is the type of the values of the serde; without a serde it is bytes.
 
     `log` and `elections` replace the stores in `config.directory`, `transport` replaces TCP. A `state_machine` gets
     every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
     more of them may be registered later. `authorize(peer, api_key)` says whether a peer may send requests of an API, on
-    the engine's thread; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable
+    the engine's thread; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable
     in tests.
     """
 
@@ -89,10 +89,13 @@ class RaftClient(Generic[T]):
     async def start(self) -> None:
         """Open the stores, listen, and take part in the quorum. A client is started once.
 
-        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError.
+        Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError;
+        ClosedError, if it was shut down before.
         """
         if self._ended is not None:
             raise ConfigError("a client is started once: make a new one")
+        if self._closed:
+            raise ClosedError(f"replica {self.node_id} was closed before it was started: make a new client")
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         try:
@@ -156,11 +159,11 @@ class RaftClient(Generic[T]):
         await asyncio.shield(self._ended)
 
     async def shutdown(self, timeout_ms: int | None = None) -> None:
-        """Finish what was appended, hand leadership over, flush, close. Calling it again waits for the same end.
+        """Finish pending appends, transfer leadership, flush and close. Another call waits for the same end.
 
-        The end goes on if this is cancelled. In a forked child it does nothing: the replica is its parent's.
-        `timeout_ms` bounds finishing and handing over; by default it is `config.shutdown_timeout_ms`, and 0 closes at
-        once. Appends that are still unsettled then fail with ClosedError (not written) or OutcomeUnknownError.
+        A cancelled shutdown continues. In a forked child it does nothing: the replica is its parent's.
+        `timeout_ms` bounds the pending appends and the transfer; by default it is `config.shutdown_timeout_ms`, and 0
+        closes at once. Appends that are still pending then fail with ClosedError (not written) or OutcomeUnknownError.
         """
         self._closed = True
         await self._engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
@@ -181,7 +184,7 @@ class RaftClient(Generic[T]):
     # --- appending ---------------------------------------------------------------------------------------------------
 
     async def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
-        """Append `values` atomically, in one batch; return where they stand, once they have come as far as `wait`.
+        """Append `values` atomically, in one batch; return their offsets, once they have reached the level `wait`.
 
         `wait` is "appended" (written here, not durable), "flushed" (durable here), "committed" (durable on a majority:
         never lost) or "applied" (by the state machine here; the results come along). `epoch` makes sure that this
@@ -195,7 +198,7 @@ class RaftClient(Generic[T]):
         return await self._running().append(data, epoch, level_of(wait))
 
     async def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
-        """Append one value: what `append([value])` does, in less time."""
+        """Append one value, like `append([value])` but faster."""
         # A bare value of the right type is its own bytes, and on this path even a call that says so counts.
         data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
         return await self._append_one(data, epoch, COMMITTED if wait == "committed" else level_of(wait))
@@ -205,7 +208,8 @@ class RaftClient(Generic[T]):
         # Values that are bytes already are looked at in C: a thousand of them take as long as one call of the serde.
         if self._bare and set(map(type, data)) <= {bytes}:
             return data
-        return list(map(self._to_bytes, data))
+        to_bytes = self._to_bytes
+        return [to_bytes(value) for value in data]  # a `map` would end at a StopIteration, and drop the rest
 
     async def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
         """Append one value, wait until the state machine of this replica has applied it, and return its result."""
@@ -215,9 +219,9 @@ class RaftClient(Generic[T]):
         return appended.results[0]
 
     def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
-        """Promise offsets to `values`, atomically, and return the last one; they are written once scheduled.
+        """Assign offsets to `values`, atomically, and return the last one; they are written once scheduled.
 
-        Nobody is told what becomes of them: look for them in `Listener.handle_commit`. Raises as `append` does.
+        Their outcome is not reported: look for them in `Listener.handle_commit`. Raises as `append` does.
         """
         data = self._encoded(values)
         engine = self._running()
@@ -233,7 +237,7 @@ class RaftClient(Generic[T]):
     # --- listening ---------------------------------------------------------------------------------------------------
 
     def register(self, listener: Listener) -> None:
-        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then what comes."""
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches."""
         engine = self._running()
         engine.call(lambda: engine.node.applier.register(listener))
 
@@ -257,13 +261,13 @@ class RaftClient(Generic[T]):
         await self._within(timeout_ms, f"the record at offset {offset}", promise)
 
     async def read_barrier(self, *, timeout_ms: int = 5_000) -> Offset:
-        """Wait until this replica has applied everything that was committed before this call; return up to where.
+        """Wait until this replica has applied everything that was committed before this call; return the offset.
 
-        What its state machine shows from then on is linearizable: no older than any append or barrier that had returned
-        before, on whichever replica. It holds on every replica, the leader included, and costs a round trip of the
-        leader to a majority that all callers of the moment share (Raft thesis, 6.4).
+        A read of its state machine is then linearizable: it is no older than any append or barrier that had returned
+        before, on any replica. This works on every replica, the leader included, and costs a round trip of the
+        leader to a majority, which all concurrent callers share (Raft thesis, 6.4).
 
-        Raises, and then nothing is known: TimeoutError; UnsupportedError, if the leader is no replica of kraftlib;
+        Raises, and then nothing was confirmed: TimeoutError; UnsupportedError, if the leader is not of kraftlib;
         ClosedError, ReplicaFailedError.
         """
         if timeout_ms < 1:
@@ -284,9 +288,9 @@ class RaftClient(Generic[T]):
     # --- leading -----------------------------------------------------------------------------------------------------
 
     def resign(self, epoch: Epoch) -> None:
-        """Give up the leadership of `epoch`; nothing happens if it is over already.
+        """Resign the leadership of `epoch`; do nothing if it is over already.
 
-        Raises: ConfigError for an epoch that is not known yet; NotLeaderError, if somebody else leads it.
+        Raises: ConfigError for an epoch that is not known yet; NotLeaderError, if another replica leads it.
         """
         engine = self._running()
         known = self.leader_and_epoch()
@@ -297,13 +301,13 @@ class RaftClient(Generic[T]):
         engine.call(lambda: engine.node.resign(epoch))
 
     async def transfer_leadership(self, target_id: ReplicaId, *, timeout_ms: int = 5_000) -> LeaderAndEpoch:
-        """Let the voter `target_id` lead instead of this replica, once it has everything; return who leads then.
+        """Transfer leadership to the voter `target_id`, once it has the whole log; return the new leader.
 
-        Appends are taken meanwhile, and written only if the transfer is given up. What was appended and is not
-        committed when leadership goes has an unknown outcome, as ever.
+        Appends are accepted meanwhile, and written only if the transfer is given up. Records that were appended and
+        are not committed when leadership ends have an unknown outcome, as always.
 
-        Raises: NotLeaderError, if this replica does not lead; ConfigError, if the target is no other voter;
-        TimeoutError, if nobody else led in time, and then this replica leads on if it can.
+        Raises: NotLeaderError, if this replica does not lead; ConfigError, if the target is not another voter;
+        TimeoutError, if no other voter became leader in time; then this replica keeps leading if it can.
         """
         engine = self._running()
         known = self.leader_and_epoch()
@@ -322,13 +326,13 @@ class RaftClient(Generic[T]):
     ) -> None:
         """Make the observer `key`, which is reached at `endpoint`, a voter; return when that is committed (KIP-853).
 
-        It must be running and have caught up; a leader that finds it lagging is asked again until the time is up. Any
-        replica may be told; the leader does it. `endpoint` is that of our listener, or several by listener name.
+        The observer must be running and caught up; while it lags, the request is repeated until the time is up. The
+        call works on any replica. `endpoint` is that of our listener, or several by listener name.
 
         Raises: ConfigError, if it is a voter already or cannot be one; UnsupportedError in a static quorum
         (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if a leader may have written
-        it and nobody said what became of it: it was lost, lost its leadership, took too long, or this client closed.
-        Then `status().voters` of the leader tells. ReplicaFailedError leaves it open, too.
+        the change and its result is unknown: the leader failed, lost leadership or took too long, or this client
+        closed. Then look at `status().voters` of the leader. After ReplicaFailedError the outcome is unknown, too.
         """
         places = endpoint if isinstance(endpoint, Mapping) else {self._config.listener_name: endpoint}
         await self._change_voters(
@@ -343,9 +347,9 @@ class RaftClient(Generic[T]):
         await self._change_voters(lambda cluster_id: removal(key, cluster_id=cluster_id), timeout_ms)
 
     async def upgrade_kraft_version(self, version: int = 1, *, timeout_ms: int = 30_000) -> None:
-        """Make a static quorum a dynamic one, whose voters stand in the log; there is no way back (KIP-853).
+        """Make a static quorum a dynamic one, whose voters are recorded in the log; there is no way back (KIP-853).
 
-        Raises: UnsupportedError, if a voter does not know the version or has not said so yet; else as `add_voter`.
+        Raises: UnsupportedError, if a voter does not support the version, or has not told it yet; else as `add_voter`.
         """
         await self._change_voters(lambda cluster_id: upgrade(version, timeout_ms=timeout_ms), timeout_ms)
 
@@ -362,20 +366,20 @@ class RaftClient(Generic[T]):
     ) -> OffsetAndEpoch:
         """Write a snapshot that replaces every record below `offset`; return its id, once it is durable.
 
-        Without arguments: of the state machine, as it stands. With `values`: of a listener's state as it was when it
-        had taken every batch below `offset`; they are taken one by one on another thread. Snapshots of the state
-        machine are taken without being asked, too: see `RaftConfig.snapshot_interval_bytes`.
+        Without arguments it is a snapshot of the state machine at this moment. With `values` it is a snapshot of a
+        listener's state after every batch below `offset`; the values are read one by one on another thread. Snapshots
+        of the state machine are also taken automatically: see `RaftConfig.snapshot_interval_bytes`.
 
         Raises: ConfigError, StorageError.
         """
         engine = self._running()
-        data = None if values is None else map(self._to_bytes, values)
+        data = None if values is None else (self._to_bytes(value) for value in values)
         return cast(
             OffsetAndEpoch, await engine.ask(lambda promise: engine.node.create_snapshot(promise, data, offset))
         )
 
     def begin_snapshot(self, *, offset: Offset | None = None) -> OpenSnapshot:
-        """Open a snapshot for writing that replaces every record below `offset`; by default what was applied here.
+        """Open a snapshot for writing that replaces every record below `offset`, by default the applied offset.
 
         It takes any number of values, a batch of them in memory at a time, from a thread of your own. Raises:
         ConfigError, if `offset` is not the committed end of a batch that the log still holds; StorageError.
@@ -384,9 +388,9 @@ class RaftClient(Generic[T]):
         return engine.call(lambda: engine.node.begin_snapshot(offset, self._to_bytes))
 
     def hold_log(self, name: str, *, offset: Offset | None = None, max_bytes: int | None = None) -> RetentionHold:
-        """Keep the log from `offset` on for the reader `name`, until it moves on, lets go, or `max_bytes` are exceeded.
+        """Keep the log from `offset` on for the reader `name`, until it advances or releases, or beyond `max_bytes`.
 
-        It outlives restarts of this replica: the same name returns the same hold, moved on to `offset` if that is
+        A hold outlives restarts of this replica: the same name returns the same hold, advanced to `offset` if that is
         given. Without `offset` a new one begins at the start of the log. `max_bytes` is by default
         `config.hold_max_bytes`. Only snapshots of this replica wait for it; a download that replaces its log does not.
 
@@ -404,7 +408,7 @@ class RaftClient(Generic[T]):
 
     @property
     def key(self) -> ReplicaKey:
-        """Its number and the id of its directory, by which a voter set of kraft.version 1 names it."""
+        """Its id and the id of its directory, by which a voter set of kraft.version 1 names it."""
         return self._engine.node.core.key
 
     @property
@@ -438,7 +442,7 @@ class RaftClient(Generic[T]):
         return self._engine.node.core.kraft_version
 
     def status(self) -> Status:
-        """Return what this replica knows of itself and its quorum; also after it was closed."""
+        """Return the state of this replica and its quorum, as it knows them; also after it was closed."""
         return self._engine.call(self._engine.node.status)
 
     def metrics(self) -> dict[str, float | str]:

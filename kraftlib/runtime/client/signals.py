@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for a process that is a replica: hand over, flush, close, and only then end."""
+"""Ctrl-C and SIGTERM for a process that runs a replica: it transfers leadership, flushes and closes before it ends."""
 
 from __future__ import annotations
 

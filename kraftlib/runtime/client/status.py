@@ -57,13 +57,13 @@ class Status:
     waiting: int = 0
     """Callers that wait for a record they appended here."""
     refused: dict[str, int] = attrs.field(factory=dict)
-    """How often what a peer sent was refused, by reason; and how often a peer refused us, as of another cluster, as one
-    that counts other voters, or as not the replica that was meant. A WARNING names each peer and what disagrees."""
+    """Counts of refused messages of peers, by reason. They include refusals by a peer: another cluster, another list of
+    voters, or not the replica that was meant. A WARNING names each peer and the values that disagree."""
     disk_full: bool = False
     """Its disk has no space for more records: a leader refuses appends, a follower falls behind."""
     abstains: str | None = None
-    """Why it does not stand in elections: its disk has lost something, which it is getting back from the others; or its
-    state machine has failed."""
+    """The reason why it starts no election: its disk has lost something, which a repair fetches from the others; or
+    its state machine has failed."""
     failure: str | None = None
     """Why the replica has stopped itself, if it has, or why its state machine was stopped."""
 

@@ -1,12 +1,12 @@
-"""Changes of the voter set, asked by an application on any replica: the leader is found, asked, and asked again.
+"""Changes of the voter set on any replica: finds the leader, sends it the change, and retries.
 
     add_voter / remove_voter / upgrade_kraft_version -> leader (here or elsewhere) -> committed, or a definite error
 
-A leader may have written the change and yet not say so: its answer is lost, or it leads no more. From then on the asker
-is in doubt, and DUPLICATE_VOTER of a voter that we asked to add, or VOTER_NOT_FOUND of one that we asked to remove, may
-be of our own making. Neither proves it: the one compares numbers and not disks, the other is also said of the last
-voter. So the leader is asked for its voters, and it is success only where they are as asked. What stays unknown until
-the time is up is called that (scenario V6).
+A leader may have written the change without a response: the response is lost, or the leader has lost leadership. From
+then on the request sender is in doubt: DUPLICATE_VOTER after a request to add, or VOTER_NOT_FOUND after a request to
+remove, may result from its own earlier request. Neither proves it: the one compares ids and not directories, the other
+is also the answer for the last voter. So the leader is asked for its voters, and the change succeeded only if they are
+as requested. If that is still unknown when the time is up, the outcome is unknown (scenario V6).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LATER: Final = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
     }
 )
-"""Answers after which it is worth asking again."""
+"""Answers after which the request is repeated."""
 
 MAYBE_WRITTEN: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT}
@@ -168,7 +168,7 @@ async def _ask_until_done(change: VoterChangeRequest, ask: Ask, known: _Known) -
 
 
 async def _is_done(change: VoterChangeRequest, question: asyncio.Future[Any], ask: Ask, known: _Known) -> bool:
-    """Await the answer to `question`. Raises: ConfigError, UnsupportedError, if asking again is of no use."""
+    """Await the answer to `question`. Raises: ConfigError, UnsupportedError, if a retry cannot help."""
     # A question that has left leaves doubt, until its answer takes that away again.
     was_in_doubt, known.in_doubt = known.in_doubt, True
     known.reason = "the leader did not answer in time"

@@ -1,8 +1,7 @@
 """Answers leave in the order of their requests, whenever they are given.
 
 Kafka's clients match answers by their order on the connection. A replica answers a Vote at once and holds a Fetch for
-up to half a second, so what is ready waits here for what was asked before it. Every transport needs this, so it stands
-alone.
+up to half a second, so an answer that is ready waits here for the answers before it. Every transport uses this module.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class AnswerQueue:
         return answer
 
     def drop(self) -> None:
-        """Forget all: the connection is gone. Later answers are heard by nobody."""
+        """Forget all answers: the connection is gone. Later answers are dropped."""
         self._answers = None
 
     def given(self, answer: Answer) -> None:

@@ -38,20 +38,20 @@ PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.SNAPSHOT_HASH: Versions(0, 0),
     PrivateApiKey.ELECTION_PRIORITY: Versions(0, 0),
 }
-"""The APIs that replicas of ours serve each other (`RaftConfig.private_apis`); no other peer is told of them."""
+"""The APIs that only kraftlib replicas serve each other (`RaftConfig.private_apis`); other peers do not see them."""
 
 SOFTWARE_NAME: Final = "kraftlib"
-"""The client software name of our requests, by which replicas of ours know each other."""
+"""The client software name of our requests, by which kraftlib replicas recognize each other."""
 
 SUPPORTED_FEATURES: Final[Mapping[str, Versions]] = {"kraft.version": Versions(0, 1)}
 """The features of a replica: Kafka looks for kraft.version here before it adds a voter."""
 
 METADATA_VERSION: Final = "metadata.version"
-"""A feature of controllers and brokers, which a log alone has none of."""
+"""A feature of controllers and brokers, which a replica of kraftlib does not have."""
 
 ASKED: Final = 4
-"""The version of ApiVersions that we ask with. Version 5 costs a question more at each peer before Kafka 4.4, and a
-controller makes nothing of what it adds: every request of the protocol bears the cluster id by itself."""
+"""The version of our ApiVersions requests. Version 5 costs one more request at each peer before Kafka 4.4, and its new
+fields have no use at a controller: every request of the protocol has the cluster id anyway."""
 
 NO_NODE: Final = -1
 _OUTER: Final = frozenset(string.ascii_letters + string.digits)
@@ -59,7 +59,7 @@ _INNER: Final = _OUTER | frozenset("-.")
 
 
 def question() -> ApiVersionsRequest:
-    """Return what is asked first on every connection."""
+    """Return the first request on every connection."""
     return ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
 
 
@@ -113,7 +113,7 @@ def ranges(response: ApiVersionsResponse) -> dict[int, Versions]:
 
 
 def is_controller(response: ApiVersionsResponse) -> bool:
-    """Whether whoever answers so is a controller of Kafka: it has a say in what the metadata looks like."""
+    """Whether a peer with this answer is a controller of Kafka: it supports the feature `metadata.version`."""
     return any(feature.name == METADATA_VERSION for feature in response.supported_features)
 
 

@@ -1,9 +1,9 @@
-"""Requests of Kafka's brokers and controllers to the active controller, and the refusal of a leader that is none.
+"""Requests of Kafka's brokers to the active controller, and their refusal by a leader that is not a controller.
 
 In a quorum of Kafka's controllers the leader of the log is also the active controller: brokers register with it, send
-it heartbeats and their clients' requests. A replica of ours that leads for a moment (`RaftConfig.yield_to`) serves
-these requests just to refuse them: whoever hears NOT_CONTROLLER looks for the controller and asks again, while an API
-that is not there at all is an error that Kafka logs, or a closed connection.
+it heartbeats and their clients' requests. A kraftlib replica that leads for a moment (`RaftConfig.yield_to`) serves
+these requests only to refuse them: after NOT_CONTROLLER a broker looks for the controller and asks again, while an API
+that is not served is an error that Kafka logs, or a closed connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REFUSED: Final[Mapping[int, Versions]] = {
 
 
 def refusal(request: Message) -> Message:
-    """Return the answer that sends the asker to the controller."""
+    """Return the answer that makes the client look for the controller."""
     return error_answer(request, ErrorCode.NOT_CONTROLLER)
 
 
@@ -60,7 +60,7 @@ class Controllers:
         self._submit(PeerIdentified(endpoint, is_controller))
 
     def meet_voters(self, core: Replica, meet: Callable[[int, Endpoint], None]) -> None:
-        """As leader `meet` every voter, so that it says what it is; one that just fetches is asked nothing else."""
+        """As leader `meet` every voter, to learn whether it is a controller: a follower gets no other request."""
         if self._config.yield_to is not None or core.role is not Role.LEADER:
             return
         for voter in core.voters.others(core.key):
@@ -69,6 +69,6 @@ class Controllers:
                 meet(voter.key.id, endpoint)
 
     def _refuse(self, *, wanted: bool) -> None:
-        """From now on refuse by name what is asked of a controller: brokers then look further."""
+        """From now on answer the requests of brokers with NOT_CONTROLLER: they then look for another controller."""
         if wanted:
             self.served.update(REFUSED)

@@ -45,7 +45,7 @@ class FrameReader:
         self._data: bytes | bytearray = b""
         self._size = 0
         self._position = 0
-        # True while `_data` is a bytearray that nobody else looks at: only then may it grow in place.
+        # True while `_data` is a bytearray without other readers: only then may it grow in place.
         self._gathering = False
 
     @property

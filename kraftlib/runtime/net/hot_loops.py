@@ -1,8 +1,8 @@
-"""Peers that ask in vain, over and over, are answered a little later each time.
+"""Delays the answers to a peer that repeats a failing request, a little more each time.
 
-Kafka's replicas retry without any pause as long as nobody knows a leader or a pre-vote is denied: up to 3,000 requests
+Kafka's replicas retry without any pause while no leader is known or a pre-vote is denied: up to 3,000 requests
 a second from one peer (measured). Each such answer takes a token of its connection; when they are
-used up the next answers wait until their tokens have grown back. Answers that bring a peer forward take none.
+used up the next answers wait until their tokens have grown back. Answers that help a peer take none.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, Final
 from kraftlib.wire.apis import ErrorCode
 
 ANSWERS_PER_SECOND: Final = 100
-"""In vain, to one connection, in the long run. A kraftlib replica pauses by itself and asks half as often."""
+"""Failing requests per second on one connection in the long run. A kraftlib replica pauses and sends half as many."""
 
 ANSWERS_AT_ONCE: Final = 100
-"""In vain, before the first one is held: an election, however unlucky, needs fewer."""
+"""Failing requests before the first answer is delayed. Even an unlucky election needs fewer."""
 
 _REMEMBERED: Final = 512
 
 
 class HotLoops:
-    """Says how long an answer in vain is to be held."""
+    """Says how long an answer to a failing request is delayed."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class HotLoops:
 
 
 def is_in_vain(response: Any) -> bool:
-    """Whether an answer leaves its receiver where it was: an error, or a vote that is not granted."""
+    """Whether an answer does not help its receiver: an error, or a vote that is not granted."""
     if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
         return True
     topics = getattr(response, "topics", None) or getattr(response, "responses", None) or ()

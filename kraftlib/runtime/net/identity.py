@@ -1,12 +1,13 @@
 """Certificates and replica ids: which certificate may speak for which replica (security list, row 13).
 
-A certificate of the right authority says that its holder belongs to us, not who he is. One with the URI
+A certificate of the right authority says that its holder belongs to the service, not which replica it is. One with
+the URI
 
     kraft://CLUSTER-ID/NODE-ID
 
-among its alternative names says it, and then speaks for that replica only: whoever claims another id in a request is
-broken off with, before anything of it is believed. Certificates without such a name are bound to no replica; in strict
-mode they may not speak as one at all.
+among its alternative names names the replica, and speaks for that replica only: a request with another id closes its
+connection before any of its content is used. Certificates without such a name are bound to no replica; in strict mode
+their holders may not speak as one at all.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from kraftlib.consensus.strangers import claimed_id
+from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.types import ReplicaId
 
@@ -26,7 +27,7 @@ _NAME: Final = re.compile(r"kraft://([A-Za-z0-9_.-]{1,255})/([0-9]{1,10})", re.A
 
 
 class ReplicaName(NamedTuple):
-    """Whom a certificate names."""
+    """The replica that a certificate names."""
 
     cluster_id: str
     replica_id: ReplicaId
@@ -46,7 +47,7 @@ class Identities:
     required: bool = False
 
     def complaint(self, peer: Peer, request: Any) -> str | None:
-        """Return what is wrong with a request of this peer; None if it is who it says."""
+        """Return the reason to refuse a request of this peer; None if its claimed id is right."""
         if peer.principal is None:
             return None  # without certificates nobody is anybody
         claimed = claimed_id(request)

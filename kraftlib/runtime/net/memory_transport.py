@@ -1,8 +1,8 @@
 """A `Transport` inside one process: for tests, for quorums of examples, and as the shortest transport to read.
 
-Frames pass from one replica to another through their event loops, one turn per hop, so that nobody is called back from
-inside a call. The replicas may run in one loop or each in its own thread. A `MemoryHub` is the network: it knows who
-listens where, and can be cut and healed.
+Frames pass from one replica to another through their event loops, one turn per hop, so a callback never runs inside
+a call. The replicas may run in one loop or each in its own thread. A `MemoryHub` is the network: it knows the transport
+at each endpoint, and can be cut and healed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MemoryHub:
         self._ports = itertools.count(1)
 
     def cut(self, a: Endpoint, b: Endpoint) -> None:
-        """Let `a` and `b` reach each other no more: connections between them are lost, new ones refused."""
+        """Cut `a` and `b` off from each other: connections between them are lost, new ones are refused."""
         self._cut.add(frozenset((a, b)))
         for here, there in ((a, b), (b, a)):
             if (transport := self._listening.get(here)) is not None:
@@ -39,7 +39,7 @@ class MemoryHub:
         self._cut.discard(frozenset((a, b)))
 
     def isolate(self, a: Endpoint) -> None:
-        """Cut `a` off from everybody who listens now."""
+        """Cut `a` off from every endpoint that listens now."""
         for b in list(self._listening):
             if b != a:
                 self.cut(a, b)
@@ -49,11 +49,11 @@ class MemoryHub:
         self._cut.clear()
 
     def route(self, source: Endpoint, target: Endpoint) -> MemoryTransport | None:
-        """Return who listens at `target`, if `source` reaches it."""
+        """Return the transport that listens at `target`, if `source` reaches it."""
         return None if frozenset((source, target)) in self._cut else self._listening.get(target)
 
     def join(self, transport: MemoryTransport, endpoint: Endpoint) -> Endpoint:
-        """Let `transport` listen; port 0 takes a free one. Raises: ConfigError, if somebody listens there already."""
+        """Let `transport` listen; port 0 takes a free one. Raises: ConfigError, if the endpoint is in use."""
         if endpoint.port == 0:
             ports = (Endpoint(endpoint.host, port) for port in self._ports)
             endpoint = next(candidate for candidate in ports if candidate not in self._listening)
@@ -63,7 +63,7 @@ class MemoryHub:
         return endpoint
 
     def leave(self, endpoint: Endpoint) -> None:
-        """Let nobody listen at `endpoint`."""
+        """Stop listening at `endpoint`."""
         self._listening.pop(endpoint, None)
 
 
@@ -79,7 +79,7 @@ class MemoryTransport:
         self._accepted: set[_Accepted] = set()
 
     async def start(self, receiver: FrameReceiver) -> Endpoint:
-        """Listen. Raises: ConfigError, if somebody listens there already."""
+        """Listen. Raises: ConfigError, if the endpoint is in use."""
         ensure(self._loop is None, "a transport is started once")
         self._loop, self._receiver = asyncio.get_running_loop(), receiver
         self._endpoint = self._hub.join(self, self._endpoint)
@@ -105,7 +105,7 @@ class MemoryTransport:
             del self._made[destination.number]
 
     async def close(self) -> None:
-        """Listen no more; everybody who is connected notices."""
+        """Stop listening; every connected peer loses its connection."""
         if self._receiver is None:
             return
         self._hub.leave(self._endpoint)
@@ -159,7 +159,7 @@ class MemoryTransport:
         self._accepted.discard(accepted)
 
     def ended(self, connection: _Connection, replies: Sequence[Reply], refused: bool) -> None:
-        """Take note that a connection of ours is no more, and tell the engine."""
+        """Note that a connection of ours is gone, and tell the engine."""
         if self._made.get(connection.destination.number) is connection:
             del self._made[connection.destination.number]
         for reply in replies:

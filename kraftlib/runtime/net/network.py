@@ -1,4 +1,4 @@
-"""Between frames and messages: speaks each peer's versions, matches answers to questions, and lets no bytes harm.
+"""Translates between frames and messages: chooses versions, matches responses to requests, and refuses bad bytes.
 
     router --send--> RequestSender --encode--> transport --> peer
     router <--response_received-- decode <--reply-- transport <--
@@ -36,9 +36,9 @@ class Network:
     """Sends and answers messages over a transport.
 
     `features` returns the levels of the features that are in force (`{"kraft.version": 1}`). `authorize` says whether a
-    peer may ask for an API; whoever may not is told CLUSTER_AUTHORIZATION_FAILED. Certificates that name a replica must
+    peer may use an API; a peer that may not gets CLUSTER_AUTHORIZATION_FAILED. Certificates that name a replica must
     be of `cluster_id`, if that is given (`kraftlib.runtime.net.identity`). `served` are the requests that
-    `receiver` answers; ApiVersions is answered here. `identified` hears what each peer that is asked says it is.
+    `receiver` answers; ApiVersions is answered here. `identified` is told the kind of each peer.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Network:
         return endpoint
 
     async def close(self) -> None:
-        """Ask, answer and tell nothing more; close the transport."""
+        """Stop sending, answering and reporting; close the transport."""
         if self._sender is not None:
             self._sender.close()
         self._sender = self._server = None
@@ -105,8 +105,8 @@ class Network:
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
         """Send `request` to a replica (number >= 0) or a bootstrap server (-2, -3, ...); return at once.
 
-        What comes of it is told with `correlation_id`. It fails with UNSUPPORTED_VERSION, if the peer serves no version
-        of it, or none that can hold it: a pre-vote needs version 2 of Vote. Does nothing after `close`.
+        The result is reported with `correlation_id`. The request fails with UNSUPPORTED_VERSION if the peer serves no
+        version of it, or none that can hold it: a pre-vote needs version 2 of Vote. Does nothing after `close`.
         """
         if self._sender is not None:
             self._sender.send(correlation_id, destination, endpoint, request)
@@ -136,6 +136,6 @@ class Network:
             reply(None)
 
     def connection_lost(self, destination: Destination, refused: bool) -> None:
-        """Take note that a connection of ours is gone."""
+        """Note that a connection of ours is gone."""
         if self._sender is not None:
             self._sender.connection_lost(destination, refused)

@@ -1,4 +1,4 @@
-"""Trouble that others make is counted always and logged rarely: a peer in a hot loop must not fill the disk."""
+"""Counts every problem with a peer and logs few of them: a peer in a hot loop must not fill the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT_MAX: Final = 256
 
 
 def quoted(text: str) -> str:
-    """Return what a peer sent in a form that cannot forge a log line: escaped, and not too long."""
+    """Return text of a peer in a form that cannot forge a log line: escaped, and not too long."""
     return repr(text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…")
 
 

@@ -17,13 +17,13 @@ class NetworkReceiver(Protocol):
         ...
 
     def response_received(self, correlation_id: int, message: Message) -> None:
-        """Take the answer to what was sent with this id."""
+        """Take the response to the request with this id."""
         ...
 
     def request_failed(self, correlation_id: int, failure: Failure) -> None:
-        """Take note that what was sent with this id will have no answer."""
+        """Note that the request with this id will get no response."""
         ...
 
     def connection_lost(self, destination: int, refused: bool) -> None:
-        """Take note that a connection is gone or could not be made; what was in flight on it has failed before."""
+        """Note that a connection is gone or could not be made. Its pending requests have failed before this call."""
         ...

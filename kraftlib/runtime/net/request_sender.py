@@ -1,13 +1,13 @@
 """Requests of this replica: their version, their connection, and the answer that belongs to each.
 
-    send --held until the peer has told what it serves--> encode --> transport
+    send --held until the peer has answered ApiVersions--> encode --> transport
     response_received / request_failed <-- decode <-- reply
 
-Wire correlation ids are our own and grow with every request, so that an answer to an earlier question is never taken
-for one to a later; the ids of the core come back beside the answer.
+The request sender has its own wire correlation ids, which grow with every request. So a response is never matched with
+a later request; the ids of the core are returned beside the response.
 
-A failure is told in a later turn, or right before `connection_lost`: whoever asks again at once then gets a connection
-that has not ended yet.
+A failure is reported in a later turn, or right before `connection_lost`. A request that is repeated at once then uses
+a connection that has not ended yet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 logger = logging.getLogger(__name__)
 
 Identified = Callable[[Endpoint, bool], None]
-"""Takes note that whoever is reached there is a controller of Kafka, or is none; told with every new connection."""
+"""Is called with every new connection: whether the peer is a controller of Kafka."""
 
 HELD_MAX: Final = 1_024
 """Requests to one destination that wait for its versions."""
@@ -47,19 +47,19 @@ class _Line:
 
     destination: Destination
     served: dict[int, Versions] | None = None
-    """The versions that it serves; None until its answer to ApiVersions is here."""
+    """The versions that the peer serves; None until it has answered ApiVersions."""
     chosen: dict[type[Message], int | None] = attrs.Factory(dict)
     held: list[tuple[int, Message]] = attrs.Factory(list)
     unanswered: int = 0
     answered: int = 0
     looked_at: int = 0
-    """The value of `answered` when the watch last looked."""
+    """The value of `answered` at the last check."""
     silences: int = 0
-    """Number of looks in a row that found a request unanswered and no answer since the look before."""
+    """Number of consecutive checks with a pending request and no response since the check before."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether it serves what only replicas of ours are told of."""
+        """Whether the peer serves the private APIs of kraftlib."""
         return any(key >= FIRST_PRIVATE_KEY for key in self.served or ())
 
     def version_of(self, request: type[Message]) -> int | None:
@@ -91,7 +91,7 @@ class _Question:
 
 
 class RequestSender:
-    """Sends requests and hands out their answers."""
+    """Sends requests and reports their responses."""
 
     def __init__(
         self,
@@ -116,13 +116,13 @@ class RequestSender:
         self._watching = self._loop.call_later(silence_s / 2, self._watch)
 
     def close(self) -> None:
-        """Ask nothing more, and tell nobody anything."""
+        """Stop sending requests and reporting results."""
         self._watching.cancel()
         self._lines.clear()
         self._failures.clear()
 
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
-        """Send `request`; what comes of it is told with `correlation_id`.
+        """Send `request`; the result is reported with `correlation_id`.
 
         Fails with UNSUPPORTED_VERSION, if the peer serves no version of it, or none that can hold it: a pre-vote needs
         version 2 of Vote.
@@ -138,7 +138,7 @@ class RequestSender:
             self._fail_soon(correlation_id, Failure.DISCONNECTED)
 
     def meet(self, destination: int, endpoint: Endpoint) -> None:
-        """Connect to a peer that there is nothing to ask, so that it says who it is."""
+        """Connect to a peer without a request, to learn what it is."""
         if destination not in self._lines:
             self._begin(Destination(destination, endpoint), None)
 
@@ -161,7 +161,7 @@ class RequestSender:
     def look(self) -> None:
         """Drop connections over which nothing has come for too long while something should: their peer may be gone.
 
-        The core gives up a request by itself; this is so that the next one does not queue up behind it.
+        The core gives up a request by itself. This makes sure that the next one does not wait behind it.
         """
         for line in list(self._lines.values()):
             silent = line.unanswered > 0 and line.answered == line.looked_at
@@ -170,7 +170,7 @@ class RequestSender:
                 self._break_off(line, f"no answer within {self._silence_s * 1000:.0f} ms")
 
     def connection_lost(self, destination: Destination, refused: bool) -> None:
-        """Forget what was agreed on that connection; tell what has failed, then the loss."""
+        """Forget the versions of that connection; report the failed requests, then the loss."""
         line = self._lines.get(destination.number)
         if line is not None and line.destination == destination:
             self._forget(line)
@@ -206,7 +206,7 @@ class RequestSender:
     # Agreeing on versions
 
     def _begin(self, destination: Destination, old: _Line | None) -> _Line:
-        """Ask a peer what it serves; what is to be sent meanwhile is held."""
+        """Send ApiVersions to a peer; other requests wait for the answer."""
         if old is not None:
             self._forget(old)
         line = self._lines[destination.number] = _Line(destination)
@@ -255,7 +255,7 @@ class RequestSender:
     # Failing
 
     def _forget(self, line: _Line, failure: Failure = Failure.DISCONNECTED) -> None:
-        """Let the next request ask for versions anew; fail what is held."""
+        """Let the next request ask for versions anew; fail the waiting requests."""
         if self._lines.get(line.destination.number) is line:
             del self._lines[line.destination.number]
         held, line.held = line.held, []

@@ -26,6 +26,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
 from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.storage import forks
 from kraftlib.wire.frames import describe_foreign_bytes
 
 
@@ -39,6 +40,7 @@ class ClientConnection(asyncio.Protocol):
         self._replies: deque[Reply] = deque()
         self._transport: asyncio.Transport | None = None
         self._ended = False
+        self._descriptor = -1
         self._attempt = route.client.loop.create_task(self._connect(), name=f"kraftlib-connect {route.destination}")
         route.client.keep(self._attempt)
 
@@ -57,6 +59,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send what has waited."""
         self._transport = cast(asyncio.Transport, transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        forks.keep_from_children(self._descriptor)
         self._route.client.opened(self)
         if self._ended:
             self._transport.abort()
@@ -82,6 +86,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell everybody who waits."""
+        forks.forget(self._descriptor)
         self._route.client.closed(self)
         self._end(refused=False)
 

@@ -1,6 +1,6 @@
-"""The accepting side of `TcpTransport`: whoever connects is a stranger until its frames say otherwise.
+"""The accepting side of `TcpTransport`: a client is unknown until its frames identify it.
 
-A stranger may connect a thousand times, send a byte a minute, announce a gigabyte, speak HTTP, or never read an answer.
+An unknown client may connect a thousand times, send a byte a minute, announce a gigabyte, speak HTTP, or never read.
 None of it costs more than `TcpLimits` says, and none of it reaches the engine: only whole frames do.
 
 Deadlines are looked at by one sweep over all connections, so that a frame costs no timer and no look at the clock.
@@ -23,6 +23,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, certificate_name, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
+from kraftlib.storage import forks
 from kraftlib.types import Endpoint
 from kraftlib.wire.frames import describe_foreign_bytes
 
@@ -52,12 +53,15 @@ class ServerConnection(asyncio.Protocol):
         self._unfinished_bytes = 0
         self._watched = (0, server.now())
         self._stalled_since: float | None = None
+        self._descriptor = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, after the handshake if there is one."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.send_buffer_max_bytes)
         self._writer.attach(self._transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        forks.keep_from_children(self._descriptor)
         self.peer = attrs.evolve(self.peer, principal=certificate_name(transport.get_extra_info("peercert")))
         self._watched = (0, self._server.now())
 
@@ -78,6 +82,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget everything."""
+        forks.forget(self._descriptor)
         self._transport = None
         self._writer.detach()
         self._answers.drop()
@@ -237,6 +242,7 @@ class FrameServer:
     async def start(self, listen: Endpoint, *, insecure: bool) -> Endpoint:
         """Listen; return where. Raises: ConfigError, as `bind` does."""
         self._listener = await bind(listen, encrypted=self._tls is not None, insecure=insecure)
+        forks.keep_from_children(self._listener.fileno())
         self._accepting = self.loop.create_task(self._accept(self._listener), name="kraftlib-accept")
         return Endpoint(listen.host, self._listener.getsockname()[1])
 
@@ -265,6 +271,7 @@ class FrameServer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._listener is not None:
+            forks.forget(self._listener.fileno())
             self._listener.close()
         for connection in list(self._connections):
             connection.close()

@@ -20,7 +20,7 @@ import attrs
 from kraftlib.types import Endpoint
 
 Frame = bytes | memoryview
-"""A whole request or response. A view is of bytes that nobody changes any more."""
+"""A whole request or response. A view is of bytes that never change."""
 
 Reply = Callable[[Frame | None], None]
 """Takes the frame that answers a request, once. None: no answer will come, the connection is lost or to be closed."""
@@ -39,7 +39,7 @@ class Peer:
 
 @attrs.frozen
 class Destination:
-    """Whom to connect to. Two destinations of different numbers never share a connection, even to one endpoint.
+    """The target of a connection. Destinations with different numbers never share one, even to the same endpoint.
 
     `number` is the replica id, or -2, -3, ... for a bootstrap server whose id is not known (KIP-853).
     """

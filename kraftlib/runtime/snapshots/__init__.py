@@ -1,3 +1,3 @@
-"""Snapshots of a running replica: written, checked, sent and received, and what the log may forget because of them."""
+"""Snapshots of a running replica: writing, checks, transfer, and the retention of the log that they replace."""
 
 from __future__ import annotations

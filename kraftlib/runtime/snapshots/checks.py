@@ -1,9 +1,9 @@
-"""Which stored snapshots are known to be whole, and who hears of one that is not.
+"""Checks stored snapshots before their first use, and reports damaged ones.
 
 A snapshot is read to its end before it is loaded or sent for the first time in the life of a process, in the background
-and without a look at what its records say, which costs a small part of loading it. What was just written or downloaded
-was verified on that way. Two who ask at once share one reading. A log that cannot do without a damaged snapshot has
-all of its snapshots believed.
+and without decoding its records, which costs a small part of loading it. A snapshot that was just written or downloaded
+was verified then. Concurrent callers share one reading. If a log cannot do without a damaged snapshot, all of its
+snapshots count as whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kraftlib.types import OffsetAndEpoch
 
 
 class SnapshotChecks:
-    """Remembers which snapshots of one log are whole. On the loop; `on_damage` hears of each damaged one."""
+    """Remembers which snapshots of one log are whole. On the loop; `on_damage` is called with each damaged one."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SnapshotChecks:
             self._on_damage(snapshot_id, reason)
 
     def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Somebody could not read it: have it checked once more."""
+        """A reader could not read it: check it once more."""
         self._sound.discard(snapshot_id)
 
     def forget(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -101,7 +101,7 @@ class SnapshotChecks:
 
 
 class Unchecked:
-    """Believes every snapshot: for logs without a replica around them."""
+    """Counts every snapshot as whole: for logs without a replica around them."""
 
     def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
         """No snapshot is known to be damaged, since none is read."""
@@ -109,6 +109,9 @@ class Unchecked:
 
     def note_sound(self, snapshot_id: OffsetAndEpoch) -> None:
         """Not needed."""
+
+    def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Not heeded."""
 
     def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], Any]) -> None:
         """Call `then` at once."""

@@ -1,11 +1,11 @@
-"""Retention: the log is kept by size, by age, by snapshot, and for readers that said they are not done yet.
+"""Retention: the log is kept by size, age and snapshots, and for readers that hold it.
 
 Kafka's rule: while there are two snapshots, the oldest one goes, and with it the log below the next one, if all
-together is too large or if the oldest is too old. Beyond Kafka the log is never cut on the word of a snapshot that was
-not read to its end and found whole, and not beyond what a reader holds.
+together is too large or if the oldest is too old. Beyond Kafka, the log below a snapshot is deleted only after that
+snapshot was read to its end and found whole, and only as far as no reader holds it.
 
-A hold that nobody ever releases would fill the disk. So each has a size: when the log has grown beyond it and the hold
-alone stands in the way, it expires: the log says so, and so does the reader's next word to it.
+A hold that is never released would fill the disk. So each has a size: when the log has grown beyond it only because of
+the hold, the hold expires. The replica logs that, and the reader's next call raises an error.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ KEPT_ON_FULL_DISK: Final = 2
 class RetentionHold:
     """A reader's claim on the log: nothing from `offset` on is deleted while it lasts. For any thread.
 
-    The reader moves it on with `advance` as it reads, and gives it up with `release`. It outlives a restart of the
-    replica: asking for the same name again returns it where it stood.
+    The reader moves it with `advance` as it reads, and gives it up with `release`. It outlives a restart of the
+    replica: the same name returns it at the same offset.
     """
 
     def __init__(self, name: str, offset: Offset, max_bytes: int, on_release: Callable[[str], object]) -> None:
         """`on_release` is called with the name, once."""
         self.name: Final = name
         self.max_bytes: Final = max_bytes
-        """It expires when it alone keeps a log of more than this."""
+        """The hold expires when it alone keeps a log of more than this."""
         self._offset = offset
         self._on_release = on_release
         self._lock: Final = threading.Lock()
@@ -62,7 +62,7 @@ class RetentionHold:
         return self._expired
 
     def advance(self, offset: Offset) -> None:
-        """Everything below `offset` has been read; what is below what was said before changes nothing.
+        """Everything below `offset` has been read; an earlier offset than before changes nothing.
 
         Raises: HoldExpiredError, if it has expired: records may be gone, so begin again with the newest snapshot.
         """
@@ -105,7 +105,7 @@ class _Facts:
 
 
 class Retention:
-    """Looks what may go, one snapshot at a time, and asks the core for it with `delete`.
+    """Finds snapshots that may be deleted, one at a time, and asks the core for that with `delete`.
 
     On the loop, all but the reading of snapshots, which happens in the `background`. `save` keeps the holds.
     """
@@ -189,7 +189,7 @@ class Retention:
             self._remove_late(name)
 
     def stop(self) -> None:
-        """Store the holds as they stand, and look no more. Calling it twice is allowed."""
+        """Store the holds, and stop. Calling it twice is allowed."""
         with self._stopping:
             self._stopped = True
         self._save_holds()
@@ -211,7 +211,7 @@ class Retention:
     # --- what goes ---------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See whether something may go, and have it deleted; then look again."""
+        """Delete a snapshot that is not needed, if there is one; then look again."""
         if self._stopped:
             return
         self._save_holds()
@@ -235,7 +235,7 @@ class Retention:
             self._in_background(lambda: self._verify(successor), self._learned)
 
     def let_go(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Have the log begin at this snapshot, which is whole, and below which nobody holds anything."""
+        """Let the log begin at this snapshot, which is whole, and below which no reader holds anything."""
         self._going = max(self._going, snapshot_id.offset)
         self._delete(snapshot_id)
 
@@ -251,9 +251,9 @@ class Retention:
         self._facts.pop(snapshot_id, None)
 
     def make_room(self) -> None:
-        """The disk is full: let all but the two newest snapshots go, and the log below them, but nothing that is held.
+        """The disk is full: delete all but the two newest snapshots, and the log below them, but nothing that is held.
 
-        What no snapshot has is never deleted to make room.
+        Records that no snapshot covers are never deleted to make room.
         """
         ids = [snapshot for snapshot in self._log.snapshots() if snapshot not in self._damaged]
         if self._busy or len(ids) <= KEPT_ON_FULL_DISK:
@@ -277,7 +277,7 @@ class Retention:
         return too_large or 0 <= self._config.retention_ms < age_ms
 
     def _is_held(self, offset: Offset) -> bool:
-        """Whether a reader wants records below `offset`. Those whose log has become too large do so no more."""
+        """Whether a reader holds records below `offset`. Holds whose log has become too large expire."""
         held = False
         for hold in self.holds:
             if hold.offset < offset:

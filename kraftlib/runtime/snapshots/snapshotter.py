@@ -1,8 +1,8 @@
-"""Takes snapshots of the state machine by itself: after so many bytes, records or hours, and when asked.
+"""Takes snapshots of the state machine: after a number of bytes, records or ms, and on request.
 
 On the loop the state is only frozen, which is as quick as the state machine makes it. Encoding, writing, syncing and
 reading it back happen in the background, in small slices, while records are committed and applied. Only one snapshot is
-written at a time, and a snapshot that could not be written costs nothing but the attempt: the log still has everything.
+written at a time. If a snapshot cannot be written, nothing is lost: the log still has everything.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Applied:
 class Snapshotter:
     """The snapshots of one replica. Everything but the writing is for the loop.
 
-    `plan` says what a snapshot that ends at an offset must contain; `on_created` is told of each that is durable.
+    `plan` returns the contents of a snapshot that ends at an offset; `on_created` is called with each durable one.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Snapshotter:
             )
 
     def applied(self, batches: Sequence[CommittedBatch]) -> None:
-        """The state machine was given these; take a snapshot, if it was enough by now."""
+        """The state machine was given these batches; take a snapshot if one is due."""
         applied = self._applied
         for batch in batches:
             applied.bytes += batch.size
@@ -110,7 +110,7 @@ class Snapshotter:
             self._give_up(error)
 
     def renew(self) -> None:
-        """A snapshot was lost: take one of what is applied, so that nobody has to be asked for it."""
+        """A snapshot was lost: take a new one of the applied state, so that no other replica is needed."""
         if self._automatic and not self._writing and self._applied_offset() > 0:
             try:
                 self.create(self._log_outcome, None, None)
@@ -136,9 +136,9 @@ class Snapshotter:
         )
 
     def create(self, done: Done, values: Iterable[bytes] | None, offset: Offset | None) -> None:
-        """Write a snapshot, of the state machine or of `values`; `done` hears what came of it.
+        """Write a snapshot, of the state machine or of `values`; `done` gets the result.
 
-        Raises, before anything is written: ConfigError, and whatever the state machine raises.
+        Raises, before anything is written: ConfigError, and any exception of the state machine.
         """
         if offset is None:
             offset = self._applied_offset()
@@ -152,7 +152,7 @@ class Snapshotter:
                 self._increments.base = plan.snapshot_id
                 values = self._increments.sorted_values(frozen)
             else:
-                values = map(self._serde.to_bytes, frozen)
+                values = (self._serde.to_bytes(value) for value in frozen)
             self._write(plan, values, done, is_ordered=True)
         else:
             self._write(self._plan(offset), values, done, is_ordered=False)
@@ -208,7 +208,7 @@ class Snapshotter:
         self._background.run(write, written)
 
     def _look_again(self, error: BaseException | None) -> None:
-        """Look whether the records that were applied during a snapshot are enough for the next: no more may come."""
+        """Check whether the records that were applied during a snapshot are enough for the next one."""
         if error is None:
             self.look()
 

@@ -1,16 +1,17 @@
-"""Snapshots on their way between replicas: chunks to others, and the download that may replace the log (KIP-630).
+"""The transfer of snapshots: chunks for other replicas, and the download that may replace the log (KIP-630).
 
 A download is bytes of another replica, taken in chunks over minutes. Each chunk is verified as it comes, batch by
 batch, so that damage is noticed early; with the last byte header, footer, CRCs and end are known to be right.
-Only then it is frozen, and the old log goes only after that (scenario N4).
+Only then it is frozen, and the old log is deleted only after that (scenario N4).
 
-What has come is on the disk under a reserved name, with a note of what it is, and a later life of this replica goes on
-behind the last whole batch. Stores without a directory keep it for the life of the process.
+The downloaded bytes are on the disk under a reserved name, with a note of the snapshot's id and size. After a restart
+the download continues behind the last whole batch. Stores without a directory keep it for the life of the process.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,12 +30,20 @@ from kraftlib.runtime.snapshots.checks import SnapshotChecks, Unchecked
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink
 from kraftlib.storage.reserve import is_full
 from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNote
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import OffsetAndEpoch, ReplicaId
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
 
+logger: Final = logging.getLogger(__name__)
+
 READ_BYTES: Final = 1024 * 1024
+
+HASHES_MAX: Final = 16
+"""The number of hashes for others that may wait for the background, which has to look at the space on the disk, too."""
+
+BEGUN_MAX: Final = 1_024
+"""The number of downloads that are remembered. It is bounded, since a client may send any id."""
 
 
 @attrs.define(kw_only=True)
@@ -66,17 +75,45 @@ class LogSnapshots:
         self._step = step
         self._incoming: _Incoming | None = None
         self._checks = checks or Unchecked()
+        self._hashing = 0
+        self._begun: set[tuple[ReplicaId, OffsetAndEpoch]] = set()
+        """The replicas that have begun a download, and of which snapshot."""
 
     # --- to others ---------------------------------------------------------------------------------------------------
 
     def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
-        """Call `then` once a stored snapshot was read to its end: Kafka's followers load what they get unread."""
+        """Call `then` once a stored snapshot was read to its end: Kafka's followers load a snapshot without a check."""
         self._checks.when_checked(snapshot_id, then)
 
     def chunk(self, action: act.SendSnapshotChunk) -> FetchSnapshotResponse:
-        """Return the response with size and bytes put into its one partition, or with the error that it has none."""
+        """Return the response with size and bytes put into its one partition, or with the error that it has none.
+
+        A snapshot that cannot be read is read to its end before the next chunk of it leaves, and so is one that a
+        replica begins anew: it may have found that it is damaged by now.
+        """
         if action.snapshot_id not in self._log.snapshots() or self._checks.is_damaged(action.snapshot_id):
             return _with_partition(action.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
+        if self._is_begun_anew(action):
+            self._checks.doubt(action.snapshot_id)
+        try:
+            return self._read_chunk(action)
+        except StorageError as error:
+            logger.warning("a chunk of snapshot %s cannot be sent: %s", action.snapshot_id, error)
+            self._checks.doubt(action.snapshot_id)
+            return _with_partition(action.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
+
+    def _is_begun_anew(self, action: act.SendSnapshotChunk) -> bool:
+        if action.position > 0:
+            return False
+        download = (action.replica_id, action.snapshot_id)
+        if download in self._begun:
+            return True
+        if len(self._begun) >= BEGUN_MAX:
+            self._begun.clear()
+        self._begun.add(download)
+        return False
+
+    def _read_chunk(self, action: act.SendSnapshotChunk) -> FetchSnapshotResponse:
         source = self._log.open_snapshot(action.snapshot_id)
         try:
             if action.position >= source.size:
@@ -87,7 +124,14 @@ class LogSnapshots:
             source.close()
 
     def hash(self, action: act.SendSnapshotHash, done: Callable[[SnapshotHashResponse], None]) -> None:
-        """Hash the first bytes of a stored snapshot beside the loop, and give `done` the response."""
+        """Hash the first bytes of a stored snapshot beside the loop, and give `done` the response.
+
+        If too many replicas have asked already, the response says to begin at 0.
+        """
+        if self._hashing >= HASHES_MAX:
+            done(SnapshotHashResponse(error_code=ErrorCode.SNAPSHOT_NOT_FOUND))
+            return
+        self._hashing += 1
 
         def work() -> SnapshotHashResponse:
             source = self._log.open_snapshot(action.snapshot_id)
@@ -100,6 +144,7 @@ class LogSnapshots:
                 source.close()
 
         def finished(response: Any, error: BaseException | None) -> None:
+            self._hashing -= 1
             # It went meanwhile, or cannot be read: whoever asks begins at 0 with what the leader names then.
             done(response if error is None else SnapshotHashResponse(error_code=ErrorCode.SNAPSHOT_NOT_FOUND))
 
@@ -115,7 +160,7 @@ class LogSnapshots:
     # --- from the leader, on the disk --------------------------------------------------------------------------------
 
     def kept(self) -> Download | None:
-        """Return what an earlier life has downloaded, up to its last whole batch. Called once, before all else."""
+        """Return the download of an earlier life, up to its last whole batch. Called once, before anything else."""
         found = self._downloads.reopen() if self._downloads is not None else None
         if found is None or self._downloads is None:
             return None
@@ -124,10 +169,12 @@ class LogSnapshots:
         try:
             for position in range(0, sink.size, READ_BYTES):
                 scan.feed(sink.read_at(position, READ_BYTES), decode=False)
-        except CorruptBatchError:
-            scan = SnapshotScan(epoch=note.snapshot_id.epoch)  # torn by a crash, or foreign: from the beginning
+        except StorageError:
+            # Torn by a crash, foreign, or lost by the disk: from the beginning.
+            scan = SnapshotScan(epoch=note.snapshot_id.epoch)
         scan.forget_rest()
         if scan.position == 0 or note.size < scan.position:
+            sink.abort()
             self._downloads.drop()
             return None
         sink.cut(scan.position)
@@ -154,7 +201,7 @@ class LogSnapshots:
         return ev.SnapshotChunkWritten(action.snapshot_id, incoming.sink.size)
 
     def _given_up(self, snapshot_id: OffsetAndEpoch, error: StorageError) -> ev.SnapshotRefused:
-        """Give the space of the download back where the disk is full: the leader is asked again in a while."""
+        """Release the space of the download if the disk is full: the download begins again later."""
         if not is_full(error):
             raise error
         self.drop()
@@ -170,7 +217,7 @@ class LogSnapshots:
         return _Incoming(snapshot_id=snapshot_id, sink=sink, scan=SnapshotScan(epoch=snapshot_id.epoch))
 
     def hash_download(self, action: act.HashDownload, done: Callable[[ev.Event], None]) -> None:
-        """Hash the first bytes of the download beside the loop, and tell `done` on it."""
+        """Hash the first bytes of the download beside the loop, and call `done` on the loop."""
         incoming = self._incoming
 
         def work() -> bytes:
@@ -192,7 +239,7 @@ class LogSnapshots:
             self._downloads.drop()
 
     def install(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotInstalled | ev.SnapshotRefused:
-        """Freeze the download and let it replace the log; or refuse it, where it is not whole, and change nothing."""
+        """Freeze the download and let it replace the log; or refuse it, if it is not whole, and change nothing."""
         frozen = self._freeze(snapshot_id)
         if isinstance(frozen, ev.SnapshotRefused):
             return frozen
@@ -200,7 +247,7 @@ class LogSnapshots:
         return ev.SnapshotInstalled(snapshot_id, frozen)
 
     def adopt(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotAdopted | ev.SnapshotRefused:
-        """Freeze the download and let it stand in for what is missing below its end; the log behind it stays."""
+        """Freeze the download and let it replace the missing records below its end; the log behind it stays."""
         frozen = self._freeze(snapshot_id)
         if isinstance(frozen, ev.SnapshotRefused):
             return frozen
@@ -241,7 +288,7 @@ class LogSnapshots:
     # --- damaged ones ------------------------------------------------------------------------------------------------
 
     def set_aside(self, action: act.SetSnapshotAside) -> ev.SnapshotLost:
-        """Forget a stored snapshot that is damaged, and say what the log is then."""
+        """Forget a stored snapshot that is damaged, and describe the log without it."""
         if self._capabilities.checks is not None:
             self._capabilities.checks.set_snapshot_aside(action.snapshot_id, action.reason)
         return ev.SnapshotLost(

@@ -1,4 +1,4 @@
-"""Snapshots of our own: planned on the loop, written beside it, there as a whole or not at all."""
+"""Writes the snapshots of this replica: planned on the loop, written beside it, there as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIECE: Final = 64
 
 @attrs.frozen(kw_only=True)
 class SnapshotPlan:
-    """A snapshot that is to be written: everything that must be known before the loop goes on."""
+    """The plan of a snapshot: everything that must be known before the loop continues."""
 
     snapshot_id: OffsetAndEpoch
     timestamp_ms: int
@@ -110,7 +110,7 @@ class OpenSnapshot:
     def append(self, values: Iterable[Any]) -> None:
         """Add values of the state. Raises, and then it is dropped: RecordTooLargeError, ConfigError, StorageError."""
         with self._or_abort():
-            self._writer.append(map(self._to_bytes, values))
+            self._writer.append(self._to_bytes(value) for value in values)
 
     def freeze(self) -> OffsetAndEpoch:
         """Make it durable and let others see it; return its id."""
@@ -147,7 +147,7 @@ class OpenSnapshot:
 def verify_snapshot(log: ReplicatedLog, snapshot_id: OffsetAndEpoch, *, step: Callable[[], None] = unhurried) -> None:
     """Read a stored snapshot to its end: CRCs, places, header and footer. Raises: CorruptBatchError, StorageError.
 
-    One that the log has passed meanwhile is needless and gone, and nothing is wrong with that.
+    A snapshot that was deleted meanwhile, because a newer one replaced it, is not an error.
     """
     try:
         source = log.open_snapshot(snapshot_id)

@@ -5,44 +5,46 @@ All of it runs on the disk thread, and nobody appends meanwhile.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
+from typing import Final
 
 import attrs
 
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
 from kraftlib.storage.damage.repair import HoleRepair, copy_segment
-from kraftlib.storage.damage.scan import Hole, RecoveredLog, distrust, scan_segment
+from kraftlib.storage.damage.scan import RecoveredLog, distrust, scan_segment
 from kraftlib.storage.log.chain import SegmentChain
 from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.index import SegmentIndex
 from kraftlib.storage.log.segment import Segment
-from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark
+from kraftlib.storage.log.sync_point import UNKNOWN_CRC
+from kraftlib.storage.reserve import Reserve
 from kraftlib.types import Offset
 
 
-class DamagedSegmentChain(SegmentChain):
-    """What is done about holes in segments."""
+class DamagedSegments:
+    """What is done about holes in a chain of segments."""
 
-    def mark_of_hole(self, hole: Hole, epochs: EpochTable) -> Mark:
-        """Return the place where a hole begins."""
-        segment = self._segment_of_base(hole.segment)
-        crc = segment.sum_of(0, hole.position, 0)
-        offset = hole.start_offset
-        return Mark(segment.base_offset, segment.inode, hole.position, offset, epochs.epoch_before(offset), crc)
+    def __init__(self, directory: Path, chain: SegmentChain, *, file_mode: int, reserve: Reserve) -> None:
+        self._directory: Final = directory
+        self._chain: Final = chain
+        self._file_mode: Final = file_mode
+        self._reserve: Final = reserve
 
     def holes_in_segment_of(self, offset: Offset, epochs: EpochTable, known: Sequence[Hole]) -> Sequence[Hole]:
         """Read the segment that has this record, and return what is missing there beyond what is `known`."""
-        if offset < self.base_offset:
+        if offset < self._chain.present[0].base_offset:
             return ()  # a snapshot stands in for it by now
-        segment = self._segment_of(offset)
+        segment = self._chain.segment_of(offset)
         base_offset = segment.base_offset
         if any(hole.segment == base_offset for hole in known):
             return ()
-        behind = [following.base_offset for following in self._segments if following.base_offset > base_offset]
-        end_offset = behind[0] if behind else self.mark.end_offset
+        behind = [following.base_offset for following in self._chain.present if following.base_offset > base_offset]
+        end_offset = behind[0] if behind else self._chain.mark.end_offset
         found = RecoveredLog(self._directory, [])
         found.epochs = EpochTable(start for start in epochs.starts() if start.start_offset < base_offset)
         scan_segment(found, base_offset)
@@ -72,48 +74,36 @@ class DamagedSegmentChain(SegmentChain):
                 position=position,
                 start_offset=start_offset,
                 end_offset=end_offset,
-                end_position=None,
-                was_durable=True,
                 reason=first.reason if first is not None else reason,
             )
         ]
 
     def batches_below(self, offset: Offset) -> Iterator[Batch]:
         """Yield the batches of the first segment that lie before `offset`."""
-        with closing(self._segments[0].batches()) as batches:  # or its file is closed where no error is noticed
+        with closing(self._chain.present[0].batches()) as batches:  # or its file is closed where no error is noticed
             for batch in batches:
                 if batch.base_offset >= offset:
                     return
                 yield batch
 
-    @property
-    def base_offset(self) -> Offset:
-        """Where the first segment begins."""
-        return self._segments[0].base_offset
-
-    def begin_at(self, segment: Segment) -> None:
-        """Let an empty segment be the first one: what it should have is missing."""
-        self._segments = (segment, *self._segments)
-
     def prepare(self, repair: HoleRepair) -> None:
         """Write the repaired segment beside the log. Nothing of the log is changed."""
-        segment = self._segment_of_base(repair.hole.segment)
-        if segment is self._active and os.fstat(self._descriptor).st_size > segment.size:
-            with files.storage_errors("cut", segment.path):
-                os.ftruncate(self._descriptor, segment.size)  # zeros that were written ahead
+        segment = self._chain.segment_at(repair.hole.segment)
+        if segment is self._chain.active:
+            self._chain.cut_surplus()
         repair.prepare(segment.path)
 
     def swap(self, repair: HoleRepair) -> Sequence[Batch]:
         """Let the repaired segment take the place of the damaged one; return the batches that were missing."""
-        segment = self._segment_of_base(repair.hole.segment)
-        self._settings.reserve.spend(lambda: repair.put_into(segment.path))
+        segment = self._chain.segment_at(repair.hole.segment)
+        self._reserve.spend(lambda: repair.put_into(segment.path))
         files.sync_directory(self._directory)
         segment.remove_index_files()
         repaired = segment.reread()
-        if segment is self._active:
-            self._go_on_in(repaired)
+        if segment is self._chain.active:
+            self._chain.go_on_in(repaired)
         else:
-            repaired.write_index_files(mode=self._settings.file_mode)
+            repaired.write_index_files(mode=self._file_mode)
             repaired.forget_index()
         self._put_in_place(segment, repaired)
         self._mark_end()
@@ -121,23 +111,23 @@ class DamagedSegmentChain(SegmentChain):
 
     def renew(self) -> None:
         """Let a copy take the place of the last file, durably. Everything was synced."""
-        active, mode = self._active, self._settings.file_mode
+        active, mode = self._chain.active, self._file_mode
         end = files.size_of(active.path)
-        self._settings.reserve.spend(lambda: copy_segment(active, 0, end, active, mode=mode))
-        self._go_on_in(active)
+        self._reserve.spend(lambda: copy_segment(active, 0, end, active, mode=mode))
+        self._chain.go_on_in(active)
         self._put_in_place(active, active.in_new_file())
         self._mark_end()
 
     def _put_in_place(self, old: Segment, new: Segment) -> None:
-        self._segments = tuple(new if segment is old else segment for segment in self._segments)
+        self._chain.rearrange([new if segment is old else segment for segment in self._chain.present])
 
     def _mark_end(self) -> None:
-        last = self._active
-        self.mark = self.mark._replace(inode=last.inode, position=last.size, crc=last.crc)
+        last = self._chain.active
+        self._chain.mark = self._chain.mark._replace(inode=last.inode, position=last.size, crc=last.crc)
 
     def holes_before(self, offset: Offset, holes: Sequence[Hole]) -> list[Hole]:
         """Return the holes that begin before `offset` in the segment that has it."""
-        base_offset = self._segment_of(offset).base_offset
+        base_offset = self._chain.segment_of(offset).base_offset
         return [hole for hole in holes if hole.segment == base_offset and hole.start_offset < offset]
 
     def place_behind(self, last: Hole, offset: Offset) -> int | None:
@@ -145,7 +135,7 @@ class DamagedSegmentChain(SegmentChain):
 
         None, if no batch begins at `offset`.
         """
-        segment = self._segment_of(offset)
+        segment = self._chain.segment_of(offset)
         if last.end_position is None:
             return segment.size
         if last.end_offset >= offset:
@@ -159,26 +149,29 @@ class DamagedSegmentChain(SegmentChain):
         The one that had it stays as it is: it is for the caller to forget. Everything was synced. A stop in between
         leaves two that overlap, of which a start distrusts the first.
         """
-        segment = self._segment_of(offset)
+        segment = self._chain.segment_of(offset)
         moved = [_moved(hole, segment.base_offset, offset, position) for hole in holes]
         self._begin_segment(offset, segment, position, is_whole=all(hole.segment != offset for hole in moved))
         return moved
 
     def _begin_segment(self, offset: Offset, old: Segment, position: int, *, is_whole: bool) -> None:
         """Copy what stands from `position` on to a new segment, durably."""
-        new, mode = Segment(self._directory, offset), self._settings.file_mode
-        self._settings.reserve.spend(lambda: copy_segment(old, position, old.size, new, mode=mode))
+        new, mode = Segment(self._directory, offset), self._file_mode
+        self._reserve.spend(lambda: copy_segment(old, position, old.size, new, mode=mode))
         new.size = old.size - position
         new.crc = new.sum_of(0, new.size, 0)
         new.index = new.rebuilt_index() if is_whole else SegmentIndex(offset)
-        place = self._segments.index(old) + 1
-        if old is self._active:
-            self._go_on_in(new)
-            self.mark = self.mark._replace(segment=offset, inode=new.inode, position=new.size, crc=new.crc)
+        segments = self._chain.present
+        place = segments.index(old) + 1
+        if old is self._chain.active:
+            self._chain.go_on_in(new)
+            self._chain.mark = self._chain.mark._replace(
+                segment=offset, inode=new.inode, position=new.size, crc=new.crc
+            )
         elif is_whole:
             new.write_index_files(mode=mode)
             new.forget_index()
-        self._segments = (*self._segments[:place], new, *self._segments[place:])
+        self._chain.rearrange((*segments[:place], new, *segments[place:]))
 
 
 def _moved(hole: Hole, segment: Offset, offset: Offset, position: int) -> Hole:

@@ -19,9 +19,10 @@ import attrs
 
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
-from kraftlib.storage.damage.scan import Hole, RecoveredLog
-from kraftlib.storage.election_file import kafka_wrote_last, we_wrote_last
+from kraftlib.storage.damage.scan import RecoveredLog
+from kraftlib.storage.election.store import kafka_wrote_last, we_wrote_last
 from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.prefix import KnownPrefix, read_prefix
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.sync_point import SyncPoint
@@ -128,8 +129,6 @@ def _note_missing_end(log: RecoveredLog) -> None:
             position=position,
             start_offset=start_offset,
             end_offset=end,
-            end_position=None,
-            was_durable=True,
             reason=reason,
         )
     )

@@ -18,12 +18,13 @@ from typing import Final
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.storage import files, names
-from kraftlib.storage.damage.scan import Hole, RecoveredLog
-from kraftlib.storage.election_file import doubt_vote
+from kraftlib.storage.damage.scan import RecoveredLog
+from kraftlib.storage.election.store import doubt_vote
 from kraftlib.storage.log.epochs import EpochTable, decode_epochs
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.index import SegmentIndex
 from kraftlib.storage.log.segment import Segment
-from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark, SyncPoint, SyncPointFile
+from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark, SyncPoint, replace_sync_point
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ def begin_before(log: RecoveredLog, *, file_mode: int) -> None:
         doubt_vote(log.directory, file_mode=file_mode)
         log.is_doubtful = True
     elif log.is_empty:
-        _note_end(log, file_mode=file_mode)
+        # Durably, before the segments that could tell are as empty as those of a new log.
+        replace_sync_point(log.directory, log.mark, file_mode=file_mode)
     log.segments.insert(0, make_empty_segment(log.directory, begin, file_mode=file_mode))
     log.holes.insert(0, hole)
 
@@ -115,16 +117,6 @@ def keep_last_epoch(epochs: EpochTable, lost_end: OffsetAndEpoch, end_offset: Of
         epochs.assign(lost_end.epoch, end_offset - 1)
 
 
-def _note_end(log: RecoveredLog, *, file_mode: int) -> None:
-    """Note where the log ends, durably, before the segments that could tell are as empty as those of a new log."""
-    file = SyncPointFile(log.directory, file_mode=file_mode)
-    with files.storage_errors("write", log.directory / names.SYNC_POINT):
-        try:
-            file.replace(log.mark)
-        finally:
-            file.close()
-
-
 def missing_before(directory: Path, begin: Offset, base_offset: Offset) -> Hole:
     """Return the hole between a snapshot, or the beginning of everything, and the first segment."""
     reason = f"{directory} has a log that begins at {base_offset}, and nothing from {begin} to there, nor a snapshot"
@@ -139,8 +131,6 @@ def _hole(start_offset: Offset, end_offset: Offset, reason: str) -> Hole:
         position=0,
         start_offset=start_offset,
         end_offset=end_offset,
-        end_position=None,
-        was_durable=True,
         reason=reason,
     )
 
@@ -173,12 +163,8 @@ def _make_segment(log: RecoveredLog, base_offset: Offset, note: SyncPoint | None
     finally:
         os.close(descriptor)
     # The note first: of a file that it does not name it would count no more, and the log for an empty one.
-    file = SyncPointFile(log.directory, file_mode=file_mode)
-    with files.storage_errors("write", log.directory / names.SYNC_POINT):
-        try:
-            file.replace(note.mark._replace(segment=base_offset, inode=inode, crc=UNKNOWN_CRC))
-        finally:
-            file.close()
+    named = note.mark._replace(segment=base_offset, inode=inode, crc=UNKNOWN_CRC)
+    replace_sync_point(log.directory, named, file_mode=file_mode)
     files.rename(temporary, path)
     files.sync_directory(log.directory)
     return _empty_segment(log.directory, base_offset)

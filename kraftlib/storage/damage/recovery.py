@@ -39,12 +39,12 @@ from kraftlib.storage.damage.judgement import (
     should_have_sync_point,
 )
 from kraftlib.storage.damage.missing import begin_before, begin_without_segments, end_of, had_segments, keep_last_epoch
-from kraftlib.storage.damage.scan import Hole, RecoveredLog, scan_segment
+from kraftlib.storage.damage.scan import RecoveredLog, scan_segment
+from kraftlib.storage.log.chain import restart_at
 from kraftlib.storage.log.epochs import EpochTable
-from kraftlib.storage.log.index import SegmentIndex
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.prefix import KnownPrefix, is_believed
-from kraftlib.storage.log.segment import Segment
-from kraftlib.storage.log.sync_point import NOTHING, SyncPointFile, read_sync_point
+from kraftlib.storage.log.sync_point import NOTHING, read_sync_point, replace_sync_point
 from kraftlib.storage.snapshots.damaged_snapshots import (
     LostSnapshot,
     fault_at_start,
@@ -74,7 +74,7 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
     log.sync_point = None if note is None or is_void(directory, note) else note
     if note is not None and log.sync_point is None and not note.claims_nothing:
         logger.warning("%s: Kafka has written since %s was noted: all is read", directory, note.mark)
-        void_sync_point(directory, file_mode=file_mode)
+        replace_sync_point(directory, NOTHING, file_mode=file_mode)
     _read(log, bases)
     if not bases and had_segments(log, note):
         begin_without_segments(log, file_mode=file_mode, keep_damage=keep_damage)
@@ -129,19 +129,6 @@ def _known_prefix(log: RecoveredLog, bases: Sequence[Offset]) -> KnownPrefix | N
         )
         return None
     return known if known is not None and is_believed(known, note.mark, log.directory, bases) else None
-
-
-# What was durable ---------------------------------------------------------------------------------
-
-
-def void_sync_point(directory: Path, *, file_mode: int) -> None:
-    """Note, durably, that nothing is known to be durable."""
-    file = SyncPointFile(directory, file_mode=file_mode)
-    with files.storage_errors("write", directory / names.SYNC_POINT):
-        try:
-            file.replace(NOTHING)
-        finally:
-            file.close()
 
 
 # The verdict --------------------------------------------------------------------------------------
@@ -278,29 +265,9 @@ def _is_beyond(log: RecoveredLog, snapshot_id: OffsetAndEpoch) -> bool:
 
 def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
     if log.segments:
-        void_sync_point(log.directory, file_mode=file_mode)
+        replace_sync_point(log.directory, NOTHING, file_mode=file_mode)
     log.segments = [restart_at(log.directory, offset, file_mode=file_mode)]
     log.epochs, log.end_offset, log.control_batches, log.known_start = EpochTable(), offset, [], offset
-
-
-def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
-    """Remove every segment and create an empty one at `offset`, durably.
-
-    From the last to the first, so that a stop in between leaves a shorter log, which is still behind the snapshot; a
-    disk may carry out removals in any order unless told to wait.
-    """
-    files.remove(directory / names.PREFIX)
-    for name in reversed(files.list_names(directory)):
-        if names.parse_segment_name(name) is not None:
-            files.sync_directory(directory)
-        if names.parse_name_of_segment_file(name) is not None or names.parse_producer_state_name(name) is not None:
-            files.remove(directory / name)
-    files.sync_directory(directory)
-    segment = Segment(directory, offset)
-    segment.index = SegmentIndex(offset)
-    os.close(files.create(segment.path, mode=file_mode))
-    files.sync_directory(directory)
-    return segment
 
 
 def drop_snapshots_before(

@@ -16,7 +16,7 @@ from typing import Final
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
-from kraftlib.storage.damage.scan import Hole
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.segment import Segment, batches_in
 from kraftlib.types import Epoch, Offset
 

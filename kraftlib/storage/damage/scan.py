@@ -22,6 +22,7 @@ from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files
 from kraftlib.storage.damage.salvage import find_whole_batch
 from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.index import SegmentIndex
 from kraftlib.storage.log.prefix import KnownPrefix, controls_up_to, tells_of_voters
 from kraftlib.storage.log.segment import SEGMENT_BYTES_MAX, Segment, batches_in
@@ -29,24 +30,6 @@ from kraftlib.storage.log.spare import only_zeros_follow
 from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark, SyncPoint
 from kraftlib.storage.snapshots.damaged_snapshots import LostSnapshot
 from kraftlib.types import Offset, OffsetAndEpoch
-
-
-@attrs.frozen(kw_only=True)
-class Hole:
-    """Records that were there and are not: [start_offset, end_offset), all in one segment."""
-
-    segment: Offset
-    """Base offset of the segment that they belong to."""
-    position: int
-    """Where they begin in its file."""
-    start_offset: Offset
-    end_offset: Offset
-    end_position: int | None
-    """Where the next whole batch stands; None if the hole reaches to the end of the segment."""
-    was_durable: bool
-    """Whether anything says that this was durable once, so that it is no torn tail."""
-    reason: str
-    """What was found there."""
 
 
 @attrs.define
@@ -180,16 +163,18 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
 def _end_torn(log: RecoveredLog, segment: Segment, reason: str) -> None:
     """Let the log end here: nobody was promised more."""
     log.is_torn = True
-    log.holes.append(
-        Hole(
-            segment=segment.base_offset,
-            position=segment.size,
-            start_offset=log.end_offset,
-            end_offset=log.end_offset,
-            end_position=None,
-            was_durable=False,
-            reason=reason,
-        )
+    log.holes.append(_hole_behind(log, segment, log.end_offset, reason))
+
+
+def _hole_behind(log: RecoveredLog, segment: Segment, end_offset: Offset, reason: str) -> Hole:
+    """Return a hole from the end of what was read of this segment to `end_offset`, which may never have been there."""
+    return Hole(
+        segment=segment.base_offset,
+        position=segment.size,
+        start_offset=log.end_offset,
+        end_offset=end_offset,
+        was_durable=False,
+        reason=reason,
     )
 
 
@@ -206,18 +191,8 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
     reason = f"{last.path} ends at offset {log.end_offset}, the next segment begins at {base_offset}"
     if log.is_unacknowledged:
         _end_torn(log, last, reason)
-        return
-    log.holes.append(
-        Hole(
-            segment=last.base_offset,
-            position=last.size,
-            start_offset=log.end_offset,
-            end_offset=base_offset,
-            end_position=None,
-            was_durable=False,
-            reason=reason,
-        )
-    )
+    else:
+        log.holes.append(_hole_behind(log, last, base_offset, reason))
 
 
 def distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
@@ -230,8 +205,6 @@ def distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
             position=0,
             start_offset=last.base_offset,
             end_offset=base_offset,
-            end_position=None,
-            was_durable=True,
             reason=reason,
         )
     )
@@ -278,7 +251,6 @@ def _check_sum(log: RecoveredLog, segment: Segment, sync: Mark, before: tuple[in
             start_offset=start_offset,
             end_offset=log.end_offset,
             end_position=segment.size,
-            was_durable=True,
             reason=f"{segment.path}, positions {position} to {segment.size}: every batch is whole, but the bytes are"
             " not those that were made durable: offsets or epochs have changed",
         )
@@ -327,7 +299,6 @@ def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: st
             start_offset=offset,
             end_offset=log.end_offset,
             end_position=segment.size,
-            was_durable=True,
             reason=reason,
         )
     )

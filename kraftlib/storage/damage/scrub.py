@@ -18,6 +18,7 @@ import attrs
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
+from kraftlib.storage.log.chain import SegmentChain
 from kraftlib.storage.log.segment import Segment, batches_in
 from kraftlib.storage.log.sync_point import UNKNOWN_CRC
 from kraftlib.storage.snapshots.damaged_snapshots import scan_snapshot
@@ -36,6 +37,19 @@ class ScrubFinding:
     reason: str
     snapshot_id: OffsetAndEpoch | None = None
     """The snapshot that is not whole; None for the log, or if it cannot be told."""
+
+
+def scrub_chain(chain: SegmentChain, *, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
+    """Read every segment; yield how many bytes were read, and what is wrong."""
+    segments = chain.present
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        for found in scrub_segment(segment, is_full=segment is not chain.active, step=step):
+            if isinstance(found, ScrubFinding) and not any(segment is kept for kept in chain.present):
+                break  # it was cut, or another file took its place, while it was read
+            if following is not None and isinstance(found, ScrubFinding) and found.offset is not None:
+                # What does not belong there may count on beyond the segment, but it is this one that is damaged.
+                found = attrs.evolve(found, offset=min(found.offset, following.base_offset - 1))
+            yield found
 
 
 def scrub_segment(segment: Segment, *, is_full: bool, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:

@@ -25,7 +25,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,10 +35,8 @@ from kraftlib.errors import CorruptBatchError, InvariantError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
-from kraftlib.storage.damage.recovery import restart_at
-from kraftlib.storage.damage.scan import Hole
-from kraftlib.storage.damage.scrub import ScrubFinding, scrub_segment
 from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.index import RELATIVE_OFFSET_MAX, SegmentIndex
 from kraftlib.storage.log.prefix import KnownPrefix, SealedSegment
 from kraftlib.storage.log.segment import EMPTY_PRODUCER_STATE, Segment
@@ -88,7 +86,7 @@ class SegmentChain:
         self._directory: Final = directory
         self._settings: Final = settings
         self._segments = tuple(segments)
-        self._descriptor = files.open_existing(self._active.path, files.WRITE)
+        self._descriptor = files.open_existing(self.active.path, files.WRITE)
         self._sealed: deque[_Sealed] = deque()
         self._condemned: deque[Path] = deque()
         self._reserved = 0
@@ -99,7 +97,8 @@ class SegmentChain:
         return self._segments
 
     @property
-    def _active(self) -> Segment:
+    def active(self) -> Segment:
+        """The last segment, which grows."""
         return self._segments[-1]
 
     @property
@@ -111,7 +110,7 @@ class SegmentChain:
 
     def append(self, batches: Sequence[Batch], size: int) -> None:
         """Write these batches of `size` bytes in all behind the last one, into a new segment if this one is full."""
-        active = self._active
+        active = self.active
         if active.size > 0 and self._is_full(active, batches[-1], size):
             active = self._roll(batches[0].base_offset)
         try:
@@ -151,7 +150,7 @@ class SegmentChain:
         new = Segment(self._directory, base_offset)
         new.index = SegmentIndex(base_offset)
         descriptor = self._settings.reserve.spend(lambda: self._new_file(new.path))
-        self._sealed.append(_Sealed(self._active, self._descriptor, base_offset))
+        self._sealed.append(_Sealed(self.active, self._descriptor, base_offset))
         self._descriptor = descriptor
         self._segments = (*self._segments, new)
         return new
@@ -165,31 +164,20 @@ class SegmentChain:
 
         Raises: CorruptBatchError; StorageError for an offset below all segments.
         """
-        segment = self._segment_of(start_offset)
+        segment = self.segment_of(start_offset)
         behind = 0
         for hole in holes:
             if hole.segment == segment.base_offset and hole.end_position and hole.end_offset <= start_offset:
                 behind = hole.end_position
         return segment.read(start_offset, max_bytes, not_before=behind)
 
-    def _segment_of(self, offset: Offset) -> Segment:
+    def segment_of(self, offset: Offset) -> Segment:
+        """Return the segment in which this offset lies. Raises: StorageError, if it is below all of them."""
         segments = self._segments
         place = bisect_right(segments, offset, key=_base_of) - 1
         if place < 0:
             raise StorageError(f"{self._directory} has no segment of offset {offset}", path=self._directory)
         return segments[place]
-
-    def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
-        """Read every segment; yield how many bytes were read, and what is wrong."""
-        segments = self._segments
-        for segment, following in zip(segments, [*segments[1:], None], strict=True):
-            for found in scrub_segment(segment, is_full=segment is not self._active, step=step):
-                if isinstance(found, ScrubFinding) and not any(segment is kept for kept in self._segments):
-                    break  # it was cut, or another file took its place, while it was read
-                if following is not None and isinstance(found, ScrubFinding) and found.offset is not None:
-                    # What does not belong there may count on beyond the segment, but it is this one that is damaged.
-                    found = attrs.evolve(found, offset=min(found.offset, following.base_offset - 1))
-                yield found
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch, read from the files and checked."""
@@ -198,7 +186,7 @@ class SegmentChain:
 
     def roll(self) -> None:
         """Let what is appended next go into a new segment."""
-        if self._active.size > 0:
+        if self.active.size > 0:
             self._roll(self.mark.end_offset)
 
     def delete_below(self, offset: Offset) -> None:
@@ -225,7 +213,7 @@ class SegmentChain:
         """Make durable what was written before the call; return whether a segment came to its end."""
         # First the descriptor, then the sealed ones: see the top of the module.
         descriptor = self._descriptor
-        sealed = [self._sealed[number] for number in range(len(self._sealed))]
+        sealed = [self._sealed[number] for number in range(len(self._sealed))] if self._sealed else []
         for full in sealed:
             if self._settings.spare.size:
                 os.ftruncate(full.descriptor, full.segment.size)  # durable with what follows
@@ -264,7 +252,7 @@ class SegmentChain:
             controls=tuple(controls),
         )
 
-    def _segment_of_base(self, base_offset: Offset) -> Segment:
+    def segment_at(self, base_offset: Offset) -> Segment:
         """Return the segment that begins there. For while the loop waits."""
         found = _segment_at(self._segments, base_offset)
         if found is None:
@@ -304,14 +292,14 @@ class SegmentChain:
         """
         for _ in range(condemned_count):
             files.remove(self._condemned.popleft())
-        ahead, size = self._settings.reserve_bytes, self._active.size
+        ahead, size = self._settings.reserve_bytes, self.active.size
         if ahead and size + ahead // 2 > self._reserved and not self._sealed:
             self._reserved = size + ahead
             try:
                 files.reserve(self._descriptor, self._reserved)
             except OSError as error:
                 # No harm yet: only an append that finds no space is an error.
-                logger.warning("%s: no %d bytes can be reserved: %s", self._active.path, ahead, error)
+                logger.warning("%s: no %d bytes can be reserved: %s", self.active.path, ahead, error)
 
     def remove_condemned(self) -> None:
         """Remove all that was condemned, before a file of such a name is made anew. The loop waits."""
@@ -319,9 +307,18 @@ class SegmentChain:
             files.remove(self._condemned[0])
             self._condemned.popleft()
 
-    def mark_at(self, end_offset: Offset, epochs: EpochTable) -> Mark:
-        """Return the place behind the last batch that ends by `end_offset`. Everything was synced."""
-        segment = self._segment_of(end_offset)
+    def mark_at(self, end_offset: Offset, epochs: EpochTable, holes: Sequence[Hole] = ()) -> Mark:
+        """Return the place behind the last batch that ends by `end_offset`, or where a hole begins.
+
+        Everything was synced.
+        """
+        for hole in holes:
+            if hole.start_offset == end_offset:
+                segment = self.segment_at(hole.segment)
+                crc = segment.sum_of(0, hole.position, 0)
+                epoch = epochs.epoch_before(end_offset)
+                return Mark(segment.base_offset, segment.inode, hole.position, end_offset, epoch, crc)
+        segment = self.segment_of(end_offset)
         located = segment.locate(end_offset)
         if located is None:
             raise CorruptBatchError(f"{segment.path} has no batch of offset {end_offset}", path=segment.path)
@@ -338,7 +335,7 @@ class SegmentChain:
 
     def truncate(self, mark: Mark) -> None:
         """Cut at this place, durably. Everything was synced."""
-        segment = self._segment_of_base(mark.segment)
+        segment = self.segment_at(mark.segment)
         segment.remove_index_files()
         self._drop_segments_behind(segment, mark)
         with files.storage_errors("cut", segment.path):
@@ -360,7 +357,7 @@ class SegmentChain:
         place = self._segments.index(segment)
         behind = self._segments[place + 1 :]
         if behind:
-            self._go_on_in(segment)
+            self.go_on_in(segment)
         # Of a full segment the index is made anew: what is cut off may be damaged, and tells it nothing.
         kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
         self._segments = (*self._segments[:place], kept)
@@ -373,11 +370,22 @@ class SegmentChain:
         """Remove every batch, durably, and go on in an empty segment at `offset`."""
         self.remove_condemned()
         active = restart_at(self._directory, offset, file_mode=self._settings.file_mode)
-        self._go_on_in(active)
+        self.go_on_in(active)
         self._segments = (active,)
         self.mark = Mark(offset, active.inode, 0, offset, -1, 0)
 
-    def _go_on_in(self, segment: Segment) -> None:
+    def rearrange(self, segments: Sequence[Segment]) -> None:
+        """Let these be the segments, whose files are in place. The loop waits."""
+        self._segments = tuple(segments)
+
+    def cut_surplus(self) -> None:
+        """Cut off zeros that were written ahead of the last batch."""
+        active = self.active
+        if os.fstat(self._descriptor).st_size > active.size:
+            with files.storage_errors("cut", active.path):
+                os.ftruncate(self._descriptor, active.size)
+
+    def go_on_in(self, segment: Segment) -> None:
         """Open the file that grows from now on, and close all others."""
         # The new one is in its place before any other is closed: an error of that leaves none open.
         before, self._descriptor = self._descriptor, files.open_existing(segment.path, files.WRITE)
@@ -392,15 +400,15 @@ class SegmentChain:
         """Release the files; with the end of a log that was synced also write the caches of the last segment."""
         try:
             if end_offset is not None:
-                self._write_caches(self._active, self._descriptor, end_offset)
+                self._write_caches(self.active, self._descriptor, end_offset)
         finally:
             self._close_files()
 
     @property
     def changed_ns(self) -> int:
         """When the file of the last segment was changed last, in ns since 1970."""
-        with files.storage_errors("look at", self._active.path):
-            return os.stat(self._active.path, follow_symlinks=False).st_mtime_ns
+        with files.storage_errors("look at", self.active.path):
+            return os.stat(self.active.path, follow_symlinks=False).st_mtime_ns
 
     def _close_sealed(self) -> None:
         while self._sealed:
@@ -412,6 +420,26 @@ class SegmentChain:
             # Forgotten first: after an error it is closed all the same, and may be another file's by the next try.
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
+    """Remove every segment and create an empty one at `offset`, durably.
+
+    From the last to the first, so that a stop in between leaves a shorter log, which is still behind the snapshot; a
+    disk may carry out removals in any order unless told to wait.
+    """
+    files.remove(directory / names.PREFIX)
+    for name in reversed(files.list_names(directory)):
+        if names.parse_segment_name(name) is not None:
+            files.sync_directory(directory)
+        if names.parse_name_of_segment_file(name) is not None or names.parse_producer_state_name(name) is not None:
+            files.remove(directory / name)
+    files.sync_directory(directory)
+    segment = Segment(directory, offset)
+    segment.index = SegmentIndex(offset)
+    os.close(files.create(segment.path, mode=file_mode))
+    files.sync_directory(directory)
+    return segment
 
 
 def _base_of(segment: Segment) -> Offset:

@@ -8,7 +8,6 @@ version is left alone, as if there was none.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import StorageError
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
+from kraftlib.storage.notes import NoteError
 from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
@@ -40,9 +40,12 @@ def read_holds(directory: Path) -> list[StoredHold]:
     """Return the holds in the partition's directory; none, if the file is missing, damaged or of a newer version."""
     path = directory / names.HOLDS
     try:
-        data = files.read_file(path, max_bytes=MAX_BYTES)
-        return [] if data is None else _parse(data)
-    except (ValueError, KeyError, TypeError, StorageError) as error:
+        note = notes.read(path, max_bytes=MAX_BYTES)
+        if note is None:
+            return []
+        notes.check_version(note, VERSION)
+        return [_hold(item) for item in note["holds"]]
+    except (NoteError, KeyError, TypeError, StorageError) as error:
         logger.warning("%s cannot be used, so no reader holds the log: %s", path, error)
         return []
 
@@ -54,28 +57,19 @@ def write_holds(directory: Path, holds: Sequence[StoredHold], *, mode: int = fil
     if data is not None and _version(data) > VERSION:
         return
     document = {"version": VERSION, "holds": [attrs.asdict(hold) for hold in holds]}
-    files.replace_file(path, json.dumps(document, separators=(",", ":")).encode(), mode=mode)
+    files.replace_file(path, notes.encode(document), mode=mode)
 
 
 def _version(data: bytes) -> int:
     try:
-        document = files.parse_json(data)
-    except ValueError:
+        version = notes.parse(data).get("version")
+    except NoteError:
         return 0
-    version = document.get("version") if isinstance(document, dict) else None
     return version if isinstance(version, int) else 0
 
 
-def _parse(data: bytes) -> list[StoredHold]:
-    if _version(data) != VERSION:
-        raise ValueError(f"its version is {_version(data)}, known is {VERSION}")
-    return [_hold(item) for item in files.parse_json(data)["holds"]]
-
-
 def _hold(item: Any) -> StoredHold:
-    hold = StoredHold(name=item["name"], offset=item["offset"], max_bytes=item["max_bytes"])
-    if not isinstance(hold.name, str) or not 0 < len(hold.name) <= NAME_MAX:
-        raise ValueError(f"{hold.name!r} is no name of a reader")
-    if type(hold.offset) is not int or type(hold.max_bytes) is not int or hold.offset < 0 or hold.max_bytes < 0:
-        raise ValueError(f"{item!r} has no offset or no limit")
-    return hold
+    if not isinstance(item["name"], str) or not 0 < len(item["name"]) <= NAME_MAX:
+        raise NoteError(f"{item['name']!r} is no name of a reader")
+    offset, max_bytes = notes.integer(item, "offset"), notes.integer(item, "max_bytes")
+    return StoredHold(name=item["name"], offset=offset, max_bytes=max_bytes)

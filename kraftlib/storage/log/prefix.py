@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,16 +25,14 @@ import attrs
 
 from kraftlib.errors import CorruptBatchError, RemoteProtocolError, StorageError
 from kraftlib.records.batch import Batch, read_batch
-from kraftlib.records.checksum import crc32c
 from kraftlib.records.control import ControlType, control_key
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
 from kraftlib.storage.log.sync_point import Mark
 from kraftlib.types import EpochStart, Offset
 
 LAYOUT: Final = 1
 
 _MAX_BYTES: Final = 64 << 20
-_LINE: Final = re.compile(rb'(\{.*),"crc":([0-9]{1,10})\}', re.DOTALL)
 _TELLING: Final = frozenset((ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS))
 
 
@@ -83,8 +79,7 @@ def write_prefix(directory: Path, known: KnownPrefix, *, file_mode: int, durable
         "epochs": [[start.epoch, start.start_offset] for start in known.epochs],
         "controls": [base64.b64encode(batch.data).decode("ascii") for batch in known.controls],
     }
-    line = json.dumps(fields, separators=(",", ":")).encode("ascii")
-    data = b'%s,"crc":%d}' % (line[:-1], crc32c(line))
+    data = notes.seal(notes.encode(fields))
     files.replace_file(directory / names.PREFIX, data, mode=file_mode, durable=durable)
 
 
@@ -97,11 +92,8 @@ def read_prefix(directory: Path) -> KnownPrefix | None:
         data = files.read_file(path, max_bytes=_MAX_BYTES) or b""
     except StorageError:
         return None  # a cache that cannot be read is none
-    match = _LINE.fullmatch(data)
-    if match is None or crc32c(match[1] + b"}") != int(match[2]):
-        return None
     try:
-        return _known(files.parse_json(match[1] + b"}"))
+        return _known(notes.parse_sealed(data))
     except (ValueError, TypeError, KeyError, binascii.Error, CorruptBatchError):
         return None
 

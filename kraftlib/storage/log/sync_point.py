@@ -33,14 +33,13 @@ unless it is exact.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 
-from kraftlib.records.checksum import crc32c
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
+from kraftlib.storage.notes import NoteError
 from kraftlib.storage.reserve import Reserve
 from kraftlib.types import Epoch, Offset
 
@@ -50,7 +49,6 @@ FILE_SIZE: Final = SLOT_PLACES[1] + SLOT_SIZE
 LAYOUT: Final = 1
 UNKNOWN_CRC: Final = -1
 
-_LINE: Final = re.compile(rb'(\{.*),"crc":([0-9]{1,10})\} *\n', re.DOTALL)
 _OLD_PLACE: Final = SLOT_SIZE
 """Where the second slot was in releases that knew no exact notes."""
 _FIELDS: Final = (
@@ -153,6 +151,16 @@ class SyncPointFile:
             os.close(descriptor)
 
 
+def replace_sync_point(directory: Path, mark: Mark, *, file_mode: int) -> None:
+    """Note it in both slots, durably, while no log is open. Raises: StorageError."""
+    file = SyncPointFile(directory, file_mode=file_mode)
+    with files.storage_errors("write", directory / names.SYNC_POINT):
+        try:
+            file.replace(mark)
+        finally:
+            file.close()
+
+
 def _generation(point: SyncPoint) -> int:
     return point.generation
 
@@ -175,7 +183,7 @@ def _slot(mark: Mark, mtime_ns: int, generation: int, exact: bool) -> bytes:
             LAYOUT,
         )
     )
-    return (b'%s,"crc":%d}' % (line[:-1], crc32c(line))).ljust(SLOT_SIZE - 1) + b"\n"
+    return notes.seal(line).ljust(SLOT_SIZE - 1) + b"\n"
 
 
 def read_sync_point(directory: Path) -> SyncPoint | None:
@@ -201,16 +209,11 @@ def _read_slots(directory: Path) -> list[SyncPoint]:
 def _read_slot(descriptor: int, place: int) -> SyncPoint | None:
     """Return what a slot says; None, if it cannot be read, be it for an error of the disk."""
     try:
-        match = _LINE.fullmatch(files.read_at(descriptor, SLOT_SIZE, place))
-    except OSError:
+        data = files.read_at(descriptor, SLOT_SIZE, place)
+        fields = notes.parse_sealed(data[:-1].rstrip(b" ") if data.endswith(b"\n") else b"")
+    except (OSError, NoteError):
         return None
-    if match is None or crc32c(match[1] + b"}") != int(match[2]):
-        return None
-    try:
-        fields: Any = files.parse_json(match[1] + b"}")
-    except ValueError:
-        return None
-    if not isinstance(fields, dict) or fields.get("layout", LAYOUT) != LAYOUT:
+    if fields.get("layout", LAYOUT) != LAYOUT:
         return None
     if not all(type(fields.get(name)) is int for name in _FIELDS):
         return None

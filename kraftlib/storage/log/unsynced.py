@@ -12,22 +12,22 @@ place of the file.
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from kraftlib.errors import StorageError
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
+from kraftlib.storage.notes import NoteError
 from kraftlib.storage.reserve import Reserve
 from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
 
-_NOTE: Final = re.compile(rb'\{(?:"cut": (true|false), )?"flushed_offset": ([0-9]{1,19})\}')
+_MAX_BYTES: Final = 4_096
+_KEYS: Final = ({"cut", "flushed_offset"}, {"flushed_offset"})
 """The first release knew no `cut`."""
 
 
@@ -52,7 +52,7 @@ def note_unsynced(directory: Path, unsynced: Unsynced, *, file_mode: int, reserv
             "cut": unsynced.was_cut or before.was_cut,
             "flushed_offset": min(unsynced.flushed_offset, before.flushed_offset),
         }
-        data, path = json.dumps(note).encode("ascii"), directory / names.UNSYNCED
+        data, path = notes.encode(note, compact=False), directory / names.UNSYNCED
         space = reserve if reserve is not None else Reserve(directory, size=0)
         space.spend(lambda: files.replace_file(path, data, mode=file_mode, durable=False))
     except StorageError as error:
@@ -61,13 +61,16 @@ def note_unsynced(directory: Path, unsynced: Unsynced, *, file_mode: int, reserv
 
 def read_unsynced(directory: Path) -> Unsynced | None:
     """Return what is in doubt, everything if the note cannot be read; None, if no sync has failed."""
-    note = files.read_file(directory / names.UNSYNCED, max_bytes=4_096)
-    if note is None:
-        return None
-    match = _NOTE.fullmatch(note)
-    if match is None:
-        return Unsynced(flushed_offset=0, was_cut=True)
-    return Unsynced(flushed_offset=int(match[2]), was_cut=match[1] == b"true")
+    try:
+        note = notes.read(directory / names.UNSYNCED, max_bytes=_MAX_BYTES)
+        if note is None:
+            return None
+        flushed_offset, was_cut = notes.integer(note, "flushed_offset"), note.get("cut", False)
+        if set(note) in _KEYS and isinstance(was_cut, bool):
+            return Unsynced(flushed_offset=flushed_offset, was_cut=was_cut)
+    except NoteError:
+        pass  # as one that says too little
+    return Unsynced(flushed_offset=0, was_cut=True)
 
 
 def forget_unsynced(directory: Path) -> None:

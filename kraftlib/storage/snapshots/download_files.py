@@ -10,9 +10,7 @@ so is one whose snapshot exists already. Whether its bytes make sense is for the
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,7 +18,8 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import StorageError
-from kraftlib.storage import files, names
+from kraftlib.storage import files, names, notes
+from kraftlib.storage.notes import NoteError
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
 from kraftlib.types import OffsetAndEpoch
 
@@ -39,17 +38,6 @@ class DownloadNote:
     """Of the whole."""
 
 
-class DownloadSink(FileSnapshotSink):
-    """A snapshot that may be written in more than one life."""
-
-    def cut(self, size: int) -> None:
-        """Drop what stands behind `size` bytes."""
-        descriptor = self._open_descriptor()
-        with files.storage_errors("cut", self._partial_path):
-            os.ftruncate(descriptor, size)
-        self._size = size
-
-
 class DownloadFiles:
     """The place of the one download that a replica has at a time. `frozen` is told when it has become a snapshot."""
 
@@ -61,7 +49,7 @@ class DownloadFiles:
         self._frozen: Final = frozen
         self._note_path: Final = directory / names.DOWNLOAD
 
-    def create(self, note: DownloadNote) -> DownloadSink:
+    def create(self, note: DownloadNote) -> FileSnapshotSink:
         """Begin a download, in place of any other. The note is durable before the first byte."""
         self.drop()
         document = {
@@ -70,14 +58,14 @@ class DownloadFiles:
             "epoch": note.snapshot_id.epoch,
             "size": note.size,
         }
-        files.replace_file(self._note_path, json.dumps(document).encode("ascii"), mode=self._mode)
+        files.replace_file(self._note_path, notes.encode(document, compact=False), mode=self._mode)
         return self._sink(note.snapshot_id, exists=False)
 
-    def reopen(self) -> tuple[DownloadNote, DownloadSink] | None:
+    def reopen(self) -> tuple[DownloadNote, FileSnapshotSink] | None:
         """Return what an earlier life has left, if it can be gone on with; else remove it."""
         try:
             note = self._read_note()
-        except (ValueError, KeyError, TypeError, StorageError) as error:
+        except (NoteError, StorageError) as error:
             logger.warning("%s cannot be used, so the download begins anew: %s", self._note_path, error)
             note = None
         if note is not None:
@@ -95,9 +83,9 @@ class DownloadFiles:
                 files.remove(self._directory / name)
         files.remove(self._note_path)
 
-    def _sink(self, snapshot_id: OffsetAndEpoch, *, exists: bool) -> DownloadSink:
+    def _sink(self, snapshot_id: OffsetAndEpoch, *, exists: bool) -> FileSnapshotSink:
         part = self._directory / names.download_name(snapshot_id)
-        return DownloadSink(
+        return FileSnapshotSink(
             self._directory,
             snapshot_id,
             file_mode=self._mode,
@@ -107,14 +95,9 @@ class DownloadFiles:
         )
 
     def _read_note(self) -> DownloadNote | None:
-        data = files.read_file(self._note_path, max_bytes=NOTE_MAX_BYTES)
-        if data is None:
+        fields = notes.read(self._note_path, max_bytes=NOTE_MAX_BYTES)
+        if fields is None:
             return None
-        document = files.parse_json(data)
-        if document["version"] != VERSION:
-            raise ValueError(f"its version is {document['version']}, known is {VERSION}")
-        numbers = [document[key] for key in ("offset", "epoch", "size")]
-        if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers):
-            raise ValueError(f"{numbers} are not offset, epoch and size")
-        offset, epoch, size = numbers
+        notes.check_version(fields, VERSION)
+        offset, epoch, size = (notes.integer(fields, name) for name in ("offset", "epoch", "size"))
         return DownloadNote(snapshot_id=OffsetAndEpoch(offset=offset, epoch=epoch), size=size)

@@ -92,6 +92,13 @@ class FileSnapshotSink:
         with files.storage_errors("read", self._partial_path):
             return files.read_at(descriptor, size, position)
 
+    def cut(self, size: int) -> None:
+        """Drop what stands behind `size` bytes: what an earlier life wrote may be no snapshot from there on."""
+        descriptor = self._open_descriptor()
+        with files.storage_errors("cut", self._partial_path):
+            os.ftruncate(descriptor, size)
+        self._size = size
+
     def freeze(self) -> None:
         """Make durable and read-only, then visible under its name. A snapshot of this id that exists stays as it is."""
         descriptor = self._open_descriptor()

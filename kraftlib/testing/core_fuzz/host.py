@@ -21,12 +21,15 @@ from kraftlib.consensus.roles import Role, RoleState
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
 from kraftlib.testing.core_fuzz.coverage import answer_of, kind_of, situation_of
+from kraftlib.testing.core_fuzz.forged_answers import SPOILED
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError
 from kraftlib.testing.core_fuzz.store import CoreStore, PendingFlush
 from kraftlib.testing.rules import Referee
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, ReplicaId, ReplicaKey
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
 
 if TYPE_CHECKING:
@@ -34,6 +37,20 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 10
 """How much of a snapshot goes into one answer."""
+
+
+VERSIONS: Final = {
+    "VoteRequest": 2,
+    "BeginQuorumEpochRequest": 1,
+    "EndQuorumEpochRequest": 1,
+    "FetchRequest": 18,
+    "FetchSnapshotRequest": 1,
+    "AddRaftVoterRequest": 1,
+    "DescribeQuorumRequest": 2,
+    "DescribeClusterRequest": 2,
+    "UpdateFeaturesRequest": 1,
+}
+"""In which version a request arrives; 0, unless it stands here."""
 
 
 @attrs.frozen
@@ -56,6 +73,9 @@ REBUILDS: Final = (ev.LogTruncated, ev.Repaired, ev.SnapshotInstalled, ev.Snapsh
 
 OPERATOR: Final = -100
 """The source of a request that no replica sends."""
+
+NO_LIFE: Final = -1
+"""The life of one that waits for no answer."""
 
 
 class CoreHost:
@@ -92,6 +112,7 @@ class CoreHost:
         self.voters_seen: VoterSet | None = None
         self.voters_since_ms = 0
         self.has_known_voters = False
+        self._leaves = False
         self._actions: Mapping[type, Callable[[Any], None]] = {
             act.PersistElection: self._persist_election,
             act.AppendToLog: self._append,
@@ -113,6 +134,7 @@ class CoreHost:
             act.AdvanceHighWatermark: self._advance,
             act.SubmitControl: self._submit_control,
             act.PassReadBarrier: self._pass_read,
+            act.ShutdownComplete: self._leave,
         }
 
     def __str__(self) -> str:
@@ -142,6 +164,7 @@ class CoreHost:
         """Begin a life with what the disk has."""
         world = self.world
         self.life += 1
+        self._leaves = False
         self.events, self.slow, self.requests, self.reads, self.heard_ms = [], [], {}, {}, {}
         self.high_watermark, self.control, self.role_seen, self.is_full = 0, None, None, False
         if self.store.holes:
@@ -164,7 +187,7 @@ class CoreHost:
 
     def crash(self) -> None:
         """End the life: power loss."""
-        self.core = None
+        self.core, self._leaves = None, False
         self.store.crash(self.world.random)
 
     def tell(self, event: ev.Event) -> None:
@@ -173,6 +196,11 @@ class CoreHost:
             return
         self._handle(event)
         self._hear_the_disk()
+        if self._leaves:
+            self.world.trouble.end(self)
+
+    def _leave(self, action: act.ShutdownComplete) -> None:
+        self._leaves = True
 
     def _hear_the_disk(self) -> None:
         while self.core is not None and self.events:
@@ -213,7 +241,7 @@ class CoreHost:
         self.world.promises.election_written(self, action.election)
         self.store.election = action.election
         if action.election.voted_key not in (None, self.key) and action.election.leader_id is None:
-            self.world.vote_is_cast(self)
+            self.world.trouble.vote_is_cast(self)
 
     def _append(self, action: act.AppendToLog) -> None:
         batches = tuple(action.batches)
@@ -242,6 +270,10 @@ class CoreHost:
         self.tell(ev.Flushed(end_offset, flush.log_version))
 
     def _write_repair(self, action: act.WriteRepair) -> None:
+        if self.is_full:
+            self.store.give_up_repair()
+            self.events.insert(0, ev.RepairRefused("no space left on device"))
+            return
         self.store.catch_up()
         event = self.store.write_repair(action.batches)
         self.world.count("repair")
@@ -273,7 +305,7 @@ class CoreHost:
         store, snapshot_id = self.store, action.snapshot_id
         if self.is_full:
             store.incoming = None
-            self.events.insert(0, ev.SnapshotRefused(snapshot_id, "no space left on device"))
+            self.events.insert(0, ev.SnapshotRefused(snapshot_id, "no space left on device", lacks_space=True))
             return
         incoming = store.incoming
         written = 0 if incoming is None or incoming.snapshot_id != snapshot_id else len(incoming.data)
@@ -290,9 +322,20 @@ class CoreHost:
     def _drop_download(self, action: act.DropSnapshotDownload) -> None:
         self.store.incoming = None
 
+    def _is_spoiled(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether a download does not verify: then it is gone, and nothing has changed."""
+        if SPOILED not in self.store.downloaded(snapshot_id):
+            return False
+        self.world.count("spoiled download")
+        self.store.incoming = None
+        self.events.insert(0, ev.SnapshotRefused(snapshot_id, "does not verify"))
+        return True
+
     def _install(self, action: act.InstallSnapshot) -> None:
         self.store.catch_up()
         snapshot_id = action.snapshot_id
+        if self._is_spoiled(snapshot_id):
+            return
         snapshot = self.world.snapshot_of(self, snapshot_id, self.store.downloaded(snapshot_id))
         dropped, had_holes = self.store.batches, self.store.is_damaged
         self.store.install(snapshot_id, snapshot)
@@ -303,6 +346,8 @@ class CoreHost:
     def _adopt(self, action: act.AdoptSnapshot) -> None:
         self.store.catch_up()
         snapshot_id = action.snapshot_id
+        if self._is_spoiled(snapshot_id):
+            return
         snapshot = self.world.snapshot_of(self, snapshot_id, self.store.downloaded(snapshot_id))
         self.store.adopt(snapshot_id, snapshot)
         self.world.count("adopted snapshot")
@@ -319,7 +364,7 @@ class CoreHost:
 
     # --- the network -------------------------------------------------------------------------------------------------
 
-    def _send_request(self, action: act.SendRequest) -> None:
+    def _send_request(self, action: act.SendRequest[Any]) -> None:
         self.world.promises.request_sent(self, action.request)
         target = self.world.number_at(action.endpoint)
         letter = Letter(self.number, self.life, target, action.destination, action.correlation_id, action.request)
@@ -332,7 +377,7 @@ class CoreHost:
     def answer(self, request_id: int, response: Any) -> None:
         """Send the answer of a request, or close its connection."""
         asked = self.requests.pop(request_id, None)
-        if asked is None:
+        if asked is None or asked.life == NO_LIFE:
             return
         if asked.source == OPERATOR:
             self.world.operator_hears(self, asked.body, response)
@@ -387,6 +432,8 @@ class CoreHost:
         """Let the core handle a request."""
         request_id = self.world.next_number()
         self.requests[request_id] = letter
-        if isinstance(letter.body, FetchRequest) or type(letter.body).__name__ == "FetchSnapshotRequest":
+        if isinstance(letter.body, FetchRequest | FetchSnapshotRequest):
             self.heard_ms[letter.source] = self.world.now_ms
+        elif isinstance(letter.body, UpdateRaftVoterRequest):
+            self.heard_ms[letter.body.voter_id] = self.world.now_ms
         self.tell(ev.RequestReceived(request_id, letter.body, version))

@@ -240,11 +240,6 @@ class Promises:
         if not store.is_damaged:  # who votes may stand in what is missing
             ours += (known.voters.latest, known.kraft_version.latest)
             theirs += (found.voters.latest, found.kraft_version.latest)
-        ends_missing = bool(known.holes) and known.holes[-1].end_offset == known.end_offset
-        if ends_missing and host.running.state.amnesia is not None:
-            # Of which epoch the end was only the next start finds out, from the snapshot that was set aside. Until its
-            # records are here again it votes for nobody, so nobody compares it.
-            ours, theirs = (known.end_offset, known.holes), (found.end_offset, found.holes)
         if ours != theirs:
             raise BrokenPromiseError("L16", f"{host} takes its log for {ours}, which is {theirs}")
 

@@ -348,6 +348,10 @@ class CoreStore:
             control_batches=self.control_batches(),
         )
 
+    def give_up_repair(self) -> None:
+        """Forget what was fetched for the first hole."""
+        self._fetched = []
+
     def crash(self, random: chance.Random) -> None:
         """Lose power: of what was not flushed any prefix of whole batches may be there."""
         durable = sum(1 for batch in self.batches if batch.end_offset <= self.flushed_offset)

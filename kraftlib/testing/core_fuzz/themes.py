@@ -38,6 +38,16 @@ STEPS: Final[Mapping[str, float]] = {
     "corner": 0.5,
     "refuse": 0.1,
     "mute": 0.1,
+    "replay": 0.5,
+    "forge": 1.5,
+    "tamper": 1.0,
+    "outdate": 0.3,
+    "shake": 0.5,
+    "change-twice": 0.3,
+    "yield-in-vain": 0.15,
+    "wreck": 0.0,
+    "quit": 0.1,
+    "stop-machine": 0.03,
 }
 """The kinds of steps, and how often each is taken."""
 
@@ -78,12 +88,12 @@ THEMES: Final[Mapping[str, Theme]] = {
     for theme in (
         Theme(
             name="core",
-            what="the core alone, every kind of trouble, in any order of messages",
-            steps={"lose-election": 0.15, "damage": 0.4, "lose-snapshot": 0.05, "stale-copy": 0.05},
+            what="the core alone: faults of all kinds, any order of messages",
+            steps={"lose-election": 0.15, "damage": 0.4, "lose-snapshot": 0.05, "stale-copy": 0.05, "wreck": 0.05},
         ),
         Theme(
             name="core-votes",
-            what="the core alone: elections, lost votes, crashes amid actions",
+            what="the core alone: elections, lost votes, crashes between actions",
             steps={
                 "lose-election": 0.2,
                 "stale-copy": 0.1,
@@ -93,6 +103,7 @@ THEMES: Final[Mapping[str, Theme]] = {
                 "late": 4.0,
                 "depose": 0.8,
                 "corner": 1.2,
+                "shake": 2.0,
             },
             voters=(2, 3, 3, 3, 4, 5),
         ),
@@ -107,18 +118,23 @@ THEMES: Final[Mapping[str, Theme]] = {
                 "stale-copy": 0.2,
                 "snapshot": 4.0,
                 "full": 0.3,
+                "wreck": 0.3,
+                "shake": 1.5,
             },
             voters=(3, 3, 3, 4, 5),
         ),
         Theme(
             name="core-voters",
-            what="the core alone: voters come and go, disks are replaced, leaders hand over",
+            what="the core alone: voters are added and removed, disks are replaced, leadership is transferred",
             steps={
                 "change": 5.0,
                 "replace": 0.6,
                 "crash": 1.2,
                 "transfer": 1.0,
                 "change-and-die": 0.8,
+                "change-twice": 1.5,
+                "shake": 1.0,
+                "yield-in-vain": 0.3,
                 "lose-election": 0.1,
                 "damage": 0.05,
             },
@@ -127,24 +143,31 @@ THEMES: Final[Mapping[str, Theme]] = {
         ),
         Theme(
             name="core-downloads",
-            what="the core alone: snapshots on their way, from leaders that change and with other bytes",
+            what="the core alone: snapshot downloads while leaders change, and with different bytes",
             steps={
                 "snapshot": 6.0,
                 "lose": 4.0,
                 "crash": 1.2,
                 "resign": 0.8,
                 "change-source": 1.5,
+                "outdate": 1.5,
                 "lose-snapshot": 0.2,
                 "full": 0.2,
             },
         ),
         Theme(
             name="core-links",
-            what="the core alone: links that are refused or one-way for long, voters that are wanted as leaders",
+            what="the core alone: links that are refused or one-way for long, election priorities",
             steps={"refuse": 1.0, "mute": 1.0, "resign": 0.5, "time": 9.0, "full": 0.1, "replace": 0.0},
             voters=(3, 4, 5, 5, 5),
             replicas=(5,),
             priorities=0.5,
+        ),
+        Theme(
+            name="core-lies",
+            what="the core alone: messages of liars and strangers, tampered answers, and what comes twice",
+            steps={"replay": 4.0, "forge": 12.0, "tamper": 12.0, "change": 3.0, "snapshot": 4.0, "lose-election": 0.05},
+            priorities=0.3,
         ),
     )
 }

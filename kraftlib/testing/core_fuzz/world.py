@@ -10,37 +10,47 @@ from __future__ import annotations
 import random as chance
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.testing.core_fuzz.budget import may_be_replaced, may_lose_something
 from kraftlib.testing.core_fuzz.coverage import Coverage, outcome
-from kraftlib.testing.core_fuzz.host import OPERATOR, CoreHost, Letter
+from kraftlib.testing.core_fuzz.forgery import Forger
+from kraftlib.testing.core_fuzz.host import NO_LIFE, OPERATOR, VERSIONS, CoreHost, Letter
+from kraftlib.testing.core_fuzz.phase import Phase
+from kraftlib.testing.core_fuzz.plots import Plots
 from kraftlib.testing.core_fuzz.promises import BrokenPromiseError, Promises
 from kraftlib.testing.core_fuzz.store import CoreStore, StoredSnapshot
 from kraftlib.testing.core_fuzz.themes import Theme
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.testing.core_fuzz.trouble import Trouble
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 
-VERSIONS: Final = {
-    "VoteRequest": 2,
-    "BeginQuorumEpochRequest": 1,
-    "EndQuorumEpochRequest": 1,
-    "FetchRequest": 18,
-    "FetchSnapshotRequest": 1,
-    "AddRaftVoterRequest": 1,
-}
-"""In which version a request arrives; 0, unless it stands here."""
-
 FIRST_PORT: Final = 9_000
+
+
+def draw_habits(random: chance.Random) -> dict[str, Any]:
+    """Draw what is configured in another way than most do."""
+    habits: dict[str, Any] = {}
+    if random.random() < 0.2:
+        habits["strict"] = True
+    if random.random() < 0.1:
+        habits["private_apis"] = False
+    if random.random() < 0.15:
+        habits["snapshot_rate_bytes"] = random.choice((100, 1_000, 100_000))
+    if random.random() < 0.2:
+        habits["leader_loss_stagger_ms"] = random.choice((0, 1, 50))
+    if random.random() < 0.2:
+        habits["election_backoff_max_ms"] = random.choice((0, 10, 100))
+    return habits
 
 
 class CoreWorld:
@@ -61,37 +71,30 @@ class CoreWorld:
         self.wire: list[Letter] = []
         self.plate: list[Letter] = []
         """Messages that are held back until somebody lets them go on: they come very late."""
+        self.phase = Phase()
+        self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
-        self._dying = 0.0
+        self.dying = 0.0
         numbers = range(1, random.choice(theme.replicas) + 1)
         self.first_voters = tuple(numbers)[: random.choice(theme.voters)]
         is_dynamic = random.random() < theme.dynamic
         self.batches_at_once = random.choice((1, 2, 100))
         self._auto_join = is_dynamic and random.random() < 0.25
-        self._priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
+        self.priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
         self._bootstrap = tuple(self.place(number) for number in numbers)
-        self._dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
+        self._habits = draw_habits(chance.Random(f"habits of {theme.name}/{seed}"))
+        self.dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
         self._patience = random.choice((1, 2, 5))
         self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
         self._skips = random.choice((0.0, 0.05, 0.3))
         self._calm_share = random.choice((0.0, 0.3, 0.6, 0.8))
-        self._kinds = weights = theme.draw(random)
+        self.kinds = weights = theme.draw(random)
         self._cut_share = random.choice((0.0, 0.3, 0.6))
-        self._cut: frozenset[tuple[ReplicaId, ReplicaId]] = frozenset()
-        """Between whom nothing arrives for now, one way or both."""
-        self._refuses = False
-        """Whether who asks over a cut link is told at once that nobody is there."""
-        self._answers_pass = False
-        """Whether answers go over a cut link: only new connections are kept out."""
-        self._forgets = random.choice((0.0, 0.3, 1.0)) if weights["lose-election"] else 0.0
-        self._forgetful: CoreHost | None = None
-        self._is_calm = False
-        self._phase_steps = 0
-        self._then: Callable[[], None] | None = None
-        """What follows when this phase is over."""
-        self._steps = [getattr(self, "_" + name.replace("-", "_")) for name in weights]
+        self.forgets = random.choice((0.0, 0.3, 1.0)) if weights["lose-election"] else 0.0
+        self.forgetful: CoreHost | None = None
+        self._steps = [self.step_named(name) for name in weights]
         self._weights = list(weights.values())
         voters = self._voter_set()
         self.static_voters = None if is_dynamic else voters
@@ -128,12 +131,13 @@ class CoreWorld:
         return {
             "bootstrap_servers": self._bootstrap,
             "auto_join": self._auto_join,
-            "election_priority": self._priorities[host.number],
+            "election_priority": self.priorities[host.number],
             "fetch_timeout_ms": 200 * self._patience,
             "election_timeout_ms": 100 * self._patience,
             "request_timeout_ms": 300 * self._patience,
             "fetch_max_wait_ms": 50,
             "priority_takeover_ms": 200,
+            **self._habits,
         }
 
     def up(self) -> list[CoreHost]:
@@ -172,17 +176,21 @@ class CoreWorld:
 
     def dies_now(self) -> bool:
         """Whether the power goes right before this action."""
-        return self._dying > 0.0 and self.random.random() < self._dying
+        return self.dying > 0.0 and self.random.random() < self.dying
 
     def calm_down(self) -> None:
         """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
-        self._dying, self._cut = 0.0, frozenset()
+        self.dying, self.phase.cut = 0.0, frozenset()
         self.wire += self.plate
         self.plate = []
         for host in self.hosts.values():
             if host.is_full:
                 host.is_full = False
                 host.tell(ev.DiskSpaceChanged(False))
+            if host.core is not None and (
+                host.core.state.shutting_down or host.core.state.machine_failed_ms is not None
+            ):
+                host.crash()
             if host.core is None:
                 host.start()
             host.come_upon_damage()
@@ -191,24 +199,31 @@ class CoreWorld:
 
     def step(self) -> None:
         """Do one thing, whatever chance says: in a calm phase one that brings the quorum on."""
-        if self._phase_steps <= 0 and self._then is not None:
-            then, self._then = self._then, None
+        if self.phase.steps <= 0 and self.phase.then is not None:
+            then, self.phase.then = self.phase.then, None
             then()
-        if self._phase_steps <= 0:
-            self._is_calm = self.random.random() < self._calm_share
-            self._phase_steps = self.random.randrange(20, 200)
-            self._cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
-            self._refuses = self._answers_pass = False
-        self._phase_steps -= 1
-        if self._forgetful is not None:
-            host, self._forgetful = self._forgetful, None
-            self._forget_and_go_back(host)
-        if self._cut and self.random.random() < 0.1:
-            self._time()  # or a cut would be over before anybody misses anybody
-        elif self._is_calm:
+        if self.phase.steps <= 0:
+            self.phase.is_calm = self.random.random() < self._calm_share
+            self.phase.steps = self.random.randrange(20, 200)
+            self.phase.cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
+            self.phase.refuses = self.phase.answers_pass = False
+        self.phase.steps -= 1
+        if self.forgetful is not None:
+            host, self.forgetful = self.forgetful, None
+            self.trouble.forget_and_go_back(host)
+        if self.phase.cut and self.random.random() < 0.1:
+            self.time()  # or a cut would be over before anybody misses anybody
+        elif self.phase.is_calm:
             self._calm()
         else:
             self.random.choices(self._steps, self._weights)[0]()
+
+    def step_named(self, name: str) -> Callable[[], None]:
+        """Return the step of this name, whoever takes it."""
+        found = [getattr(part, name.replace("-", "_"), None) for part in (self, self.trouble, self.plots, self.forger)]
+        steps: list[Callable[[], None]] = [step for step in found if step is not None]
+        ensure(len(steps) == 1, f"{len(steps)} parts know a step {name}")
+        return steps[0]
 
     def _draw_cut(self) -> frozenset[tuple[ReplicaId, ReplicaId]]:
         """Draw who is cut off: most often the leader, from all others or some."""
@@ -225,9 +240,9 @@ class CoreWorld:
 
     def _is_lost(self, letter: Letter) -> bool:
         """Whether a message meets a cut link. It may be on its way until that is mended; or its connection breaks."""
-        if (letter.source, letter.target) not in self._cut or (letter.is_answer and self._answers_pass):
+        if (letter.source, letter.target) not in self.phase.cut or (letter.is_answer and self.phase.answers_pass):
             return False
-        if self._refuses:
+        if self.phase.refuses:
             self._fail(letter, refused=True)
             return True
         chance = self.random.random()
@@ -242,31 +257,35 @@ class CoreWorld:
         if self.wire and chance < 0.75:
             self.hand(self.wire.pop(0))
         elif chance < 0.9 and any(host.store.flushes or host.slow for host in self.up()):
-            self._flush()
+            self.flush()
         elif chance < 0.97:
-            self._append()
+            self.append()
         elif not self.wire:
-            self.random.choice((self._start, self._change, self._snapshot, self._read))()
+            self.random.choice((self.trouble.start, self.change, self.snapshot, self.read))()
         if not self.wire and not any(host.store.flushes for host in self.up()):
             self.pass_time(whole=True)
 
     def post(self, letter: Letter) -> None:
         """Put a message on its way."""
+        if letter.is_answer:
+            letter = self.forger.pass_on(letter)
+        else:
+            self.forger.note(letter)
         self.wire.append(letter)
 
-    def _take(self) -> Letter | None:
+    def take(self) -> Letter | None:
         wire = self.wire
         if not wire:
             return None
         return wire.pop(0 if self.random.random() < self._in_order else self.random.randrange(len(wire)))
 
-    def _deliver(self) -> None:
-        letter = self._take()
+    def deliver(self) -> None:
+        letter = self.take()
         if letter is None:
             if any(host.store.flushes or host.slow for host in self.up()):
-                self._flush()
+                self.flush()
             else:
-                self._time()
+                self.time()
         elif letter.is_answer and self.random.random() < self._held_back(letter):
             self.plate.append(letter)
         else:
@@ -278,7 +297,7 @@ class CoreWorld:
             return self._hold_back
         return 0.4 if outcome(letter.body) in ("diverging", "snapshot") else self._hold_back
 
-    def _late(self) -> None:
+    def late(self) -> None:
         if self.plate:
             self.count("late answer")
             self.hand(self.plate.pop(self.random.randrange(len(self.plate))))
@@ -286,18 +305,15 @@ class CoreWorld:
     def hand(self, letter: Letter) -> None:
         """Let a message arrive."""
         host = self.hosts.get(letter.target)
-        if host is None or (self._cut and self._is_lost(letter)):
+        if host is None or (self.phase.cut and self._is_lost(letter)):
             return
         if letter.is_answer:
             if host.core is None or host.life != letter.life:
                 return
             number = letter.correlation_id
-            closed = letter.body is None
-            host.tell(
-                ev.RequestFailed(number, ev.Failure.DISCONNECTED)
-                if closed
-                else ev.ResponseReceived(number, letter.body)
-            )
+            failure = ev.Failure.DISCONNECTED if letter.body is None else letter.body
+            is_failure = isinstance(failure, ev.Failure)
+            host.tell(ev.RequestFailed(number, failure) if is_failure else ev.ResponseReceived(number, letter.body))
         elif host.core is None:
             self._fail(letter, refused=True)
         elif isinstance(letter.body, ApiVersionsRequest):
@@ -307,8 +323,13 @@ class CoreWorld:
         else:
             host.hear_request(letter, VERSIONS.get(type(letter.body).__name__, 0))
 
-    def _lose(self) -> None:
-        letter = self._take()
+    def arrive(self, source: ReplicaId, host: CoreHost, body: Any, *, version: int | None = None) -> None:
+        """Let a request arrive at a replica that runs, whoever sent it; nobody hears the answer."""
+        newest = VERSIONS.get(type(body).__name__, 0)
+        host.hear_request(Letter(source, NO_LIFE, host.number, 0, 0, body), newest if version is None else version)
+
+    def lose(self) -> None:
+        letter = self.take()
         if letter is None:
             return
         self.count("message lost")
@@ -316,14 +337,14 @@ class CoreWorld:
             self._fail(letter, refused=self.random.random() < 0.2)
 
     def _fail(self, letter: Letter, *, refused: bool) -> None:
-        asker = self.hosts[letter.target if letter.is_answer else letter.source]
-        if asker.core is None or asker.life != letter.life:
+        asker = self.hosts.get(letter.target if letter.is_answer else letter.source)
+        if asker is None or asker.core is None or asker.life != letter.life:
             return
         asker.tell(ev.RequestFailed(letter.correlation_id, ev.Failure.DISCONNECTED))
         if asker.core is not None and (refused or self.random.random() < 0.5):
             asker.tell(ev.ConnectionLost(letter.destination, refused))
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         busy = [host for host in self.up() if host.store.flushes or host.slow]
         if not busy:
             return
@@ -333,7 +354,7 @@ class CoreWorld:
         else:
             host.finish_flush()
 
-    def _time(self) -> None:
+    def time(self) -> None:
         self.pass_time(whole=False)
 
     def pass_time(self, *, whole: bool) -> None:
@@ -352,7 +373,7 @@ class CoreWorld:
             if deadline_ms is not None and deadline_ms <= self.now_ms:
                 host.tell(ev.TimeoutReached())
 
-    def _append(self) -> None:
+    def append(self) -> None:
         for host in self.leaders():
             if host.running.wants_records and not host.is_full:
                 self.append_to(host)
@@ -360,6 +381,8 @@ class CoreWorld:
     def append_to(self, host: CoreHost) -> None:
         """Let a leader append: the control records that wait, or a few others."""
         core, submitted = host.running, host.control
+        if submitted is None and core.state.machine_failed_ms is not None:
+            return  # its runtime takes nothing any more
         host.control = None
         end_offset = host.store.end_offset
         if submitted is not None and host.control_epoch == core.epoch:
@@ -372,7 +395,7 @@ class CoreWorld:
             self.appends += 1
         host.tell(ev.RecordsSubmitted((batch,), core.epoch))
 
-    def _read(self) -> None:
+    def read(self) -> None:
         if up := self.up():
             host, number = self.random.choice(up), self.next_number()
             host.reads[number] = self.promises.committed_end
@@ -380,13 +403,15 @@ class CoreWorld:
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def _snapshot(self) -> None:
+    def snapshot(self) -> None:
         if up := self.up():
-            self._snapshot_of(self.random.choice(up))
+            self.take_snapshot(self.random.choice(up))
 
-    def _snapshot_of(self, host: CoreHost) -> None:
+    def take_snapshot(self, host: CoreHost) -> None:
+        """Let a replica take a snapshot of something that is committed, if there is anything new."""
         store, view, random = host.store, host.running.state.log, self.random
-        ends = [batch for batch in store.batches if batch.end_offset <= min(host.high_watermark, store.flushed_offset)]
+        # What is committed may be applied before it is flushed here: after a power loss a snapshot is ahead of its log.
+        ends = [batch for batch in store.batches if batch.end_offset <= host.high_watermark]
         if not ends or store.is_damaged:
             return
         batch = ends[-1] if random.random() < 0.5 else random.choice(ends[-3:])
@@ -417,296 +442,27 @@ class CoreWorld:
             raise BrokenPromiseError("I14", f"the download of {snapshot_id} at {host} is made of two files")
         return snapshot
 
-    # --- trouble -----------------------------------------------------------------------------------------------------
-
-    def _power(self) -> None:
-        self._dying = self._dies_at_once if self.random.random() < 0.5 else 0.0
-
-    def _crash(self) -> None:
-        host = self.random.choice(list(self.hosts.values()))
-        if host.core is not None:
-            self._end(host)
-
-    def _end(self, host: CoreHost) -> None:
-        self.count("power loss")
-        host.crash()
-        host.down_until_ms = self.now_ms + self.random.choice((0, 10, 300, 3_000))
-
-    def _start(self) -> None:
-        for host in self.hosts.values():
-            if host.core is None and (self.now_ms >= host.down_until_ms or self.random.random() < 0.2):
-                host.start()
-
-    def _impair(self, what: str, do: Callable[[CoreHost], object], host: CoreHost | None = None) -> None:
-        with_log = [one for one in self.hosts.values() if one.store.batches]
-        if host is None and not with_log:
-            return
-        host = host or self.random.choice(with_log)
-        if not host.store.batches or not may_lose_something(self, host):
-            return
-        if host.core is not None:
-            self._end(host)
-        if do(host) is not None:
-            self.count(what)
-
-    def _lose_election(self) -> None:
-        self._lose_vote_of(None)
-
-    def vote_is_cast(self, host: CoreHost) -> None:
-        """A replica has voted for another one: now and then this is what it forgets."""
-        if self._forgets and self.random.random() < self._forgets:
-            self._forgetful = host
-
-    def _forget_and_go_back(self, host: CoreHost) -> None:
-        """Let a replica forget whom it has just voted for, who then is not heard for a while, under the old leader.
-
-        Later the old leader dies, and others stand: for the epoch of the forgotten vote, if nobody knows better.
-        """
-        election = host.store.election
-        voted = None if election is None or election.voted_key is None else election.voted_key.id
-        if voted is None or not may_lose_something(self, host):
-            return
-        self._lose_vote_of(host)
-        if host.core is None:
-            host.start()
-        others = [number for number in self.hosts if number != voted]
-        self._cut = frozenset([(voted, other) for other in others] + [(other, voted) for other in others])
-        self._refuses = self._answers_pass = False
-        self._is_calm, self._phase_steps = True, self.random.randrange(40, 160)
-        self._then = self._old_leaders_die
-
-    def _old_leaders_die(self) -> None:
-        for leader in self.leaders():
-            self._end(leader)
-            leader.down_until_ms = self.now_ms + 3_000
-        if self.random.random() < 0.5:
-            self._cut = frozenset()
-        self._is_calm, self._phase_steps = True, self.random.randrange(40, 160)
-
-    def _lose_vote_of(self, host: CoreHost | None) -> None:
-        def lose(host: CoreHost) -> bool:
-            host.store.lose_election()
-            if self.random.random() < 0.7:
-                host.down_until_ms = self.now_ms
-            return True
-
-        self._impair("lost election" if host is None else "lost vote", lose, host)
-
-    def _stale_copy(self) -> None:
-        def lose(host: CoreHost) -> bool:
-            host.store.forget_tail(self.random)
-            return True
-
-        self._impair("lost end of a log", lose)
-
-    def _damage(self) -> None:
-        """Lose records that were durable, while a replica runs or while it is down: often those of a leader."""
-        whole = [host for host in self.hosts.values() if host.store.batches and not host.store.is_damaged]
-        leaders = [host for host in self.leaders() if host in whole] if self.random.random() < 0.3 else []
-        if not whole:
-            return
-        host = self.random.choice(leaders or whole)
-        if host.core is not None and self.random.random() < 0.5:  # while it runs
-            if may_lose_something(self, host) and host.store.damage(self.random, latent=True):
-                self.count("damaged log")
-                if self.random.random() < 0.7:
-                    host.come_upon_damage()
-            return
-        self._impair("damaged log", lambda one: one.store.damage(self.random, latent=self.random.random() < 0.3), host)
-
-    def _lose_snapshot(self) -> None:
-        found = [
-            (host, snapshot_id)
-            for host in self.hosts.values()
-            for snapshot_id in sorted(host.store.snapshots)
-            if snapshot_id != BOOTSTRAP_SNAPSHOT
-        ]
-        if not found:
-            return
-        whole_logs = [(host, snapshot_id) for host, snapshot_id in found if snapshot_id.offset == host.store.end_offset]
-        host, snapshot_id = self.random.choice(whole_logs if whole_logs and self.random.random() < 0.7 else found)
-        if not may_lose_something(self, host):
-            return
-        self.count("lost snapshot")
-        if host.core is None or self.random.random() < 0.4:
-            if host.core is not None:
-                self._end(host)
-            host.store.set_aside(snapshot_id)
-        else:
-            host.tell(ev.SnapshotDamaged(snapshot_id, "fuzzed"))
-        if self.random.random() < 0.5:
-            self._depose()  # somebody asks for its vote soon
-
-    def _full(self) -> None:
-        if up := self.up():
-            host = self.random.choice(up)
-            host.is_full = not host.is_full
-            self.count("full disk")
-            host.tell(ev.DiskSpaceChanged(host.is_full))
-
-    def _replace(self) -> None:
-        host = self.random.choice(list(self.hosts.values()))
-        if may_be_replaced(self, host):
-            self.count("replaced disk")
-            self._end(host)
-            host.new_disk()
-
-    # --- on purpose ---------------------------------------------------------------------------------------------------
-
-    def _depose(self) -> None:
-        """Cut a leader off that goes on to append; the others elect another one, and its log diverges."""
-        leaders = [host for host in self.leaders() if host.running.voters.majority > 1]
-        if not leaders:
-            return
-        leader = self.random.choice(leaders)
-        self.count("deposed leader")
-        for _ in range(self.random.choice((1, 1, 2, 4))):
-            if (
-                leader.core is not None
-                and leader in self.leaders()
-                and leader.core.wants_records
-                and not leader.is_full
-            ):
-                self.append_to(leader)
-            if leader.store.flushes and self.random.random() < 0.8:
-                leader.finish_flush()
-        others = [number for number in self.hosts if number != leader.number]
-        self._cut = frozenset((leader.number, other) for other in others) | frozenset(
-            (other, leader.number) for other in others
-        )
-        self._refuses = self._answers_pass = False
-        self._is_calm, self._phase_steps = True, self.random.randrange(60, 200)
-
-    def _refuse(self) -> None:
-        """Let the link between the leader and one voter be refused for long, while all others hear the leader."""
-        leaders = [host for host in self.leaders() if len(host.running.voters) >= 3]
-        if not leaders or self._then is not None:
-            return
-        leader = self.random.choice(leaders)
-        others = [voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number]
-        one = self.random.choice(others)
-        self.count("refused link")
-        self._cut = frozenset({(one, leader.number), (leader.number, one)})
-        self._refuses, self._answers_pass = True, False
-        self._is_calm, self._phase_steps = True, self.random.randrange(200, 500)
-        host = self.hosts[one]
-        if host.core is not None:
-            host.tell(ev.ConnectionLost(leader.number, refused=False))
-
-    def _mute(self) -> None:
-        """Let nobody connect to one replica for long, best one that is wanted as leader, which reaches everybody."""
-        numbers = [number for number, priority in self._priorities.items() if priority] or list(self.hosts)
-        if self._then is not None:
-            return
-        one = self.random.choice(numbers)
-        self.count("muted replica")
-        self._cut = frozenset((other, one) for other in self.hosts if other != one)
-        self._refuses, self._answers_pass = self.random.random() < 0.3, True
-        self._is_calm, self._phase_steps = True, self.random.randrange(300, 900)
-
-    def _corner(self) -> None:
-        """Let one voter fall behind; then the leader dies, and a third one, which has everything, loses something.
-
-        What is committed is on two disks by then: the one that is gone for a while, and the one that is hurt.
-        """
-        leaders = [host for host in self.leaders() if len(host.running.voters) >= 3]
-        if not leaders or self._then is not None:
-            return
-        leader = self.random.choice(leaders)
-        others = [voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number]
-        behind = self.random.sample(others, len(others) // 2)
-        cut = {(one, other) for one in behind for other in self.hosts if other not in behind}
-        self._cut = frozenset(cut | {(other, one) for one, other in cut})
-        self._refuses = self._answers_pass = False
-        self._is_calm, self._phase_steps = True, self.random.randrange(60, 250)
-        self._then = lambda: self._close_in(behind)
-
-    def _close_in(self, behind: Sequence[ReplicaId]) -> None:
-        self.count("last copies")
-        rest = [host for host in self.up() if host.number not in behind and host.running.is_voter]
-        leaders = [host for host in rest if isinstance(host.running.state.role_state, Leader)]
-        hurt = [host for host in rest if host not in leaders]
-        for leader in leaders:
-            self._end(leader)
-            leader.down_until_ms = self.now_ms + self.random.choice((0, 3_000, 3_000))
-        if hurt:
-            self._hurt(self.random.choice(hurt))
-        self._cut = frozenset()
-        self._is_calm, self._phase_steps = self.random.random() < 0.7, self.random.randrange(60, 200)
-
-    def _hurt(self, host: CoreHost) -> None:
-        """Take something from a replica, if the budget allows it, and let it run again at once."""
-        kinds = [name for name in ("lose-election", "damage", "lose-snapshot", "stale-copy") if self._kinds[name]]
-        kinds = kinds or ["lose-election"]
-        if not may_lose_something(self, host):
-            return
-        kind = self.random.choice(kinds)
-        newest = max(host.store.snapshots, default=BOOTSTRAP_SNAPSHOT)
-        if kind == "lose-snapshot" and newest != BOOTSTRAP_SNAPSHOT:
-            self.count("lost snapshot")
-            host.tell(ev.SnapshotDamaged(newest, "fuzzed"))
-            return
-        self._end(host)
-        if kind == "damage":
-            host.store.damage(self.random, latent=self.random.random() < 0.3)
-        elif kind == "stale-copy":
-            host.store.forget_tail(self.random)
-        else:
-            host.store.lose_election()
-        self.count("hurt " + kind)
-        host.start()
-
-    def _change_and_die(self) -> None:
-        """Change the voters, and let the leader lose power soon after it has sent the record."""
-        before = {host.number for host in self.leaders()}
-        self._change()
-        for leader in self.leaders():
-            if leader.number not in before or leader.control is None or leader.core is None or leader.is_full:
-                continue
-            if leader.core.wants_records:
-                self.append_to(leader)
-            for _ in range(self.random.randrange(12)):
-                letter = self._take()
-                if letter is not None:
-                    self.hand(letter)
-                for host in self.up():
-                    if host is not leader and host.store.flushes:
-                        host.finish_flush()
-            if leader.core is not None:
-                self._end(leader)
-            return
-
-    def _change_source(self) -> None:
-        """Let the leader from whom somebody fetches a snapshot lead no more."""
-        loading = [host for host in self.up() if host.store.incoming is not None]
-        if not loading:
-            return
-        leader = self.hosts.get(self.random.choice(loading).running.state.leader_id or 0)
-        if leader is None or leader.core is None:
-            return
-        self.count("source of a download changed")
-        if self.random.random() < 0.5:
-            leader.tell(ev.ResignRequested(leader.core.epoch))
-        else:
-            self._end(leader)
-
     # --- operators ---------------------------------------------------------------------------------------------------
 
-    def _resign(self) -> None:
+    def resign(self) -> None:
         if leaders := self.leaders():
             host = self.random.choice(leaders)
             host.tell(ev.ResignRequested(host.running.epoch))
 
-    def _transfer(self) -> None:
+    def transfer(self) -> None:
         if leaders := self.leaders():
             host = self.random.choice(leaders)
             host.tell(ev.TransferRequested(host.running.epoch, self.random.choice(list(self.hosts)), 500))
 
-    def _change(self) -> None:
+    def change(self) -> None:
+        """Ask some leader for a change of the voters."""
         leaders = [host for host in self.leaders() if host.running.high_watermark is not None]
-        if not leaders or self.static_voters is not None:
-            return
-        leader, number = self.random.choice(leaders), self.random.choice(list(self.hosts))
+        if leaders and self.static_voters is None:
+            self.change_at(self.random.choice(leaders))
+
+    def change_at(self, leader: CoreHost) -> None:
+        """Ask a leader to add a voter, or to remove one."""
+        number = self.random.choice(list(self.hosts))
         if len(leader.running.voters) == 2 and self.random.random() < 0.5:
             number = next(voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number)
         voter = leader.running.voters.get(number)
@@ -727,7 +483,9 @@ class CoreWorld:
                 listeners=(listener,),
             )
         self.count("voter change")
-        self.hand(Letter(OPERATOR, 0, leader.number, 0, 0, request))
+        letter = Letter(OPERATOR, 0, leader.number, 0, 0, request)
+        self.forger.note(letter)
+        self.hand(letter)
 
     def operator_hears(self, host: CoreHost, request: Any, response: Any) -> None:
         """A voter change is answered: one that is done stands in the log of its leader."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.roles import Leader
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.testing.rules.in_force import NEWEST, own_seat
 from kraftlib.testing.rules.scene import Heard, Scene
@@ -58,6 +59,8 @@ def places_of(listeners: Any) -> frozenset[tuple[str, str, int]] | None:
 class ChangeRules(SceneRules):
     """RC5 to RC9."""
 
+    HEARS = frozenset({AddRaftVoterRequest})
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.pending: Pending | None = None
@@ -68,12 +71,11 @@ class ChangeRules(SceneRules):
         self._is_ready = True
 
     def hearing(self, event: Any) -> None:
-        """As `Judge.hearing`."""
-        if type(event) is ev.RequestReceived and type(event.request) is AddRaftVoterRequest:
-            self._is_ready = self.scene.state.connections.is_ready(event.request.voter_id, self.scene.now_ms)
+        """As `SceneRules.hearing`."""
+        self._is_ready = self.scene.state.connections.is_ready(event.request.voter_id, self.scene.now_ms)
 
     def handled(self, event: Any) -> None:
-        """As `Judge.handled`."""
+        """As `SceneRules.handled`."""
         scene = self.scene
         kind = type(event)
         expected: tuple[object, ...] | None = None
@@ -87,12 +89,13 @@ class ChangeRules(SceneRules):
             self.waits = False
         elif kind is ev.ResignRequested and scene.led and event.epoch == scene.epoch_before:
             self._asked_to_resign = True
-        self._rc6_what_is_submitted(expected)
+        if expected is not None or scene.controls:
+            self._rc6_what_is_submitted(expected)
         if self.pending is not None:
             self._rc7_when_it_is_answered(self.pending)
-        if scene.has_new_role:
+        if scene.role is not scene.role_before:
             self.pending, self.waits, self.reported, self._asked_to_resign = None, False, {}, False
-        elif scene.leads_on:
+        elif type(scene.role) is Leader:
             self._rc8_a_removed_leader_resigns()
 
     # --- RC5: each check in its order ---------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ class ChangeRules(SceneRules):
         offset = scene.voters.latest_offset
         return ErrorCode.REQUEST_TIMED_OUT if offset is None or offset >= known else ErrorCode.NONE
 
-    def _add(self, event: ev.RequestReceived) -> tuple[object, ...] | None:
+    def _add(self, event: ev.RequestReceived[Any]) -> tuple[object, ...] | None:
         scene, request = self.scene, event.request
         places = places_of(request.listeners)
         place = None if places is None else scene.place_of(places)
@@ -129,7 +132,7 @@ class ChangeRules(SceneRules):
         if probes != [(voter_id, place)] and not self.scene.has_new_role:
             raise self.broken("RC5", f"new voter {voter_id} at {place} is asked for its versions: {probes}")
 
-    def _remove(self, event: ev.RequestReceived) -> tuple[object, ...] | None:
+    def _remove(self, event: ev.RequestReceived[Any]) -> tuple[object, ...] | None:
         scene, request = self.scene, event.request
         error = scene.cluster_error(request.cluster_id) or scene.leader_error()
         if not error and (request.voter_id < 0 or request.voter_directory_id == ZERO_UUID):
@@ -159,7 +162,7 @@ class ChangeRules(SceneRules):
         at_ms = scene.heard.get(scene.voter_key(voter_id), Heard()).at_ms
         return at_ms is not None and scene.now_ms - at_ms <= scene.config.fetch_timeout_ms * 3 // 2
 
-    def _update(self, event: ev.RequestReceived) -> tuple[object, ...] | None:
+    def _update(self, event: ev.RequestReceived[Any]) -> tuple[object, ...] | None:
         scene, request = self.scene, event.request
         feature = request.kraft_version_feature
         least, most = feature.min_supported_version, feature.max_supported_version
@@ -194,7 +197,7 @@ class ChangeRules(SceneRules):
         wanted = {**scene.voters.latest, request.voter_id: seat}
         return None if wanted == scene.voters.latest else (wanted,)
 
-    def _upgrade(self, event: ev.RequestReceived) -> tuple[object, ...] | None:
+    def _upgrade(self, event: ev.RequestReceived[Any]) -> tuple[object, ...] | None:
         scene, request = self.scene, event.request
         version, known = scene.voters.kraft_version, scene.high_watermark_before
         levels = [update.max_version_level for update in request.feature_updates]
@@ -226,12 +229,12 @@ class ChangeRules(SceneRules):
         self._begin(event, scene.key).wanted = wanted
         return (NEWEST, wanted)
 
-    def _begin(self, event: ev.RequestReceived, key: ReplicaKey) -> Pending:
+    def _begin(self, event: ev.RequestReceived[Any], key: ReplicaKey) -> Pending:
         deadline_ms = self.scene.now_ms + self.scene.config.request_timeout_ms
         self.pending = Pending(event.request_id, event.request, key, deadline_ms)
         return self.pending
 
-    def _answered_at_once(self, event: ev.RequestReceived, error: ErrorCode, *, always: bool = False) -> Any:
+    def _answered_at_once(self, event: ev.RequestReceived[Any], error: ErrorCode, *, always: bool = False) -> Any:
         scene, kind = self.scene, type(event.request).__name__
         answer = scene.responses.get(event.request_id)
         if answer is None and event.request_id in scene.responses:
@@ -256,10 +259,10 @@ class ChangeRules(SceneRules):
 
     # --- the answer of the new voter ----------------------------------------------------------------------------------
 
-    def _probe_answered(self, event: ev.ResponseReceived | ev.RequestFailed) -> tuple[object, ...] | None:
+    def _probe_answered(self, event: ev.ResponseReceived[Any] | ev.RequestFailed) -> tuple[object, ...] | None:
         scene, change = self.scene, self.pending
         asked = scene.answered
-        if asked is None or not _is_probe(asked.request) or change is None or change.key.id != asked.destination:
+        if asked is None or change is None or not _is_probe(asked.request) or change.key.id != asked.destination:
             return None
         if type(event) is ev.ResponseReceived and change.wanted is not None:
             return None

@@ -23,8 +23,10 @@ CONTROLLERS: Final = 2
 class DescribeRules(SceneRules):
     """RC14 and RC15."""
 
+    SEES = frozenset({DescribeQuorumRequest, DescribeClusterRequest})
+
     def handled(self, event: Any) -> None:
-        """As `Judge.handled`."""
+        """As `SceneRules.handled`."""
         if type(event) is not ev.RequestReceived or self.scene.has_new_role:
             return
         kind = type(event.request)
@@ -33,7 +35,7 @@ class DescribeRules(SceneRules):
         elif kind is DescribeClusterRequest:
             self._rc15_cluster(event)
 
-    def _rc14_quorum(self, event: ev.RequestReceived) -> None:
+    def _rc14_quorum(self, event: ev.RequestReceived[Any]) -> None:
         scene, topics = self.scene, event.request.topics
         is_ours = (
             [topic.topic_name for topic in topics] == [METADATA_TOPIC]
@@ -93,7 +95,7 @@ class DescribeRules(SceneRules):
         times = (-1 if at_ms is None else at_ms + offset_ms for at_ms in (heard.at_ms, heard.caught_up_ms))
         return key.id, directory_id, heard.offset, *times
 
-    def _rc15_cluster(self, event: ev.RequestReceived) -> None:
+    def _rc15_cluster(self, event: ev.RequestReceived[Any]) -> None:
         scene, kind = self.scene, event.request.endpoint_type
         response = scene.responses.get(event.request_id)
         error = ErrorCode.NONE

@@ -34,14 +34,16 @@ REFUSALS_MAX = 3
 LEAST_BYTES = 4_096
 """With a limit to the rate, no less than this is asked for at once."""
 
-DISK = (act.WriteSnapshotChunk, act.HashDownload, act.DropSnapshotDownload, act.InstallSnapshot, act.AdoptSnapshot)
+DISK = frozenset(
+    {act.WriteSnapshotChunk, act.HashDownload, act.DropSnapshotDownload, act.InstallSnapshot, act.AdoptSnapshot}
+)
 
 
 class Downloads:
     """The download of one replica, in one life."""
 
     def __init__(self, core: Replica) -> None:
-        self._core = core
+        self._state = core.state
         kept = core.state.kept
         self._kept: Download | None = None if kept is None else attrs.evolve(kept)
         """As it must be; it outlives the role in which it came."""
@@ -65,7 +67,7 @@ class Downloads:
             case ev.ResponseReceived() if event.correlation_id in self._asked:
                 request, _ = self._asked.pop(event.correlation_id)
                 if isinstance(request, FetchSnapshotRequest):
-                    self._chunk_comes(event.response, max(now_ms, self._core.state.now_ms))
+                    self._chunk_comes(event.response, max(now_ms, self._state.now_ms))
                 else:
                     self._hash_comes(request, event.response)
             case ev.RequestFailed() if event.correlation_id in self._asked:
@@ -82,7 +84,7 @@ class Downloads:
 
     def begin(self, snapshot_id: OffsetAndEpoch, *, fills: bool) -> None:
         """The leader has named this snapshot in an answer that counts."""
-        kept, epoch = self._kept, self._core.state.epoch
+        kept, epoch = self._kept, self._state.epoch
         self._is_active = True
         if kept is None or kept.snapshot_id != snapshot_id or not kept.size or not kept.position:
             self._kept = Download(snapshot_id=snapshot_id, source_epoch=epoch, fills=fills)
@@ -100,7 +102,7 @@ class Downloads:
             self._wanted.append(act.DropSnapshotDownload())
 
     def _chunk_comes(self, response: FetchSnapshotResponse, now_ms: int) -> None:
-        state, kept = self._core.state, self._kept
+        state, kept = self._state, self._kept
         if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
             if self._is_active and kept is not None:
                 self._is_active = False
@@ -138,7 +140,7 @@ class Downloads:
             return
         is_same = response.error_code == ErrorCode.NONE and response.size == kept.size and bool(kept.digest)
         if is_same and response.digest == kept.digest:
-            kept.unproven, kept.source_epoch = False, self._core.state.epoch
+            kept.unproven, kept.source_epoch = False, self._state.epoch
         else:
             self._begin_anew(kept)
 
@@ -148,7 +150,7 @@ class Downloads:
             self._begin_anew(kept)
 
     def _begin_anew(self, kept: Download) -> None:
-        epoch = self._core.state.epoch
+        epoch = self._state.epoch
         self._kept = Download(snapshot_id=kept.snapshot_id, source_epoch=epoch, fills=kept.fills)
 
     def _is_written(self, event: ev.SnapshotChunkWritten) -> None:
@@ -161,7 +163,7 @@ class Downloads:
                     self._use(kept)
 
     def _use(self, kept: Download) -> None:
-        state = self._core.state
+        state = self._state
         fills = state.filling is not None and may_stand_in(state.log, kept.snapshot_id)
         if kept.fills != fills:
             self.drop()
@@ -173,7 +175,7 @@ class Downloads:
 
     def follow(self, actions: Sequence[act.Action]) -> None:
         """Compare what the disk is asked for, what the leader is asked for, and what is known."""
-        state = self._core.state
+        state = self._state
         role = state.role_state
         if role is not self._role:
             self._role, self._is_active, self._is_writing = role, False, False
@@ -185,7 +187,7 @@ class Downloads:
             for number in [number for number, (_, sent_ms) in self._asked.items() if sent_ms <= late_ms]:
                 self._fails(self._asked.pop(number)[0])
         if self._kept is None and state.kept is None and not self._wanted and not self._is_active:
-            if any(type(action) in DISK for action in actions):
+            if actions and not DISK.isdisjoint(map(type, actions)):
                 raise BrokenRuleError("RF37", f"there is no download, and the disk is asked for {actions}")
             return
         self._look_at_requests(actions)
@@ -201,7 +203,7 @@ class Downloads:
         return next((rule for rule, kind in rows if kind in kinds), "RF36")
 
     def _look_at_requests(self, actions: Sequence[act.Action]) -> None:
-        state, kept = self._core.state, self._kept
+        state, kept = self._state, self._kept
         for action in actions:
             if type(action) is not act.SendRequest:
                 continue
@@ -216,7 +218,7 @@ class Downloads:
             self._asked[action.correlation_id] = request, state.now_ms
 
     def _hash_request(self, kept: Download) -> SnapshotHashRequest:
-        state = self._core.state
+        state = self._state
         offset, epoch = _numbers(kept.snapshot_id)
         return SnapshotHashRequest(
             cluster_id=state.cluster_id,
@@ -227,7 +229,7 @@ class Downloads:
         )
 
     def _chunk_request(self, kept: Download) -> FetchSnapshotRequest:
-        state = self._core.state
+        state = self._state
         config, is_anonymous = state.config, state.amnesia is not None
         offset, epoch = _numbers(kept.snapshot_id)
         at_once, rate = config.snapshot_max_bytes, config.snapshot_rate_bytes
@@ -248,7 +250,7 @@ class Downloads:
 
     def _look_at_rest(self, role: object) -> None:
         """What is there is used, or the next bytes are asked for, unless something is waited for."""
-        state, kept = self._core.state, self._kept
+        state, kept = self._state, self._kept
         if (
             not isinstance(role, Follower)
             or not self._is_active
@@ -265,7 +267,7 @@ class Downloads:
             raise BrokenRuleError("RF33", f"nothing is asked of {role.leader_id}, and {kept} is there")
 
     def _compare(self, role: object) -> None:
-        ours, theirs = self._kept, self._core.state.kept
+        ours, theirs = self._kept, self._state.kept
         if ours != theirs:
             raise BrokenRuleError("RF32", f"the download is {theirs}, must be {ours}")
         wanted = isinstance(role, Follower) and role.download is not None

@@ -95,7 +95,7 @@ def read(life: Life, request: Any, response: Any) -> Said:
     return _said(life, partition, partition.leader_id, partition.leader_epoch, response.node_endpoints)
 
 
-def heard(life: Life, event: ev.ResponseReceived, actions: Sequence[act.Action], before: Before) -> None:
+def heard(life: Life, event: ev.ResponseReceived[Any], actions: Sequence[act.Action], before: Before) -> None:
     """Take an answer as it must be taken."""
     sent = take(life, event.correlation_id)
     if sent is None:
@@ -344,7 +344,8 @@ def connection_lost(life: Life, event: ev.ConnectionLost) -> None:
     if isinstance(part, Resigned):
         if any(voter.key.id == event.destination for voter in life.voters.voters):
             part.unacknowledged.add(event.destination)
-            if not event.refused:
+            if not event.refused and event.destination not in part.told_again:
+                part.told_again.add(event.destination)
                 life.pauses.pop(event.destination, None)
         return
     if not isinstance(part, Following) or event.destination != part.leader_id:

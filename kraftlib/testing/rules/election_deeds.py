@@ -45,9 +45,9 @@ def judge_order(life: Life, event: ev.Event | None, actions: Sequence[act.Action
             if getattr(said, "vote_granted", False) and asked is not None and not asked.pre_vote:
                 asker = key_of(asked.replica_id, asked.replica_directory_id)
                 if durable.voted_key is None or not same_replica(durable.voted_key, asker):
-                    raise BrokenRuleError("RV12", f"{life.core.state.id_text} votes for {asker}; durable is {durable}")
+                    raise BrokenRuleError("RV12", f"{life.state.id_text} votes for {asker}; durable is {durable}")
         if epoch is not None and epoch != durable.epoch:
-            raise BrokenRuleError("RV12", f"{life.core.state.id_text} says {action}; durable is {durable}")
+            raise BrokenRuleError("RV12", f"{life.state.id_text} says {action}; durable is {durable}")
 
 
 def _epoch_of(request: Any) -> int | None:
@@ -70,7 +70,7 @@ class LogBefore:
 
 def judge_first_batch(life: Life, part: Leading, actions: Sequence[act.Action], before: LogBefore) -> None:
     """RV13: a new leader begins its epoch with a LeaderChange record, and nothing is known to be committed."""
-    state, start = life.core.state, before.end_offset
+    state, start = life.state, before.end_offset
     records: list[Any] = [
         LeaderChangeMessage(
             leader_id=life.key.id,
@@ -119,7 +119,7 @@ def judge_wake(life: Life) -> None:
         if isinstance(part, Asking) and part.role is Role.PROSPECTIVE and part.won:
             due.append(stands_at_ms(life, part))
         elif isinstance(part, Following):
-            writing = getattr(life.core.state.role_state, "writing_chunk", False)
+            writing = getattr(life.state.role_state, "writing_chunk", False)
             due += [part.timer.high] if life.may_stand and not writing else []
         elif part.timer is not None:
             due.append(part.timer.high)
@@ -128,5 +128,5 @@ def judge_wake(life: Life) -> None:
         return
     wakes_ms = life.core.deadline_ms()
     if wakes_ms is None or wakes_ms > max(min(due), life.now_ms):
-        text = f"{life.core.state.id_text} wakes at {wakes_ms}, and must at {min(due)}; it is {life.now_ms}"
+        text = f"{life.state.id_text} wakes at {wakes_ms}, and must at {min(due)}; it is {life.now_ms}"
         raise BrokenRuleError("RV14", f"{text}, and it is {part}")

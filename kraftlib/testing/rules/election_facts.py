@@ -33,7 +33,7 @@ class Facts:
     """What is known of one life, from the log and the election that it begins with."""
 
     def __init__(self, core: Replica) -> None:
-        state = core.state
+        state = self.state = core.state
         self.core, self.config, self.key = core, state.config, state.key
         self.cluster_id, self.endpoints = state.cluster_id, state.endpoints
         self.listener = state.config.listener_name.upper()
@@ -71,7 +71,7 @@ class Facts:
 
     def look_at_log(self) -> None:
         """Take over what other rules judge: the voters in force, and what is missing in the log."""
-        log = self.core.state.log
+        log = self.state.log
         if log.voters.latest is not self.voters:
             self.voters = log.voters.latest
             self.is_voter = self._is_voter(self.voters)
@@ -136,7 +136,7 @@ class Facts:
 
     def question(self) -> tuple[Any, ...]:
         """Return what a Fetch to the leader asks now; what stands in it is judged elsewhere."""
-        state = self.core.state
+        state = self.state
         filling, log = state.filling, state.log
         position = (log.end_offset, log.last_epoch) if filling is None else (filling.next_offset, filling.last_epoch)
         is_anonymous = state.amnesia is not None or (bool(log.holes) and filling is None)
@@ -146,7 +146,7 @@ class Facts:
         """Return the voters that may have been voted for: of the last committed set, and of each one since."""
         if self.forgotten is None:
             return frozenset()
-        state = self.core.state
+        state = self.state
         sets = state.log.voters.since(state.committed_offset - 1)
         return frozenset(voter.key.id for voters in sets for voter in voters.voters) - {self.key.id}
 

@@ -73,7 +73,7 @@ class Life(Facts):
             endpoints=endpoints,
             timer=self.exactly(self.config.fetch_timeout_ms),
             voted=self.voted if epoch == self.epoch else None,
-            lost_connection=isinstance(before, Asking) and back and before.leader_refused,
+            lost_connection=before.leader_refused if isinstance(before, Asking) and back else False,
             lost_before=lost,
         )
         self.enter(part, epoch)
@@ -119,7 +119,7 @@ class Life(Facts):
             left_ms=self.now_ms if isinstance(before, Following) and before.is_successor else None,
         )
         if isinstance(before, Following):
-            part.leader_refused = bool(before.refused)
+            part.leader_refused = before.refused
             part.lost_before = Span(before.lost_before.low, before.lost_before.high)
         self.enter(part, self.epoch)
         if part.won:

@@ -64,7 +64,8 @@ class Asking:
     leader_id: ReplicaId | None = None
     endpoints: Endpoints = attrs.field(factory=dict)
     voted: ReplicaKey | None = None
-    leader_refused: bool = False
+    leader_refused: bool | None = False
+    """None: not known."""
     lost_before: Span = attrs.field(factory=lambda: Span(0, 0))
     left_ms: int | None = None
     gave_way_ms: int | None = None
@@ -137,12 +138,14 @@ class Resigned:
     timer: Span
     unacknowledged: set[ReplicaId]
     preferred: tuple[ReplicaKey, ...] = ()
+    told_again: set[ReplicaId] = attrs.field(factory=set)
+    """Voters that were told again at once when their connection broke, which happens once only."""
 
 
 Part = Unattached | Asking | Following | Leading | Resigned
 
 
-@attrs.frozen
+@attrs.define
 class Sent:
     """A request that waits for its answer."""
 

@@ -5,7 +5,8 @@ A time that chance decides leaves a choice: then the core's own role says what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus.roles import Role
@@ -22,7 +23,8 @@ TURNS_MAX = 16
 
 def poll(life: Life, actions: Sequence[act.Action], *, is_new_role: bool) -> int:
     """Do all that is due; return how many actions at the front were asked for in an earlier role."""
-    _expire(life)
+    if life.sent:
+        _expire(life)
     if _is_flushed(life, actions):
         life.flush_waits_since_ms = None
     elif life.flush_waits_since_ms is None:
@@ -31,7 +33,7 @@ def poll(life: Life, actions: Sequence[act.Action], *, is_new_role: bool) -> int
         _recall(life)
     for _ in range(TURNS_MAX):
         part = life.part
-        _turn(life, actions, is_new_role=is_new_role and not life.entered)
+        TURNS[type(part)](life, part, is_new_role and not life.entered)
         if life.part is part:
             break
     if not life.entered:
@@ -42,11 +44,11 @@ def poll(life: Life, actions: Sequence[act.Action], *, is_new_role: bool) -> int
 
 def _expire(life: Life) -> None:
     """Give up what has no answer in time, in the order of asking."""
-    if not life.sent:
+    late_ms = life.now_ms - life.config.request_timeout_ms
+    if next(iter(life.sent.values())).at_ms > late_ms:
         return
-    timeout_ms = life.config.request_timeout_ms
     for number, sent in list(life.sent.items()):
-        if sent.at_ms + timeout_ms > life.now_ms:
+        if sent.at_ms > late_ms:
             break
         take(life, number)
         if not isinstance(sent.request, ReadBarrierRequest | SnapshotHashRequest):
@@ -54,16 +56,16 @@ def _expire(life: Life) -> None:
 
 
 def _is_flushed(life: Life, actions: Sequence[act.Action]) -> bool:
-    log = life.core.state.log
-    if life.core.state.role_state.role is Role.LEADER and not isinstance(life.part, Leading):
+    log = life.state.log
+    if type(life.part) is not Leading and life.state.role_state.role is Role.LEADER:
         begins = [action.start_offset for action in actions if isinstance(action, act.BeginEpoch)]
         return bool(begins) and log.flushed_offset == begins[-1]
     return log.flushed_offset == log.end_offset
 
 
 def _recall(life: Life) -> None:
-    """A vote that was forgotten is free again once nobody can have had it (the proof stands in `amnesia`)."""
-    forgotten, part, state = life.forgotten, life.part, life.core.state
+    """A vote that was forgotten is free again once nobody can have had it (the proof stands in `consensus.repair`)."""
+    forgotten, part, state = life.forgotten, life.part, life.state
     if forgotten is None or not isinstance(part, Following) or not life.remote_voters or life.holes:
         return
     others = life.other_voters()
@@ -76,7 +78,7 @@ def _recall(life: Life) -> None:
 
 
 def _is_elsewhere(life: Life, is_new_role: bool) -> bool:
-    state = life.core.state
+    state = life.state
     return (state.role, state.epoch) != (life.part.role, life.epoch) or (is_new_role and not life.entered)
 
 
@@ -92,26 +94,26 @@ def _is_due(life: Life, timer: Span, is_new_role: bool) -> bool:
     return False
 
 
-def _turn(life: Life, actions: Sequence[act.Action], *, is_new_role: bool) -> None:
-    part = life.part
-    if isinstance(part, Unattached):
-        if not life.may_stand:
-            part.timer = None
-        elif part.timer is None:
-            part.timer = life.election_timer()
-        if life.shutdown_ms is None and part.timer is not None and _is_due(life, part.timer, is_new_role):
-            life.prospective()
-    elif isinstance(part, Asking):
-        _asking(life, part, is_new_role)
-    elif isinstance(part, Following):
-        writing = getattr(life.core.state.role_state, "writing_chunk", False)
-        if life.shutdown_ms is None and life.may_stand and not writing and _is_due(life, part.timer, is_new_role):
-            life.prospective()
-    elif isinstance(part, Resigned):
-        if life.shutdown_ms is None and _is_due(life, part.timer, is_new_role):
-            life.unattached(life.epoch + 1)
-    else:
-        _lead(life, part)
+def _wait(life: Life, part: Unattached, is_new_role: bool) -> None:
+    if not life.may_stand:
+        part.timer = None
+    elif part.timer is None:
+        part.timer = life.election_timer()
+    if life.shutdown_ms is None and part.timer is not None and _is_due(life, part.timer, is_new_role):
+        life.prospective()
+
+
+def _follow(life: Life, part: Following, is_new_role: bool) -> None:
+    if life.now_ms < part.timer.low or life.shutdown_ms is not None or not life.may_stand:
+        return
+    writing = getattr(life.state.role_state, "writing_chunk", False)
+    if not writing and _is_due(life, part.timer, is_new_role):
+        life.prospective()
+
+
+def _leave(life: Life, part: Resigned, is_new_role: bool) -> None:
+    if life.shutdown_ms is None and _is_due(life, part.timer, is_new_role):
+        life.unattached(life.epoch + 1)
 
 
 def _asking(life: Life, part: Asking, is_new_role: bool) -> None:
@@ -123,7 +125,7 @@ def _asking(life: Life, part: Asking, is_new_role: bool) -> None:
             life.unattached(life.epoch + 1)
         return
     may_stand_now = is_prospective and part.won and life.now_ms >= stands_at_ms(life, part)
-    if may_stand_now and life.core.state.epoch > life.epoch and life.now_ms < part.timer.high:
+    if may_stand_now and life.state.epoch > life.epoch and life.now_ms < part.timer.high:
         stand(life, part)
     elif life.shutdown_ms is None and _is_due(life, part.timer, is_new_role):
         if is_prospective:
@@ -134,15 +136,15 @@ def _asking(life: Life, part: Asking, is_new_role: bool) -> None:
         stand(life, part)
 
 
-def _lead(life: Life, part: Leading) -> None:
-    state = life.core.state
+def _lead(life: Life, part: Leading, is_new_role: bool) -> None:
+    state = life.state
     end, high_watermark = state.log.end_offset, state.high_watermark
     if high_watermark == end:
         part.stalled_since_ms = None
     elif part.stalled_since_ms is None:
         part.stalled_since_ms = life.now_ms
-    if leading.must_resign(life, part):
-        if leading.must_resign(life, part) == leading.STALLED:
+    if why := leading.must_resign(life, part):
+        if why == leading.STALLED:
             life.stalls += 1
         life.resigned(leading.successors(part))
         return
@@ -152,3 +154,9 @@ def _lead(life: Life, part: Leading) -> None:
     is_changing = getattr(life.leading_role, "change", None) is not None
     if hands_over(life, part, is_proved=high_watermark is not None, is_changing=is_changing, end=end):
         life.resigned(leading.successors(part))
+
+
+TURNS: Final[Mapping[type, Callable[[Life, Any, bool], None]]] = {
+    Unattached: _wait, Asking: _asking, Following: _follow, Resigned: _leave, Leading: _lead,
+}  # fmt: skip
+"""What time does to each part."""

@@ -47,7 +47,7 @@ def the_partition(topics: Sequence[Any]) -> Any:
 
 def voters_tag(life: Life) -> tuple[tuple[int, bytes], ...]:
     """Return what our requests say of a static set of voters, in a tagged field."""
-    log = life.core.state.log
+    log = life.state.log
     ids = [voter.key.id for voter in life.voters.voters] if log.voters.latest_offset is None else []
     return ((VOTERS_TAG, struct.pack(f">{len(ids)}i", *ids)),)
 
@@ -97,7 +97,7 @@ def answer(life: Life, request: Any, error: int, version: int, **fields: Any) ->
 # --- Vote ------------------------------------------------------------------------------------------------------------
 
 
-def vote(life: Life, event: ev.RequestReceived, own_end: LogEnd) -> Any:
+def vote(life: Life, event: ev.RequestReceived[Any], own_end: LogEnd) -> Any:
     """Answer a Vote: first what is impossible, then the epoch, then who is meant, then the log."""
     request: VoteRequest = event.request
     if is_closed_strictly(life, request):
@@ -174,7 +174,7 @@ def _binding_vote(life: Life, asker: ReplicaKey, end: LogEnd, own_end: LogEnd) -
 # --- BeginQuorumEpoch and EndQuorumEpoch -----------------------------------------------------------------------------
 
 
-def _learn(life: Life, event: ev.RequestReceived) -> tuple[bool, Any]:
+def _learn(life: Life, event: ev.RequestReceived[Any]) -> tuple[bool, Any]:
     """What both share: whether it goes on, else the answer."""
     request = event.request
     if is_closed_strictly(life, request):
@@ -195,7 +195,7 @@ def _learn(life: Life, event: ev.RequestReceived) -> tuple[bool, Any]:
     return life.learn(asked.leader_epoch, asked.leader_id, places) is not None, None
 
 
-def begin_quorum_epoch(life: Life, event: ev.RequestReceived) -> Any:
+def begin_quorum_epoch(life: Life, event: ev.RequestReceived[Any]) -> Any:
     """Follow the leader that introduces itself, whoever is meant; an amnesiac confirms no leader."""
     goes_on, refusal = _learn(life, event)
     if not goes_on:
@@ -208,7 +208,7 @@ def begin_quorum_epoch(life: Life, event: ev.RequestReceived) -> Any:
     return answer(life, request, error, event.version)
 
 
-def end_quorum_epoch(life: Life, event: ev.RequestReceived) -> Any:
+def end_quorum_epoch(life: Life, event: ev.RequestReceived[Any]) -> Any:
     """The leader leaves: stand after the pause of our place in its list."""
     goes_on, refusal = _learn(life, event)
     if not goes_on:

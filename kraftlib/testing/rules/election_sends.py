@@ -18,6 +18,7 @@ from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
+ASKERS = frozenset({Asking, Resigned})
 CONVERSATION = frozenset({VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest})
 
 
@@ -26,7 +27,8 @@ def judge_sends(life: Life, actions: Sequence[act.Action], *, after: int) -> Non
     part = life.part
     sends = [action for action in actions[after:] if type(action) is act.SendRequest]
     asked = {action.destination: action for action in sends if type(action.request) in CONVERSATION}
-    if asked or not isinstance(part, Following):
+    follows = type(part) is Following
+    if asked or not follows:
         if isinstance(part, Asking):
             _votes(life, part, asked)
         elif isinstance(part, Leading):
@@ -34,13 +36,13 @@ def judge_sends(life: Life, actions: Sequence[act.Action], *, after: int) -> Non
         elif isinstance(part, Resigned):
             _ends(life, part, asked)
         elif asked:
-            raise BrokenRuleError("RV8", f"{life.core.state.id_text} asks {asked} as {part}")
+            raise BrokenRuleError("RV8", f"{life.state.id_text} asks {asked} as {part}")
     if life.forgotten is not None:
         _relearns(life, sends)
     for action in sends:
         destination = action.destination
         question = None
-        if type(action.request) is FetchRequest and isinstance(part, Following) and destination == part.leader_id:
+        if follows and destination == part.leader_id and type(action.request) is FetchRequest:  # type: ignore[union-attr]
             question = life.question()
         life.sent[action.correlation_id] = Sent(destination, action.request, life.now_ms, question)
         life.awaiting[destination] = action.correlation_id
@@ -51,14 +53,14 @@ def owes_requests(life: Life) -> bool:
     part = life.part
     if isinstance(part, Leading):
         return life.now_ms >= part.begin_due_ms
-    return isinstance(part, Asking | Resigned)
+    return type(part) in ASKERS
 
 
 def _compare(
-    life: Life, rule: str, expected: dict[int, Any], asked: dict[int, act.SendRequest], *, may: bool = False
+    life: Life, rule: str, expected: dict[int, Any], asked: dict[int, act.SendRequest[Any]], *, may: bool = False
 ) -> None:
     """Every destination of `expected` that is ready is asked exactly this, and nobody else anything."""
-    text = life.core.state.id_text
+    text = life.state.id_text
     for destination, action in asked.items():
         if destination not in expected:
             raise BrokenRuleError(
@@ -75,8 +77,8 @@ def _compare(
             )
 
 
-def _votes(life: Life, part: Asking, asked: dict[int, act.SendRequest]) -> None:
-    log = life.core.state.log
+def _votes(life: Life, part: Asking, asked: dict[int, act.SendRequest[Any]]) -> None:
+    log = life.state.log
     is_durable = log.flushed_offset == log.end_offset
     expected: dict[int, Any] = {}
     if not part.lost and (part.role is Role.PROSPECTIVE or is_durable):
@@ -101,7 +103,7 @@ def _votes(life: Life, part: Asking, asked: dict[int, act.SendRequest]) -> None:
     _compare(life, "RV4", expected, asked)
 
 
-def _begins(life: Life, part: Leading, asked: dict[int, act.SendRequest]) -> None:
+def _begins(life: Life, part: Leading, asked: dict[int, act.SendRequest[Any]]) -> None:
     half_ms = life.config.fetch_timeout_ms // 2
     is_due = life.now_ms >= part.begin_due_ms
     if is_due:
@@ -137,7 +139,7 @@ def _begin(life: Life, voter: Any) -> BeginQuorumEpochRequest:
     )
 
 
-def _ends(life: Life, part: Resigned, asked: dict[int, act.SendRequest]) -> None:
+def _ends(life: Life, part: Resigned, asked: dict[int, act.SendRequest[Any]]) -> None:
     info = EndQuorumEpochRequest.ReplicaInfo
     row = EndQuorumEpochRequest.PartitionData(
         leader_id=life.key.id,
@@ -157,9 +159,9 @@ def _ends(life: Life, part: Resigned, asked: dict[int, act.SendRequest]) -> None
     _compare(life, "RV6", expected, asked)
 
 
-def _relearns(life: Life, sends: Sequence[act.SendRequest]) -> None:
+def _relearns(life: Life, sends: Sequence[act.SendRequest[Any]]) -> None:
     """Whoever has forgotten its vote says nothing under its name, and asks each voter for its epoch."""
-    state, forgotten = life.core.state, life.forgotten
+    state, forgotten = life.state, life.forgotten
     for action in sends:
         request = action.request
         if type(request) is FetchRequest:

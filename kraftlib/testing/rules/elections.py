@@ -97,62 +97,68 @@ class ElectionRules(RuleSet):
 
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """Take a look at what the answer depends on."""
-        life, state = self.life, self.core.state
-        life.now_ms = max(life.now_ms, now_ms)
+        life, state = self.life, self.state
+        if now_ms > life.now_ms:
+            life.now_ms = now_ms
         life.entered = life.is_sent_to_snapshot = False
         life.reads = bool(state.reads)
-        if type(life.part) is Leading:
+        part = type(life.part)
+        if part is Leading:
             life.leading_role = state.role_state
         self._election_before = life.persisted
-        if type(life.part) is Asking or (len(life.voters.voters) == 1 and type(life.part) is not Leading):
+        if part is Asking or (part is not Leading and len(life.voters.voters) == 1):
             log = state.log  # it may lead when this is over
             self._log_before = LogBefore(
                 log.end_offset, log.voters.latest, log.voters.latest_offset, log.kraft_version.latest
             )
-        if type(event) is ev.RequestReceived:
-            if type(event.request) is VoteRequest:
+        kind = type(event)
+        if kind is ev.RequestReceived:
+            if type(event.request) is VoteRequest:  # type: ignore[union-attr]
                 self._own_end = state.log.last_epoch, state.log.end_offset
-        elif type(event) is ev.ResponseReceived and (type(life.part) is Following or life.forgotten is not None):
+        elif kind is ev.ResponseReceived and (part is Following or life.forgotten is not None):
             self._before = Before(question=life.question(), fills=state.filling is not None, others=life.other_voters())
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """Take the step that the core must have taken, and compare."""
         life = self.life
-        life.reads = life.reads or bool(self.core.state.reads) or type(event) is ev.ReadBarrierRequested
-        take = TAKEN.get(type(event))
+        kind = type(event)
+        life.reads = life.reads or bool(self.state.reads) or kind is ev.ReadBarrierRequested
+        take = TAKEN.get(kind)
         if take is not None:
             take(self, event, actions)
         kinds = self._kinds = set(map(type, actions))
         if act.AdvanceHighWatermark in kinds:
-            if isinstance(life.part, Leading) and type(event) in (ev.RequestReceived, ev.Flushed):
+            if isinstance(life.part, Leading) and kind in (ev.RequestReceived, ev.Flushed):
                 life.part.stalled_since_ms, life.setbacks, life.stalls = None, 0, 0
-            elif type(event) is ev.ResponseReceived:
+            elif kind is ev.ResponseReceived:
                 life.stalls = 0
         self._settle(actions, event)
 
     def _settle(self, actions: Sequence[act.Action], event: ev.Event | None) -> None:
-        life, state = self.life, self.core.state
+        life, state = self.life, self.state
         life.look_at_log()
-        was_leading = isinstance(life.part, Leading) and not life.entered
-        moved = poll(life, actions, is_new_role=state.role_state is not self._role_state)
-        is_quiet = state.role_state is self._role_state and not life.entered and not life.due
+        was_leading = type(life.part) is Leading and not life.entered
+        is_new_role = state.role_state is not self._role_state
+        moved = poll(life, actions, is_new_role=is_new_role)
+        is_quiet = not is_new_role and not life.entered and not life.due
         self._role_state = state.role_state
         if not is_quiet or not MARKS.isdisjoint(self._kinds) or (state.amnesia is None) is (life.forgotten is not None):
             self._compare(actions)
         if life.due:
             judge_order(life, event, actions, self._election_before)
-        if isinstance(life.part, Leading) and not was_leading:
+        if not was_leading and isinstance(life.part, Leading):
             judge_first_batch(life, life.part, actions, self._log_before)
         if act.SendRequest in self._kinds or life.forgotten is not None or owes_requests(life):
             judge_sends(life, actions, after=moved)
-        life.due.clear()
+        if life.due:
+            life.due.clear()
         if life.entered or type(event) in WAKES:
             judge_wake(life)
 
     # --- what is compared --------------------------------------------------------------------------------------------
 
     def _compare(self, actions: Sequence[act.Action]) -> None:
-        life, state = self.life, self.core.state
+        life, state = self.life, self.state
         if (state.role, state.epoch) != (life.part.role, life.epoch):
             raise BrokenRuleError(
                 "RV9",
@@ -173,7 +179,7 @@ class ElectionRules(RuleSet):
 
     # --- what is heard -----------------------------------------------------------------------------------------------
 
-    def request(self, event: ev.RequestReceived, actions: Sequence[act.Action]) -> None:
+    def request(self, event: ev.RequestReceived[Any], actions: Sequence[act.Action]) -> None:
         """A request changes what it must, and has the one answer that is right."""
         life, part = self.life, self.life.part
         kind = type(event.request)
@@ -185,7 +191,7 @@ class ElectionRules(RuleSet):
             expected = election_requests.end_quorum_epoch(life, event)
         else:
             if isinstance(part, Leading):
-                leading.asked(life, part, event, actions, self.core.state.log.end_offset)
+                leading.asked(life, part, event, actions, self.state.log.end_offset)
                 if kind is RemoveRaftVoterRequest:
                     self._take_over_transfer(part, event.request)
             return
@@ -193,7 +199,7 @@ class ElectionRules(RuleSet):
         if len(answers) != 1 or not _is_answer(answers[0], expected):
             raise BrokenRuleError(
                 REQUESTS[kind],
-                f"{self.core.state.id_text} answers {event.request} in version {event.version} with {answers}, and"
+                f"{self.state.id_text} answers {event.request} in version {event.version} with {answers}, and"
                 f" must answer {expected}; it has the log end {self._own_end}, and is {life.part}",
             )
 
@@ -206,7 +212,7 @@ class ElectionRules(RuleSet):
         if role.change is not None and role.change.request is request and role.transfer is not None:
             part.transfer = role.transfer.target_id, role.transfer.deadline_ms
 
-    def response(self, event: ev.ResponseReceived, actions: Sequence[act.Action]) -> None:
+    def response(self, event: ev.ResponseReceived[Any], actions: Sequence[act.Action]) -> None:
         """An answer counts once, for the role and the question that it answers."""
         election_answers.heard(self.life, event, actions, self._before)
         self._look_for_lost_ends(actions)
@@ -220,7 +226,7 @@ class ElectionRules(RuleSet):
             if type(action) is act.TruncateLog and any(hole.end_offset > action.end_offset for hole in life.holes):
                 life.forgotten = Forgotten()
         if life.is_sent_to_snapshot and isinstance(life.part, Following):
-            log, download = self.core.state.log, self.core.state.role_state.download  # type: ignore[union-attr]
+            log, download = self.state.log, self.state.role_state.download  # type: ignore[union-attr]
             if download is not None and not download.fills and download.snapshot_id.offset < log.end_offset:
                 life.forgotten = life.forgotten or Forgotten()
         if life.forgotten is not None:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import attrs
 
@@ -27,7 +28,7 @@ DOUBTS_AFTER = 2
 """A leader that has failed so often in a row may not be one any more."""
 
 
-@attrs.frozen
+@attrs.define
 class Question:
     """What was asked of the leader."""
 
@@ -43,14 +44,14 @@ class Asking:
     """The Fetches of one replica, in one life."""
 
     def __init__(self, core: Replica, repair: Repair) -> None:
-        self.core = core
+        self.state = core.state
         self.repair = repair
         self.is_truncating = False
         """Where the log ends is not known yet."""
 
     def question(self, role: Follower) -> Question:
         """Return what a Fetch of the leader asks now."""
-        state = self.core.state
+        state = self.state
         filled = self.repair.now(state.epoch) if state.log.holes else None
         return Question(
             leader_id=role.leader_id,
@@ -63,14 +64,14 @@ class Asking:
 
     def is_durable(self) -> bool:
         """Whether the disk has done all that a Fetch vouches for."""
-        state = self.core.state
+        state = self.state
         filled = self.repair.now(state.epoch)
         is_writing = filled is not None and filled.is_writing
         return state.log.flushed_offset == state.log.end_offset and not self.is_truncating and not is_writing
 
-    def look_at_fetch(self, action: act.SendRequest) -> Question | None:
+    def look_at_fetch(self, action: act.SendRequest[Any]) -> Question | None:
         """RF20 to RF23: return what a Fetch asks the leader; None, if it only asks who that is."""
-        state, request = self.core.state, action.request
+        state, request = self.state, action.request
         role = state.role_state
         question = None
         if isinstance(role, Follower) and action.destination == role.leader_id:
@@ -102,9 +103,9 @@ class Asking:
             self._look_at_stranger(action)
         return question
 
-    def _look_at_stranger(self, action: act.SendRequest) -> None:
+    def _look_at_stranger(self, action: act.SendRequest[Any]) -> None:
         """While its vote is forgotten, a replica also asks the other voters in which epoch they are."""
-        state = self.core.state
+        state = self.state
         voter = state.voters.get(action.destination)
         if state.amnesia is None or (voter is not None and action.endpoint not in voter.endpoints.values()):
             servers = self._servers()
@@ -112,7 +113,7 @@ class Asking:
 
     def _limits(self, question: Question | None) -> tuple[int, int]:
         """Return how long an answer may be waited for, and how large it may be."""
-        state = self.core.state
+        state = self.state
         seeks_end = state.amnesia is not None and state.amnesia.leader_epoch != state.epoch
         begins_repair = bool(state.log.holes) and question is not None and not question.fills
         at_once = question is None or seeks_end or begins_repair
@@ -120,7 +121,7 @@ class Asking:
         return 0 if at_once else state.config.fetch_max_wait_ms, max_bytes
 
     def _look_at_introduction(self, request: FetchRequest, role: object) -> None:
-        state = self.core.state
+        state = self.state
         said = dict(request.unknown_tagged_fields)
         is_known = isinstance(role, Follower) and role.has_fetched
         ids = sorted(voter.key.id for voter in state.voters) if state.log.voters.latest_offset is None else []
@@ -130,7 +131,7 @@ class Asking:
 
     def look_at_silence(self, role: Follower | Unattached) -> None:
         """RF23: somebody is asked."""
-        state = self.core.state
+        state = self.state
         connections = state.connections
         if isinstance(role, Follower):
             is_ready = connections.is_ready(role.leader_id, state.now_ms)
@@ -149,7 +150,7 @@ class Asking:
 
     def _servers(self) -> list[tuple[int, Endpoint]]:
         """Return whom to ask for the leader, by number: the configured servers, else the voters."""
-        state = self.core.state
+        state = self.state
         listener = state.config.listener_name.upper()
         known = {
             voter.endpoints[listener]: voter.key.id

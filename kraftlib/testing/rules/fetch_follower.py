@@ -31,11 +31,17 @@ from kraftlib.types import METADATA_TOPIC_ID, Epoch, Offset, OffsetAndEpoch, Off
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
+FETCHING = frozenset({Follower, Unattached})
+"""Roles in which somebody is asked."""
+
+LOG_ACTIONS = frozenset({act.BeginEpoch, act.AppendToLog, act.WriteRepair, act.TruncateLog, act.AdvanceHighWatermark})
+"""Actions that say what becomes of the log."""
+
 PAUSE_MAX_MS = 500
 """Nobody is left alone for longer, but for a longer pause that is configured."""
 
 
-@attrs.frozen
+@attrs.define
 class Asked:
     """A Fetch that is on its way."""
 
@@ -86,7 +92,7 @@ class FetchFollowerRules(RuleSet):
 
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """Work out what the event means to the log."""
-        state, kind = self.core.state, type(event)
+        state, kind = self.state, type(event)
         self._answered, self._outcome = None, None
         self._high_watermark, self._committed = state.high_watermark, state.committed_offset
         self._holes, self._was_amnesiac = state.log.holes, state.amnesia is not None
@@ -99,6 +105,7 @@ class FetchFollowerRules(RuleSet):
             self._answered = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
         elif kind is ev.LogTruncated:
             self._asking.is_truncating = False
+            self._outcome = self._cut_again(event.end_offset)  # type: ignore[union-attr]
         else:
             self._repair.hear(state, event)
             if kind is ev.SnapshotInstalled:
@@ -116,14 +123,14 @@ class FetchFollowerRules(RuleSet):
         return self._committed if self._committed <= end_offset else None
 
     def _adopted(self, offset: Offset) -> Offset | None:
-        known, end_offset = self._high_watermark, self.core.state.log.end_offset
+        known, end_offset = self._high_watermark, self.state.log.end_offset
         if known is not None and offset <= known <= end_offset:
             return known
         return self._replaced(offset, end_offset)
 
     def _judge(self, asked: Asked, response: FetchResponse) -> Outcome | None:
         """Return what an answer does to the log; None if it does not count."""
-        state = self.core.state
+        state = self.state
         role, question = state.role_state, asked.question
         partition = _partition_of(response)
         if (
@@ -140,7 +147,7 @@ class FetchFollowerRules(RuleSet):
         return self._outcome_of(role, partition)
 
     def _outcome_of(self, role: Follower, partition: Any) -> Outcome:
-        state, log = self.core.state, self.core.state.log
+        state, log = self.state, self.state.log
         diverging, snapshot, records = partition.diverging_epoch, partition.snapshot_id, partition.records or b""
         if diverging.epoch >= 0:
             end_offset = cut(log, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
@@ -163,11 +170,17 @@ class FetchFollowerRules(RuleSet):
         return Outcome(_places(batches), advances_to=reached if is_news else None)
 
     def _cut(self, end_offset: Offset) -> Outcome:
-        is_lost = any(hole.end_offset > end_offset for hole in self.core.state.log.holes)
+        is_lost = any(hole.end_offset > end_offset for hole in self.state.log.holes)
         return Outcome(cuts_to=end_offset, forgets=is_lost)
 
+    def _cut_again(self, end_offset: Offset) -> Outcome | None:
+        """What follows where a whole batch went, and with it all that stood behind a hole."""
+        log = self.state.log
+        reaches = without_half_a_hole(log, end_offset) if end_offset < log.end_offset else end_offset
+        return self._cut(reaches) if reaches < end_offset else None
+
     def _begin_download(self, end_offset: Offset, epoch: Epoch) -> Outcome:
-        state = self.core.state
+        state = self.state
         snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
         fills = self._repair.now(state.epoch) is not None and may_stand_in(state.log, snapshot_id)
         is_old = end_offset < min(self._committed, state.log.end_offset) and not fills
@@ -177,7 +190,7 @@ class FetchFollowerRules(RuleSet):
         return Outcome(forgets=not fills and bool(state.log.holes) and end_offset < state.log.end_offset)
 
     def _repairs(self, records: Any) -> Outcome:
-        state = self.core.state
+        state = self.state
         filled = self._repair.now(state.epoch)
         if filled is None:
             self._repair.begin(state)
@@ -189,15 +202,26 @@ class FetchFollowerRules(RuleSet):
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """Compare."""
-        was_leader = isinstance(self._role, Leader)
-        if actions or self._outcome is not None:
-            self._look_at_log(event, actions, was_leader=was_leader)
-        self._repair.begins_later(self.core.state, actions, self._holes)
-        self._repair.follow(self.core.state, actions)
+        state = self.state
+        if self._outcome is not None or (actions and not self._is_quiet(actions)):
+            self._look_at_log(event, actions, was_leader=type(self._role) is Leader)
+        if not self._repair.is_idle or state.filling is not None:
+            self._repair.begins_later(state, actions, self._holes)
+            self._repair.follow(state, actions)
         self._downloads.follow(actions)
-        if self._answered is not None and self.core.state.role_state is self._role:
+        if self._answered is not None and self.state.role_state is self._role:
             self._look_at_pause(self._answered, event)
         self._end_step(actions)
+
+    def _is_quiet(self, actions: Sequence[act.Action]) -> bool:
+        """Whether nothing is done to the log, and nothing else is known to be committed."""
+        if not LOG_ACTIONS.isdisjoint(map(type, actions)):
+            return False
+        known = self._high_watermark
+        is_known = self.state.high_watermark == known and self.state.committed_offset == max(
+            self._committed, known or 0
+        )
+        return is_known or type(self._role) is Leader
 
     def _look_at_log(self, event: ev.Event, actions: Sequence[act.Action], *, was_leader: bool) -> None:
         outcome = self._outcome or Outcome()
@@ -221,7 +245,7 @@ class FetchFollowerRules(RuleSet):
                 advances.append(action.high_watermark)  # type: ignore[union-attr]
         if appends != outcome.appends:
             raise BrokenRuleError(
-                "RF25", f"{appends} is appended, must be {outcome.appends} behind {end_of(self.core.state.log)}"
+                "RF25", f"{appends} is appended, must be {outcome.appends} behind {end_of(self.state.log)}"
             )
         if repairs != outcome.repairs:
             raise BrokenRuleError(
@@ -236,14 +260,12 @@ class FetchFollowerRules(RuleSet):
             return
         wanted = [] if outcome.advances_to is None else [outcome.advances_to]
         known = self._high_watermark if outcome.advances_to is None else outcome.advances_to
-        if advances != wanted or (not is_elected and self.core.state.high_watermark != known):
-            text = f"the high watermark is {self.core.state.high_watermark}, told {advances}, must be {known}, {wanted}"
+        if advances != wanted or (not is_elected and self.state.high_watermark != known):
+            text = f"the high watermark is {self.state.high_watermark}, told {advances}, must be {known}, {wanted}"
             raise BrokenRuleError("RF27", f"{text}; {self._committed} was committed")
         committed = max(self._committed, known or 0)
-        if self.core.state.committed_offset != committed:
-            raise BrokenRuleError(
-                "RF27", f"{self.core.state.committed_offset} is taken for committed, and {committed} is"
-            )
+        if self.state.committed_offset != committed:
+            raise BrokenRuleError("RF27", f"{self.state.committed_offset} is taken for committed, and {committed} is")
 
     def _has_forgotten(self, actions: Sequence[act.Action]) -> bool:
         """Whether it is durable, before the log is cut, that this replica votes for nobody."""
@@ -256,7 +278,7 @@ class FetchFollowerRules(RuleSet):
 
     def _look_at_pause(self, answered: Asked, event: ev.Event) -> None:
         """RF28: nobody who was of no use is asked again at once."""
-        state, outcome = self.core.state, self._outcome
+        state, outcome = self.state, self._outcome
         pause_ms, connections = state.config.retry_backoff_ms, state.connections
         at_once = connections.is_ready(answered.destination, state.now_ms)
         if (outcome is None or not outcome.is_of_use) and pause_ms:
@@ -269,7 +291,7 @@ class FetchFollowerRules(RuleSet):
             raise BrokenRuleError("RF28", f"{answered.destination} is left alone for more than {longest_ms} ms")
 
     def _end_step(self, actions: Sequence[act.Action]) -> None:
-        state = self.core.state
+        state = self.state
         role = state.role_state
         if role is not self._role:
             self._role = role
@@ -282,8 +304,8 @@ class FetchFollowerRules(RuleSet):
             if type(action) is act.SendRequest and type(action.request) is FetchRequest:
                 question = self._asking.look_at_fetch(action)
                 self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
-        if isinstance(role, Follower | Unattached) and state.shutdown_deadline_ms is None:
-            self._asking.look_at_silence(role)
+        if type(role) in FETCHING and state.shutdown_deadline_ms is None:
+            self._asking.look_at_silence(role)  # type: ignore[arg-type]
 
 
 def _partition_of(response: FetchResponse) -> Any:

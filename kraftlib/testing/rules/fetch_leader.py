@@ -31,8 +31,16 @@ from kraftlib.wire.messages.fetch import FetchRequest
 NEWS_DELAY_MS: Final = 2
 """How long an answer that has a new high watermark and nothing else waits for records to go with it."""
 
+HELD_MAX_MS: Final = 60_000
+"""No Fetch is held for longer, whatever it asks for."""
+
+ANSWERS: Final = frozenset({act.SendRecords, act.SendResponse})
+
 MAX_BYTES: Final = 8 << 20
 """More than this goes into no answer."""
+
+MOVES: Final = frozenset({ev.StorageFailed, ev.SnapshotAdopted, ev.SnapshotInstalled})
+"""With these a log moves to what was known."""
 
 VOTERS_TAG: Final = 10_000
 """The tagged field in which a replica says which static voters it counts."""
@@ -49,7 +57,7 @@ class Held:
     deadline_ms: int
 
 
-@attrs.frozen
+@attrs.define
 class Expected:
     """What the answer of a Fetch must be, at once."""
 
@@ -92,21 +100,21 @@ class FetchLeaderRules(RuleSet):
         kind = type(event)
         self._expected, self._told = None, self._high_watermark
         if kind is ev.RequestReceived and type(event.request) is FetchRequest:  # type: ignore[union-attr]
-            self._now_ms = max(now_ms, self.core.state.now_ms)
+            self._now_ms = max(now_ms, self.state.now_ms)
             self._leader = self._leader_now()
             self._expected = self._judge(event)  # type: ignore[arg-type]
         elif kind is ev.Flushed and self._role is not None:
-            self._now_ms = max(now_ms, self.core.state.now_ms)
+            self._now_ms = max(now_ms, self.state.now_ms)
 
     def _leader_now(self) -> tuple[ReplicaId, int, Endpoint | None]:
-        state = self.core.state
+        state = self.state
         leader_id = state.leader_id
         return -1 if leader_id is None else leader_id, state.epoch, state.leader_endpoint
 
-    def _judge(self, event: ev.RequestReceived) -> Expected | None:
+    def _judge(self, event: ev.RequestReceived[Any]) -> Expected | None:
         """Return the answer that must come at once; None if the Fetch is to be held."""
         request: FetchRequest = event.request
-        state, request_id, version = self.core.state, event.request_id, event.version
+        state, request_id, version = self.state, event.request_id, event.version
         error, is_top_level = self._error(request, version)
         if error is not None:
             return Expected(request_id, version, error, is_top_level)
@@ -121,7 +129,7 @@ class FetchLeaderRules(RuleSet):
         fetcher = _fetcher_of(request)
         if fetcher is not None:
             self._note(fetcher, offset)
-        held = Held(version, offset, request.max_bytes, fetcher, self._now_ms + request.max_wait_ms)
+        held = Held(version, offset, request.max_bytes, fetcher, self._now_ms + min(request.max_wait_ms, HELD_MAX_MS))
         if offset < state.log.end_offset and self._may_leave(fetcher):
             return Expected(request_id, version, records=held)
         if request.max_wait_ms == 0:
@@ -133,7 +141,7 @@ class FetchLeaderRules(RuleSet):
         return None
 
     def _error(self, request: FetchRequest, version: int) -> tuple[ErrorCode | None, bool]:
-        state = self.core.state
+        state = self.state
         ours = state.cluster_id
         if state.config.strict and request.cluster_id is None:
             return ErrorCode.NONE, True  # the connection is closed
@@ -166,16 +174,21 @@ class FetchLeaderRules(RuleSet):
 
     def _may_leave(self, fetcher: ReplicaKey | None) -> bool:
         """Whether records may leave to this replica: an uncommitted change of the voters goes to voters only."""
-        state = self.core.state
+        state = self.state
         changed_at = state.log.voters.latest_offset
         committed = max(state.committed_offset, self._high_watermark or 0)
         return changed_at is None or changed_at < committed or fetcher is None or self._votes(fetcher)
 
     def _votes(self, key: ReplicaKey) -> bool:
-        return any(
-            voter.key.id == key.id and voter.key.directory_id in (None, key.directory_id)
-            for voter in self.core.state.voters
-        )
+        return self._seat(key) is not None
+
+    def _seat(self, key: ReplicaKey) -> ReplicaKey | None:
+        """Return by which key a replica is a voter."""
+        for voter in self.state.voters:
+            seat = voter.key
+            if seat.id == key.id and (seat.directory_id is None or seat.directory_id == key.directory_id):
+                return seat
+        return None
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
@@ -183,9 +196,10 @@ class FetchLeaderRules(RuleSet):
         """Everything before `offset` is flushed at this replica."""
         known = self._acknowledged.get(key, -1)
         self._acknowledged[key] = offset
-        if not self._votes(key):
+        seat = self._seat(key)
+        if seat is None:
             return
-        if any(voter.key == ReplicaKey(key.id) for voter in self.core.state.voters):
+        if seat.directory_id is None:
             known = self._of_static.get(key.id, -1)
             self._of_static[key.id] = offset
         if known != offset:
@@ -193,7 +207,7 @@ class FetchLeaderRules(RuleSet):
 
     def _count(self) -> None:
         """Advance the high watermark to what more than half of the voters have."""
-        state = self.core.state
+        state = self.state
         ends: list[Offset] = []
         for voter in state.voters:
             key = voter.key
@@ -222,26 +236,26 @@ class FetchLeaderRules(RuleSet):
             self._look_at_commits(event, actions)
         if self._expected is not None:
             self._look_at_answer(self._expected, actions)
-        if led is not None and (self._held or self.core.state.role_state is not led):
+        if led is not None and (self._held or self.state.role_state is not led):
             self._look_at_held(event, actions)
         self._look_at_role(actions)
 
     def _look_at_role(self, actions: Sequence[act.Action]) -> None:
-        role = self.core.state.role_state
+        role = self.state.role_state
         if role is self._role:
             return
         self._held, self._acknowledged, self._of_static = {}, {}, {}
         self._role = role if isinstance(role, Leader) else None
         if self._role is not None:
             begins = [action.start_offset for action in actions if isinstance(action, act.BeginEpoch)]
-            self._start_offset = begins[-1] if begins else self.core.state.log.end_offset
+            self._start_offset = begins[-1] if begins else self.state.log.end_offset
             self._high_watermark = None
 
     def _look_at_commits(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        wanted, state = self._high_watermark, self.core.state
-        advanced = [action.high_watermark for action in actions if type(action) is act.AdvanceHighWatermark]
-        if isinstance(event, ev.StorageFailed | ev.SnapshotAdopted | ev.SnapshotInstalled):
+        wanted, state = self._high_watermark, self.state
+        if type(event) in MOVES:
             return
+        advanced = [action.high_watermark for action in actions if type(action) is act.AdvanceHighWatermark]
         if state.role_state is self._role and state.high_watermark != wanted:
             text = f"the high watermark of epoch {state.epoch} is {state.high_watermark}, the voters have {wanted}"
             raise BrokenRuleError("RF15", f"{text}: {self._acknowledged}, {state.log.flushed_offset} flushed here")
@@ -280,7 +294,7 @@ class FetchLeaderRules(RuleSet):
 
     def _look_at_fields(self, response: Any, expected: Expected) -> None:
         """RF11 and RF12: every field of the one partition."""
-        state, error = self.core.state, expected.error or ErrorCode.NONE
+        state, error = self.state, expected.error or ErrorCode.NONE
         partition = response.responses[0].partitions[0] if response is not None and response.responses else None
         if partition is None or response.error_code != ErrorCode.NONE or partition.error_code != error:
             raise BrokenRuleError("RF10", f"a Fetch is answered {response}, the error must be {error.name}")
@@ -302,7 +316,7 @@ class FetchLeaderRules(RuleSet):
             raise BrokenRuleError("RF12", f"{text}; must be {ours} at {places}")
 
     def _where(self) -> str:
-        log = self.core.state.log
+        log = self.state.log
         return (
             f"the log is [{log.start_offset}, {log.end_offset}), epochs {log.epoch_starts}, snapshots {log.snapshots}"
         )
@@ -310,10 +324,10 @@ class FetchLeaderRules(RuleSet):
     # --- what is held ------------------------------------------------------------------------------------------------
 
     def _look_at_held(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        state, log = self.core.state, self.core.state.log
+        state, log = self.state, self.state.log
         leads = state.role_state is self._role
         for action in actions:
-            if type(action) not in (act.SendRecords, act.SendResponse):
+            if type(action) not in ANSWERS:
                 continue
             held = self._held.pop(action.request_id, None)  # type: ignore[union-attr]
             if held is not None:
@@ -328,7 +342,7 @@ class FetchLeaderRules(RuleSet):
                 raise BrokenRuleError("RF14", f"{held} has no answer, and records may leave: {self._where()}")
 
     def _look_at_late_answer(self, held: Held, answer: Any) -> None:
-        state, log = self.core.state, self.core.state.log
+        state, log = self.state, self.state.log
         if isinstance(answer, act.SendRecords):
             if not held.offset < log.end_offset or held.offset < log.start_offset or not self._may_leave(held.fetcher):
                 raise BrokenRuleError("RF14", f"records are sent to {held}, {self._where()}")
@@ -345,7 +359,7 @@ class FetchLeaderRules(RuleSet):
         self._look_at_fields(answer.response, Expected(answer.request_id, held.version))
 
     def _leader_of_then(self) -> tuple[ReplicaId, int, Endpoint | None]:
-        state = self.core.state
+        state = self.state
         if state.role_state is self._role:
             return self._leader_now()
         return state.key.id, self._leader[1], state.endpoints.get(state.config.listener_name.upper())
@@ -360,6 +374,6 @@ def _fetcher_of(request: FetchRequest) -> ReplicaKey | None:
 
 def _answer_to(request_id: int, actions: Sequence[act.Action]) -> Any:
     for action in actions:
-        if type(action) in (act.SendRecords, act.SendResponse) and action.request_id == request_id:  # type: ignore[union-attr]
+        if type(action) in ANSWERS and action.request_id == request_id:  # type: ignore[union-attr]
             return action
     return None

@@ -9,6 +9,7 @@ import struct
 from typing import Any, Final
 
 from kraftlib.consensus import events as ev
+from kraftlib.testing.rules.election_requests import the_partition
 from kraftlib.testing.rules.scene import Scene
 from kraftlib.testing.rules.verdict import SceneRules, name_of
 from kraftlib.types import ZERO_UUID
@@ -43,13 +44,13 @@ class ForeignRules(SceneRules):
         self._counts: dict[str, int] = {}
 
     def hearing(self, event: Any) -> None:
-        """As `Judge.hearing`."""
+        """As `SceneRules.hearing`."""
         kind = type(event)
         if kind is ev.RequestReceived or kind is ev.ResponseReceived:
             self._counts = dict(self.scene.state.refused)
 
     def handled(self, event: Any) -> None:
-        """As `Judge.handled`."""
+        """As `SceneRules.handled`."""
         if type(event) is ev.RequestReceived:
             self._rc16_who_is_refused(event)
         elif type(event) is ev.ResponseReceived:
@@ -59,7 +60,7 @@ class ForeignRules(SceneRules):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _rc16_who_is_refused(self, event: ev.RequestReceived) -> None:
+    def _rc16_who_is_refused(self, event: ev.RequestReceived[Any]) -> None:
         scene, request = self.scene, event.request
         cluster_id = getattr(request, "cluster_id", None)
         if scene.config.strict and type(request) in AMONG_REPLICAS and self._is_refused_strictly(request):
@@ -84,7 +85,7 @@ class ForeignRules(SceneRules):
             text = f"{type(request).__name__} of our cluster and of voters {said!r} is refused with"
             raise self.broken("RC16", f"{text} {name_of(error_code)}, and we count {ids}")
 
-    def _refused(self, event: ev.RequestReceived, error: ErrorCode, detail: str) -> None:
+    def _refused(self, event: ev.RequestReceived[Any], error: ErrorCode, detail: str) -> None:
         scene, name = self.scene, type(event.request).__name__
         answer = scene.responses.get(event.request_id)
         if answer is None or answer.error_code != error:
@@ -113,8 +114,8 @@ class ForeignRules(SceneRules):
     def _is_refused_strictly(self, request: Any) -> bool:
         if request.cluster_id is None:
             return True
-        is_one = type(request) in INTRODUCED and len(request.topics) == 1 and len(request.topics[0].partitions) == 1
-        return is_one and self._is_misdirected(request)
+        is_ours = type(request) in INTRODUCED and the_partition(request.topics) is not None
+        return is_ours and self._is_misdirected(request)
 
     def _static_ids(self) -> list[int]:
         voters = self.scene.voters
@@ -122,7 +123,7 @@ class ForeignRules(SceneRules):
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _rc17_a_refusal_is_counted(self, event: ev.ResponseReceived) -> None:
+    def _rc17_a_refusal_is_counted(self, event: ev.ResponseReceived[Any]) -> None:
         asked = self.scene.answered
         if asked is None or type(asked.request) not in AMONG_REPLICAS:
             return

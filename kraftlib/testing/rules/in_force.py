@@ -32,21 +32,21 @@ class InForceRules(SceneRules):
         self._tables: Any = None
 
     def began(self) -> None:
-        """As `Judge.began`."""
+        """As `SceneRules.began`."""
         self.handled(ev.TimeoutReached())
 
     def handled(self, event: Any) -> None:
-        """As `Judge.handled`."""
+        """As `SceneRules.handled`."""
         scene = self.scene
         latest = scene.state.log.voters.latest
         if scene.voters_changed or latest is not self._seen:
             self._seen = latest
             self._rc1_the_latest_set_is_in_force()
-        if type(scene.role) is Leader:
-            if scene.has_new_role:
+        has_new_role = scene.role is not scene.role_before
+        if (has_new_role or scene.voters_changed) and type(scene.role) is Leader:
+            if has_new_role:
                 self._rc3_an_epoch_opens_with_its_voters()
-            if scene.has_new_role or scene.voters_changed:
-                self._rc2_a_leader_knows_its_voters()
+            self._rc2_a_leader_knows_its_voters()
         if type(event) is ev.SnapshotCreated:
             self._rc4_a_snapshot_names_its_voters(event)
 

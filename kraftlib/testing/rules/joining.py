@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Follower
+from kraftlib.testing.rules.election_requests import the_partition
 from kraftlib.testing.rules.in_force import NEWEST, own_seat
 from kraftlib.testing.rules.scene import OTHERS, Scene, Sent
 from kraftlib.testing.rules.verdict import SceneRules, error_of, name_of
@@ -43,7 +44,7 @@ class JoinRules(SceneRules):
         self._silences = 0
 
     def began(self) -> None:
-        """As `Judge.began`."""
+        """As `SceneRules.began`."""
         if type(self.scene.role) is Follower:
             self._follow()
 
@@ -53,7 +54,7 @@ class JoinRules(SceneRules):
         self._fetched_ms, self._silences = None, 0
 
     def handled(self, event: Any) -> None:
-        """As `Judge.handled`."""
+        """As `SceneRules.handled`."""
         scene = self.scene
         if type(event) is ev.RequestReceived and type(event.request) is ElectionPriorityRequest:
             self._rc22_a_priority_is_noted(event)
@@ -63,7 +64,7 @@ class JoinRules(SceneRules):
             self._follow()
         elif scene.answered is not None:
             self._hear(event, scene.answered)
-        asked = [request for request in scene.requests if isinstance(request.request, OF_MEMBERSHIP)]
+        asked = [request for request in scene.requests if type(request.request) in OF_MEMBERSHIP]
         if not asked:
             if scene.now_ms >= self._due_ms:
                 self._not_asked(event)
@@ -195,9 +196,9 @@ class JoinRules(SceneRules):
     def _hear_of_predecessor(self, response: Any) -> None:
         scene = self.scene
         known = scene.voters.latest.get(scene.key.id)
-        if response.error_code or known is None or len(response.topics) != 1:
+        partition = None if response.error_code else the_partition(response.topics)
+        if known is None or partition is None:
             return
-        partition = response.topics[0].partitions[0]
         if partition.error_code or partition.leader_epoch != scene.state.epoch:
             return
         self._due_ms = scene.now_ms + scene.config.fetch_timeout_ms
@@ -215,6 +216,8 @@ class JoinRules(SceneRules):
         scene, role, config = self.scene, self.scene.role, self.scene.config
         lane = OTHERS - 2**31 - role.leader_id
         told = [one for one in scene.requests if type(one.request) is ElectionPriorityRequest]
+        if not told and not config.election_priority:
+            return
         wants = config.election_priority and config.private_apis and role.has_fetched and not scene.state.disk_full
         wants = wants and not self._has_told_priority and scene.is_voter and self._is_entitled()
         if told:
@@ -236,7 +239,7 @@ class JoinRules(SceneRules):
             if is_due and scene.state.shutdown_deadline_ms is None:
                 raise self.broken("RC21", "the leader is not told an election priority")
 
-    def _rc22_a_priority_is_noted(self, event: ev.RequestReceived) -> None:
+    def _rc22_a_priority_is_noted(self, event: ev.RequestReceived[Any]) -> None:
         scene, request = self.scene, event.request
         directory_id = None if request.voter_directory_id == ZERO_UUID else request.voter_directory_id
         error = scene.cluster_error(request.cluster_id) or scene.leader_error(request.leader_epoch)
@@ -249,7 +252,7 @@ class JoinRules(SceneRules):
             said = "nothing" if answer is None else name_of(error_of(answer))
             raise self.broken("RC22", f"an election priority is answered with {said}, expected was {error.name}")
         if not error and scene.leads_on:
-            rival = scene.role.rivals.get(request.voter_id)
+            rival = scene.role.preferred_voters.get(request.voter_id)
             due_ms = scene.now_ms + scene.config.priority_takeover_ms
             if rival is None or (rival.priority, rival.due_ms) != (request.priority, due_ms):
                 raise self.broken("RC22", f"a voter of priority {request.priority} is noted as {rival}")

@@ -26,7 +26,9 @@ STALLED = "a majority fetches and gets nowhere"
 # --- what it hears ---------------------------------------------------------------------------------------------------
 
 
-def asked(life: Life, part: Leading, event: ev.RequestReceived, actions: Sequence[act.Action], end: Offset) -> None:
+def asked(
+    life: Life, part: Leading, event: ev.RequestReceived[Any], actions: Sequence[act.Action], end: Offset
+) -> None:
     """Take note of a request that shows how far its sender is, or that it lives."""
     request = event.request
     if isinstance(request, FetchRequest):

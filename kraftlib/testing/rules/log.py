@@ -26,6 +26,7 @@ from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.testing.rules.positions import has_all_before, last_epoch
 from kraftlib.testing.rules.rule_set import BrokenRuleError, RuleSet
+from kraftlib.testing.rules.voter_sets import entries_since
 from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 
@@ -93,17 +94,18 @@ class Mirror:
         self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
         self.holes = [OffsetRange(max(hole.start_offset, start), hole.end_offset)
                       for hole in self.holes if hole.end_offset > start]  # fmt: skip
-        self.voters, self.kraft_versions = _since(self.voters, start), _since(self.kraft_versions, start)
+        self.voters, self.kraft_versions = entries_since(self.voters, start), entries_since(self.kraft_versions, start)
         older = [begun for begun in self.epoch_starts if begun.start_offset <= start]
         if older:
             newest = EpochStart(epoch=older[-1].epoch, start_offset=start)
             self.epoch_starts = [newest, *self.epoch_starts[len(older) :]]
 
     def replace(self, snapshot_id: OffsetAndEpoch, controls: Sequence[object]) -> None:
-        """A snapshot takes the place of the whole log."""
+        """A snapshot takes the place of the whole log. Newer ones stay."""
         self.log_version += 1
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
-        self.epoch_starts, self.holes, self.snapshots = [], [], [snapshot_id]
+        self.epoch_starts, self.holes = [], []
+        self.snapshots = sorted({snapshot_id, *(kept for kept in self.snapshots if kept >= snapshot_id)})
         self.voters, self.kraft_versions = [], []
         for control in controls:
             self.note(snapshot_id.offset - 1, control)
@@ -267,7 +269,8 @@ class LogRules(RuleSet):
         log = self.log
         log.holes, log.epoch_starts = list(event.holes), list(event.epoch_starts)
         log.end_offset = log.flushed_offset = max(log.end_offset, event.end_offset)
-        first = max([log.start_offset, *(kept.offset for kept in log.snapshots)])
+        behind = [kept.offset for kept in log.snapshots if kept.offset <= log.end_offset]
+        first = max([log.start_offset, *behind])
         log.forget_controls(first)
         log.read_controls(event.control_batches, behind=first)
 
@@ -318,11 +321,6 @@ class LogRules(RuleSet):
         pairs.append(("kraft_version", list(theirs.kraft_version.entries), ours.kraft_versions))
         text = "; ".join(f"{name} {known}, must be {right}" for name, known, right in pairs if known != right)
         raise BrokenRuleError("RF1", text or "what is in force is not the latest of what stands in the log")
-
-
-def _since(entries: list[tuple[Offset, Any]], start: Offset) -> list[tuple[Offset, Any]]:
-    """Return what is in force before `start`, and all that comes later."""
-    return [*[entry for entry in entries if entry[0] < start][-1:], *(entry for entry in entries if entry[0] >= start)]
 
 
 _DONE: Final[dict[type, Callable[[LogRules, Any], None]]] = {

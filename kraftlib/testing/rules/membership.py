@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
@@ -14,37 +14,26 @@ from kraftlib.testing.rules.foreign import ForeignRules
 from kraftlib.testing.rules.in_force import InForceRules
 from kraftlib.testing.rules.joining import JoinRules
 from kraftlib.testing.rules.read_barriers import ReadRules
-from kraftlib.testing.rules.rule_set import RuleSet
+from kraftlib.testing.rules.rule_set import RuleSet, kind_of
 from kraftlib.testing.rules.scene import Scene
+from kraftlib.testing.rules.verdict import SceneRules
 
-
-class Judge(Protocol):
-    """Looks at one conversation. Raises: BrokenRuleError."""
-
-    def __init__(self, scene: Scene) -> None: ...
-
-    def began(self) -> None:
-        """The life has begun."""
-
-    def hearing(self, event: Any) -> None:
-        """The core is about to handle an event."""
-
-    def handled(self, event: Any) -> None:
-        """It has handled it."""
-
-
-JUDGES: Final[tuple[type[Judge], ...]] = (
+JUDGES: Final[tuple[type[SceneRules], ...]] = (
     InForceRules, ChangeRules, ReadRules, JoinRules, DescribeRules, ForeignRules,
 )  # fmt: skip
 
+Listeners = tuple[Sequence[Callable[[Any], None]], Sequence[Callable[[Any], None]]]
+"""What is called before and after a step."""
+
 
 class MembershipRules(RuleSet):
-    """Hands each event to the scene first, and then to every judge."""
+    """Hands each event to the scene first, and then to every judge that it concerns."""
 
     def __init__(self, core: Replica) -> None:
         super().__init__(core)
         self.scene = Scene(core)
         self._judges = [judge(self.scene) for judge in JUDGES]
+        self._listeners: dict[type, Listeners] = {}
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """As `RuleSet.started`."""
@@ -55,12 +44,22 @@ class MembershipRules(RuleSet):
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """As `RuleSet.hearing`."""
         self.scene.hear(event, now_ms)
-        for judge in self._judges:
-            judge.hearing(event)
+        kind = kind_of(event)
+        hears, _ = self._listeners.get(kind) or self._listeners_of(kind)
+        for hearing in hears:
+            hearing(event)
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """As `RuleSet.handled`."""
         self.scene.see(event, actions)
-        for judge in self._judges:
-            judge.handled(event)
+        kind = kind_of(event)
+        _, sees = self._listeners.get(kind) or self._listeners_of(kind)
+        for handled in sees:
+            handled(event)
         self.scene.over(event)
+
+    def _listeners_of(self, kind: type) -> Listeners:
+        hears = [judge.hearing for judge in self._judges if kind in judge.HEARS]
+        sees = [judge.handled for judge in self._judges if judge.SEES is None or kind in judge.SEES]
+        listeners = self._listeners[kind] = hears, sees
+        return listeners

@@ -47,14 +47,14 @@ class PatienceRules(RuleSet):
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """A candidate of the life before still is one; that it stood then is forgotten."""
-        self._role, self._leader_and_epoch = self.core.state.role_state, (self.core.state.leader_id, self.core.epoch)
+        self._role, self._leader_and_epoch = self.state.role_state, (self.state.leader_id, self.core.epoch)
 
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """A refused connection to the leader gives a follower a moment before which it does not stand."""
         role = self._role
         if isinstance(role, Leader):
             self._changes_voters = role.change is not None
-        elif isinstance(event, ev.ConnectionLost):
+        elif type(event) is ev.ConnectionLost:
             if isinstance(role, Follower) and event.destination == role.leader_id:
                 self._refused(role, now_ms)
         elif isinstance(event, ev.RequestReceived):
@@ -64,10 +64,10 @@ class PatienceRules(RuleSet):
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """See whether it has stood, or handed over, too early."""
-        role, before = self.core.state.role_state, self._role
-        if isinstance(before, Leader):
+        role, before = self.state.role_state, self._role
+        if type(before) is Leader:
             self._handed_over(before, event, now_ms)
-            if any(isinstance(action, act.AdvanceHighWatermark) for action in actions):
+            if self._setbacks and any(type(action) is act.AdvanceHighWatermark for action in actions):
                 self._setbacks = 0
         if role is not before:
             self._role_changed(role, before, now_ms)
@@ -75,7 +75,7 @@ class PatienceRules(RuleSet):
     # --- a refused connection ----------------------------------------------------------------------------------------
 
     def _role_changed(self, role: RoleState, before: RoleState, now_ms: int) -> None:
-        state = self.core.state
+        state = self.state
         same = (state.leader_id, state.epoch) == self._leader_and_epoch
         if isinstance(role, Prospective) and isinstance(before, Follower) and same:
             self._stood(now_ms)
@@ -88,7 +88,7 @@ class PatienceRules(RuleSet):
         self._role, self._leader_and_epoch, self._stands_from_ms = role, (state.leader_id, state.epoch), None
 
     def _refused(self, role: Follower, now_ms: int) -> None:
-        if role.lost_connection and self._stands_from_ms is None and self.core.state.is_voter:
+        if role.lost_connection and self._stands_from_ms is None and self.state.is_voter:
             self._deadline_ms = role.fetch_deadline_ms
             self._stands_from_ms = now_ms + self._pause_ms() + self._slot_ms(role)
 
@@ -102,12 +102,12 @@ class PatienceRules(RuleSet):
             )
 
     def _pause_ms(self) -> int:
-        config, slots = self.core.state.config, (1 << min(max(self._lost - 1, 0), 16)) - 1
+        config, slots = self.state.config, (1 << min(max(self._lost - 1, 0), 16)) - 1
         return min(slots * max(config.leader_loss_stagger_ms, 1), config.fetch_timeout_ms)
 
     def _slot_ms(self, role: Follower) -> int:
         """The voters that are left stand one after the other, in the order of their ids; one of priority sooner."""
-        state = self.core.state
+        state = self.state
         rank = sum(1 for voter_id in state.voters.ids if voter_id < state.key.id and voter_id != role.leader_id)
         eagerness = state.config.election_priority >> min(self._setbacks, 6)
         return rank * state.config.leader_loss_stagger_ms * (PRIORITY_MAX - eagerness) // PRIORITY_MAX
@@ -115,7 +115,7 @@ class PatienceRules(RuleSet):
     # --- a leader that hands over ------------------------------------------------------------------------------------
 
     def _handed_over(self, role: Leader, event: ev.Event, now_ms: int) -> None:
-        transfer, state = role.transfer, self.core.state
+        transfer, state = role.transfer, self.state
         if transfer is None or transfer is self._transfer:
             return
         self._transfer = transfer

@@ -81,6 +81,8 @@ def divergence(log: LogPositions, offset: Offset, epoch: Epoch) -> OffsetAndEpoc
     """Return where the follower's log leaves this one; None if it is a prefix of it."""
     if offset == 0 and log.start_offset == 0:
         return None
+    if log.epoch_starts and log.epoch_starts[-1].epoch == epoch and offset <= log.end_offset:
+        return None
     end = end_of_epoch(log, epoch)
     return None if end.epoch == epoch and offset <= end.offset else end
 
@@ -97,9 +99,12 @@ def cut(log: LogPositions, leader_end: OffsetAndEpoch) -> Offset:
 
 
 def without_half_a_hole(log: LogPositions, end_offset: Offset) -> Offset:
-    """Return where a cut at `end_offset` ends: one amid a hole, or at its end, takes all of the hole."""
-    halved = (hole.start_offset for hole in log.holes if hole.start_offset < end_offset <= hole.end_offset)
-    return min(halved, default=end_offset)
+    """Return where a cut at `end_offset` ends: one amid a hole, or at its end, takes all of the hole.
+
+    That may be the end of another hole.
+    """
+    halved = [hole.start_offset for hole in log.holes if hole.start_offset < end_offset <= hole.end_offset]
+    return without_half_a_hole(log, min(halved)) if halved else end_offset
 
 
 def has_all_before(log: LogPositions, snapshot_id: OffsetAndEpoch) -> bool:

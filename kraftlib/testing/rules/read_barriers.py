@@ -13,6 +13,7 @@ import attrs
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Follower, Leader
+from kraftlib.testing.rules.election_requests import the_partition
 from kraftlib.testing.rules.scene import OTHERS, Heard, Scene
 from kraftlib.testing.rules.verdict import SceneRules, name_of
 from kraftlib.types import Offset, ReplicaKey
@@ -59,20 +60,21 @@ class ReadRules(SceneRules):
         self._introduction_due_ms = 0
 
     def handled(self, event: Any) -> None:
-        """As `Judge.handled`."""
+        """As `SceneRules.handled`."""
         scene = self.scene
         kind = type(event)
         outcomes = self._outcomes() if self._reads or kind in COMING else {}
-        if type(getattr(scene.answered, "request", None)) is ReadBarrierRequest:
+        asked = None if scene.answered is None else type(scene.answered.request)
+        if asked is ReadBarrierRequest:
             self._leader_has_answered(event, outcomes)
-        if scene.has_new_role:
+        if scene.role is not scene.role_before:
             self._forget()
         came: Waiting | None = None
         if kind is ev.ReadBarrierRequested:
             came = Waiting(event.request, scene.now_ms + event.timeout_ms, False)
         elif kind is ev.RequestReceived and type(event.request) is ReadBarrierRequest:
             came = self._rc10_who_may_ask(event)
-        elif kind is ev.ResponseReceived and type(getattr(scene.answered, "request", None)) is BeginQuorumEpochRequest:
+        elif kind is ev.ResponseReceived and asked is BeginQuorumEpochRequest:
             self._confirm(event)
         if came is not None:
             self._reads.append(came)
@@ -83,7 +85,7 @@ class ReadRules(SceneRules):
 
     # --- who asks -----------------------------------------------------------------------------------------------------
 
-    def _rc10_who_may_ask(self, event: ev.RequestReceived) -> Waiting | None:
+    def _rc10_who_may_ask(self, event: ev.RequestReceived[Any]) -> Waiting | None:
         scene, request = self.scene, event.request
         error = scene.cluster_error(request.cluster_id) or scene.leader_error()
         if not error:
@@ -242,14 +244,14 @@ class ReadRules(SceneRules):
                 self._left[request.correlation_id] = self._rounds_before if left_first else self._rounds
         self._rounds_before = self._rounds
 
-    def _confirm(self, event: ev.ResponseReceived) -> None:
+    def _confirm(self, event: ev.ResponseReceived[Any]) -> None:
         """A voter knows of no newer epoch, some time after the question left."""
         scene, asked = self.scene, self.scene.answered
         rounds = self._left.pop(event.correlation_id, 0)
         response = event.response
-        if asked is None or response.error_code or len(response.topics) != 1 or not scene.leads_on:
+        partition = None if response.error_code else the_partition(response.topics)
+        if asked is None or partition is None or not scene.leads_on:
             return
-        partition = response.topics[0].partitions[0]
         says = partition.error_code, partition.leader_epoch
         if says != (0, scene.state.epoch) or partition.leader_id not in (-1, scene.key.id):
             return

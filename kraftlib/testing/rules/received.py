@@ -22,11 +22,11 @@ def continuing(
     """
     taken: list[Batch] = []
     offset, epoch, position = after.offset, after.epoch, 0
-    offset_of_set = None if voters is None else voters.latest_offset
-    keys = None
-    if voters is not None and offset_of_set is not None and offset_of_set >= 0:
-        keys = {voter.key for voter in voters.latest}
-    static = sorted(voter.key.id for voter in state.voters) if state.log.voters.latest_offset is None else []
+    latest: VoterSet | None = None
+    """That of the last record which names one, here or in the log; None while there is none."""
+    if voters is not None and voters.latest_offset is not None and voters.latest_offset >= 0:
+        latest = voters.latest
+    is_static = state.log.voters.latest_offset is None
     while position < len(records):
         try:
             batch = read_batch(records, position)
@@ -38,15 +38,23 @@ def continuing(
         except KraftError:
             break
         for changed in sets:
-            before, keys = keys, {voter.key for voter in changed}
-            if before is not None and max(len(keys - before), len(before - keys)) > 1:
+            before, latest = latest, changed
+            if before is not None and _is_more_than_one(before, changed):
                 return taken
-        if keys is None and static and batch.epoch == state.epoch and _names_others(controls, static):
-            break
+        if controls and latest is None and is_static and batch.epoch == state.epoch:
+            static = sorted(voter.key.id for voter in state.voters)
+            if static and _names_others(controls, static):
+                break
         taken.append(batch)
         offset, epoch = batch.end_offset, batch.epoch
         position += len(batch.data)
     return taken
+
+
+def _is_more_than_one(before: VoterSet, after: VoterSet) -> bool:
+    """Whether more than one voter comes, or goes."""
+    old, new = ({voter.key for voter in voters} for voters in (before, after))
+    return max(len(new - old), len(old - new)) > 1
 
 
 def _names_others(controls: list[Any], static: list[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kraftlib.consensus import actions as act
@@ -13,12 +14,17 @@ from kraftlib.testing.rules.fetch_leader import FetchLeaderRules
 from kraftlib.testing.rules.log import LogRules
 from kraftlib.testing.rules.membership import MembershipRules
 from kraftlib.testing.rules.patience import PatienceRules
-from kraftlib.testing.rules.rule_set import RuleSet
+from kraftlib.testing.rules.rule_set import RuleSet, kind_of
 from kraftlib.testing.rules.snapshots import SnapshotRules
 
 RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
     LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules, ElectionRules,
 )  # fmt: skip
+
+Listeners = tuple[
+    Sequence[Callable[[ev.Event, int], None]], Sequence[Callable[[ev.Event, Sequence[act.Action], int], None]]
+]
+"""What is called before and after a step."""
 
 
 class Referee:
@@ -27,6 +33,7 @@ class Referee:
     def __init__(self, core: Replica, *, judges: bool = True) -> None:
         self.core = core
         self._rule_sets = [rule_set(core) for rule_set in RULE_SETS] if judges else []
+        self._listeners: dict[type, Listeners] = {}
 
     def start(self, now_ms: int) -> list[act.Action]:
         """As `Replica.start`."""
@@ -37,9 +44,17 @@ class Referee:
 
     def handle(self, event: ev.Event, now_ms: int) -> list[act.Action]:
         """As `Replica.handle`."""
-        for rule_set in self._rule_sets:
-            rule_set.hearing(event, now_ms)
+        kind = kind_of(event)
+        hears, sees = self._listeners.get(kind) or self._listeners_of(kind)
+        for hearing in hears:
+            hearing(event, now_ms)
         actions = self.core.handle(event, now_ms)
-        for rule_set in self._rule_sets:
-            rule_set.handled(event, actions, now_ms)
+        for handled in sees:
+            handled(event, actions, now_ms)
         return actions
+
+    def _listeners_of(self, kind: type) -> Listeners:
+        hears = [one.hearing for one in self._rule_sets if one.HEARS is None or kind in one.HEARS]
+        sees = [one.handled for one in self._rule_sets if one.SEES is None or kind in one.SEES]
+        listeners = self._listeners[kind] = hears, sees
+        return listeners

@@ -43,6 +43,11 @@ class Repair:
     def __init__(self) -> None:
         self._filled: Filled | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is filled now."""
+        return self._filled is None
+
     def now(self, epoch: Epoch) -> Filled | None:
         """Return how far it is; None where it is still to be asked whether the leader has everything."""
         filled = self._filled

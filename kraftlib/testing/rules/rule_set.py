@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
@@ -19,6 +20,12 @@ class BrokenRuleError(Exception):
         self.what = what
 
 
+def kind_of(event: ev.Event) -> type:
+    """Return by what rule sets tell events apart: by their type, and requests by the type of the request."""
+    kind = type(event)
+    return type(event.request) if kind is ev.RequestReceived else kind  # type: ignore[union-attr]
+
+
 class RuleSet:
     """The rules of one conversation, for one life of a replica.
 
@@ -26,8 +33,14 @@ class RuleSet:
     from `core` what other rule sets judge. Raises: BrokenRuleError, from any of its methods.
     """
 
+    HEARS: ClassVar[frozenset[type] | None] = None
+    """Of which events, and which requests, it wants to know before the core handles them; None: of all."""
+    SEES: ClassVar[frozenset[type] | None] = None
+    """Of which it wants to know afterwards."""
+
     def __init__(self, core: Replica) -> None:
         self.core = core
+        self.state = core.state
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """The life begins with these actions."""

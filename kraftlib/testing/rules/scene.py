@@ -78,7 +78,7 @@ class Scene:
         self.sent: dict[int, Sent] = {}
         self.answered: Sent | None = None
         """What the answer that the event brings was asked by; None also where nobody waits for it any more."""
-        self.requests: list[act.SendRequest] = []
+        self.requests: list[act.SendRequest[Any]] = []
         self.controls: list[act.SubmitControl] = []
         self.responses: dict[int, Any] = {}
         self.actions: Sequence[act.Action] = ()
@@ -152,27 +152,31 @@ class Scene:
     def hear(self, event: Any, now_ms: int) -> None:
         """Take note of what is before an event."""
         state = self.state
-        self.now_ms = max(self.now_ms, now_ms)
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
         self.role_before = state.role_state
         self.epoch_before = state.epoch
         self.leader_before = state.leader_id
-        self.high_watermark_before = state.high_watermark
-        self.end_before = state.log.end_offset
-        self.flushed_before = state.log.flushed_offset
-        self.voters_before = self.voters.latest
         log = state.log
+        self.high_watermark_before = state.high_watermark
+        self.end_before = log.end_offset
+        self.flushed_before = log.flushed_offset
+        self.voters_before = self.voters.latest
         self.voters_changed = False
-        if type(event) in DISK_EVENTS:
-            first = max([log.start_offset, *(snapshot.offset for snapshot in log.snapshots)])
+        kind = type(event)
+        if kind in DISK_EVENTS:
+            end_offset = max(log.end_offset, event.end_offset if kind is ev.Repaired else 0)
+            behind = [snapshot.offset for snapshot in log.snapshots if snapshot.offset <= end_offset]
+            first = max([log.start_offset, *behind])
             self.voters_changed = self.voters.hear(event, first)
         self.answered = None
-        if type(event) is ev.ResponseReceived or type(event) is ev.RequestFailed:
+        if kind is ev.ResponseReceived or kind is ev.RequestFailed:
             self.answered = self.sent.pop(event.correlation_id, None)
 
     def see(self, event: Any, actions: Sequence[act.Action]) -> None:
         """Take note of what came of it."""
         self._read(actions)
-        if self.leads_on and type(event) is ev.RequestReceived:
+        if type(event) is ev.RequestReceived and self.leads_on:
             if type(event.request) is FetchRequest:
                 self._note_fetch(event)
             elif type(event.request) is FetchSnapshotRequest:
@@ -180,7 +184,7 @@ class Scene:
 
     def over(self, event: Any) -> None:
         """Every rule set has been told."""
-        if self.has_new_role:
+        if self.role is not self.role_before:
             self.heard = {}
         if type(event) is ev.ShutdownRequested:
             self.is_shutting_down = True
@@ -190,9 +194,9 @@ class Scene:
         self.role = state.role_state
         self.actions = actions
         self.requests, self.controls, self.responses = [], [], {}
-        if self.has_new_role:
+        if self.role is not self.role_before:
             self.sent = {}
-        else:
+        elif self.sent:
             limit_ms = self.now_ms - self.config.request_timeout_ms
             for number in [number for number, sent in self.sent.items() if sent.sent_ms <= limit_ms]:
                 del self.sent[number]
@@ -214,6 +218,8 @@ class Scene:
             elif kind is act.TruncateLog:
                 self.voters.truncate(action.end_offset)
                 self.voters_changed = True
+            elif kind is act.DeleteBefore:
+                self.voters.forget_before(action.snapshot_id.offset)
 
     def _rename(self) -> None:
         """What a voter without a known directory has fetched, it has fetched when the log names its directory, too."""
@@ -228,7 +234,7 @@ class Scene:
         key = ReplicaKey(replica_id, None if directory_id == ZERO_UUID else directory_id)
         return self.voter_key(replica_id) if self.voters.admits(key) else key
 
-    def _note_fetch(self, event: ev.RequestReceived) -> None:
+    def _note_fetch(self, event: ev.RequestReceived[Any]) -> None:
         answer = self.responses.get(event.request_id)
         if event.request_id in self.responses:
             partitions = [] if answer is None or answer.error_code else answer.responses[0].partitions
@@ -251,7 +257,7 @@ class Scene:
             heard.caught_up_ms = max(heard.caught_up_ms or 0, heard.fetched_ms)
         heard.end_then, heard.fetched_ms, heard.offset = end, now_ms, offset
 
-    def _note_piece(self, event: ev.RequestReceived) -> None:
+    def _note_piece(self, event: ev.RequestReceived[Any]) -> None:
         if event.request_id in self.responses:
             return
         partition = event.request.topics[0].partitions[0]
@@ -260,5 +266,7 @@ class Scene:
             self.heard.setdefault(key, Heard()).piece_ms = self.now_ms
 
 
-DISK_EVENTS: Final = frozenset({ev.LogTruncated, ev.SnapshotInstalled, ev.SnapshotAdopted, ev.Repaired})
+DISK_EVENTS: Final = frozenset(
+    {ev.LogTruncated, ev.SnapshotInstalled, ev.SnapshotAdopted, ev.Repaired, ev.StorageFailed}
+)
 """With these the disk says what has become of the log."""

@@ -39,6 +39,8 @@ class Expected:
 class SnapshotRules(RuleSet):
     """RF30 and RF31."""
 
+    HEARS = SEES = frozenset({FetchSnapshotRequest, SnapshotHashRequest})
+
     def __init__(self, core: Replica) -> None:
         super().__init__(core)
         self._expected: Expected | None = None
@@ -51,7 +53,7 @@ class SnapshotRules(RuleSet):
         if type(event) is ev.RequestReceived:
             request = event.request
             if type(request) is FetchSnapshotRequest:
-                state = self.core.state
+                state = self.state
                 leader_id = -1 if state.leader_id is None else state.leader_id
                 error, is_top_level = self._fetch_error(request)
                 self._expected = Expected(error, is_top_level, (leader_id, state.epoch, state.leader_endpoint))
@@ -59,13 +61,13 @@ class SnapshotRules(RuleSet):
                 self._error = self._hash_error(request)
 
     def _is_foreign(self, cluster_id: str | None) -> bool:
-        return None not in (cluster_id, self.core.state.cluster_id) and cluster_id != self.core.state.cluster_id
+        return None not in (cluster_id, self.state.cluster_id) and cluster_id != self.state.cluster_id
 
     def _is_stored(self, snapshot_id: OffsetAndEpoch) -> bool:
-        return snapshot_id != BOOTSTRAP_SNAPSHOT and snapshot_id in self.core.state.log.snapshots
+        return snapshot_id != BOOTSTRAP_SNAPSHOT and snapshot_id in self.state.log.snapshots
 
     def _fetch_error(self, request: FetchSnapshotRequest) -> tuple[ErrorCode, bool]:
-        state = self.core.state
+        state = self.state
         if state.config.strict and request.cluster_id is None:
             return ErrorCode.NONE, True  # the connection is closed
         if self._is_foreign(request.cluster_id):
@@ -118,7 +120,7 @@ class SnapshotRules(RuleSet):
         self._look_at_fields(expected, event, answers[0])
 
     def _look_at_fields(self, expected: Expected, event: Any, answer: Any) -> None:
-        topic, response, state = event.request.topics[0], answer.response, self.core.state
+        topic, response, state = event.request.topics[0], answer.response, self.state
         asked = topic.partitions[0]
         leader_id, epoch, place = expected.leader
         wanted = (topic.name, expected.error, _id_of(asked), asked.position, leader_id, epoch)

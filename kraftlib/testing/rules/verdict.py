@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from kraftlib.testing.rules.rule_set import BrokenRuleError
 from kraftlib.testing.rules.scene import Scene
@@ -10,7 +10,12 @@ from kraftlib.wire.apis import ErrorCode
 
 
 class SceneRules:
-    """Rules of one conversation, of which each says what is wrong with `hold`."""
+    """Rules of one conversation, of which each says what is wrong with `broken`."""
+
+    HEARS: ClassVar[frozenset[type]] = frozenset()
+    """Of which events, and which requests, it wants to know before the core handles them."""
+    SEES: ClassVar[frozenset[type] | None] = None
+    """Of which it wants to know afterwards; None: of all."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

@@ -69,6 +69,11 @@ def shown(seats: Seats) -> str:
     return "{" + ", ".join(f"{voter_id}:{str(seats[voter_id].directory_id)[-6:]}" for voter_id in sorted(seats)) + "}"
 
 
+def entries_since(entries: list[tuple[Offset, Any]], start: Offset) -> list[tuple[Offset, Any]]:
+    """Return what is in force before `start`, and all that comes later."""
+    return [*[entry for entry in entries if entry[0] < start][-1:], *(entry for entry in entries if entry[0] >= start)]
+
+
 class VotersByOffset:
     """Voter sets and kraft.versions by the offset of their record; -1 is the bootstrap checkpoint."""
 
@@ -123,6 +128,10 @@ class VotersByOffset:
         self.sets = [entry for entry in self.sets if entry[0] < end_offset]
         self.versions = [entry for entry in self.versions if entry[0] < end_offset]
 
+    def forget_before(self, start_offset: Offset) -> None:
+        """Let the log begin at `start_offset`: of what stood before, only the last is known."""
+        self.sets, self.versions = entries_since(self.sets, start_offset), entries_since(self.versions, start_offset)
+
     def begin_at(self, snapshot_id: OffsetAndEpoch, controls: Iterable[Any]) -> None:
         """Begin with what the header of a snapshot says."""
         self.sets, self.versions = [], []
@@ -137,6 +146,10 @@ class VotersByOffset:
         match event:
             case ev.LogTruncated():
                 self.truncate(event.end_offset)
+            case ev.StorageFailed():
+                if event.begins_at is not None:
+                    self.forget_before(event.begins_at.offset)
+                return False
             case ev.SnapshotInstalled():
                 self.begin_at(event.snapshot_id, event.controls)
             case ev.SnapshotAdopted():

@@ -136,7 +136,7 @@ def partial_partitions(story: Story) -> None:
 
 
 def strict_or_not(random: chance.Random) -> WorldFields:
-    """Draw whether messages for somebody else are refused before they are believed."""
+    """Draw whether messages for another replica are refused before any of their content is used."""
     return {"config": {"strict": random.random() < 0.5}}
 
 

@@ -67,7 +67,7 @@ def hear_voters(story: Story, leader: SimulatedNode, joiner: SimulatedNode | Non
 
 
 def change(story: Story, kind: str, leader: SimulatedNode, fresh: list[SimulatedNode]) -> Question:
-    """Ask for an addition of somebody fresh, or the removal of some follower."""
+    """Request the addition of a fresh replica, or the removal of a follower."""
     if kind == "add":
         return ask_to_add(story, leader, fresh.pop())
     return ask_to_remove(story, leader, story.followers(leader)[0])
@@ -416,7 +416,7 @@ def two_clusters_meet(story: Story) -> None:
 
 
 def essence(story: Story, node: SimulatedNode) -> tuple[Any, ...]:
-    """What no message of another cluster may change."""
+    """The state that no message of another cluster may change."""
     state = story.state(node)
     return state.epoch, state.role, state.persisted, state.leader_id, state.log.end
 

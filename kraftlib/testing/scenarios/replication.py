@@ -1,4 +1,4 @@
-"""What is sent, stored and acknowledged: L4, L7 to L10, L12 to L14, L17."""
+"""Scenarios of replication and acknowledgement: L4, L7 to L10, L12 to L14, L17."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def truncated_batch(answer: FetchResponse) -> FetchResponse:
 
 
 def other_epoch(answer: FetchResponse) -> FetchResponse:
-    """The first batch with an epoch that nobody had: it stands outside of the checksum."""
+    """The first batch with an epoch that never was: the checksum does not cover it."""
     data = bytearray(msg.fetched(answer).records)
     data[12:16] = (10**6).to_bytes(4, "big")
     return msg.with_partition(answer, records=bytes(data))

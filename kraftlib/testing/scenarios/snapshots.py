@@ -32,7 +32,7 @@ def empty_observer(story: Story) -> SimulatedNode:
 
 
 def installed(story: Story) -> int:
-    """How often a snapshot took the place of a log so far."""
+    """Return how often a snapshot has replaced a log so far."""
     return story.world.trace.counts[Step.INSTALLED]
 
 

@@ -1,10 +1,10 @@
-"""What disks do to files: E3, M13, S1 to S4, S12 to S14."""
+"""Scenarios of disks and files: E3, M13, S1 to S4, S12 to S14."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from kraftlib.consensus.progress import WENT_BACK
+from kraftlib.consensus.fetch_leader import WENT_BACK
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import handmade as msg

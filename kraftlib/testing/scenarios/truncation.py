@@ -16,7 +16,7 @@ scenario: Final = Chapter()
 
 
 def lonely_records(story: Story, leader: SimulatedNode, count: int) -> None:
-    """Have the leader take records that nobody else gets, and be replaced by another one."""
+    """Let the leader append records that no other replica gets, and replace it by another leader."""
     story.cut(leader)
     story.append(count, to=leader, wait=False, values=story.random.randint(1, 3))
     story.pass_ms(5)
@@ -25,7 +25,7 @@ def lonely_records(story: Story, leader: SimulatedNode, count: int) -> None:
 
 
 def truncations(story: Story) -> int:
-    """How often a log was cut back so far."""
+    """Return how often a log has been truncated so far."""
     return story.world.trace.counts[Step.TRUNCATED]
 
 

@@ -42,7 +42,7 @@ class AssignReplicasToDirsRequest(Message):
 @message(kind="response", api_key=73, versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class AssignReplicasToDirsResponse(Message):
-    """What became of each."""
+    """The result for each partition."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

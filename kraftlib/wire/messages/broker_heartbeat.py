@@ -12,7 +12,7 @@ from kraftlib.codec.declared import Message, array, boolean, int16, int32, int64
 @message(kind="request", api_key=63, versions="0-2", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class BrokerHeartbeatRequest(Message):
-    """How far the broker has read the metadata, and what it wants."""
+    """The broker's offset in the metadata log, and the state that it asks for."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
@@ -26,7 +26,7 @@ class BrokerHeartbeatRequest(Message):
 @message(kind="response", api_key=63, versions="0-2", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class BrokerHeartbeatResponse(Message):
-    """What became of it."""
+    """The result of a heartbeat."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -48,7 +48,7 @@ class CreateTopicsRequest(Message):
 @message(kind="response", api_key=19, versions="2-7", flexible="5+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateTopicsResponse(Message):
-    """What became of each; there is no error code for the request as a whole."""
+    """The result for each topic; there is no error code for the request as a whole."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: tuple[CreatableTopicResult, ...] = array("CreatableTopicResult", "0+")

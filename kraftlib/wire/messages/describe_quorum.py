@@ -77,7 +77,7 @@ class DescribeQuorumResponse(Message):
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class ReplicaState(Struct):
-        """How far a replica has come; timestamps are ms since 1970, -1 if unknown."""
+        """The progress of a replica; timestamps are ms since 1970, -1 if unknown."""
 
         replica_id: int = int32("0+")
         replica_directory_id: UUID = uuid("2+")

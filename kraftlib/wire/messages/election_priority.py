@@ -12,7 +12,7 @@ from kraftlib.codec.declared import Message, int8, int16, int32, message, string
 @message(kind="request", api_key=30_002, versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ElectionPriorityRequest(Message):
-    """What a voter is configured with."""
+    """The configured priority of a voter."""
 
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     leader_epoch: int = int32("0+")

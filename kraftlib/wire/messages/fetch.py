@@ -36,7 +36,7 @@ class FetchRequest(Message):
     replica_id: int = int32("0-14", default=-1)
     replica_state: ReplicaState = struct("ReplicaState", "15+", tag=1)
     max_wait_ms: int = int32("0+")
-    """How long the leader may wait for something to answer."""
+    """Time that the leader may hold the request until it has something to answer."""
 
     min_bytes: int = int32("0+")
     max_bytes: int = int32("3+", default=0x7FFFFFFF, ignorable=True)
@@ -49,7 +49,7 @@ class FetchRequest(Message):
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class ReplicaState(Struct):
-        """Who asks, from version 15 on."""
+        """The request sender, from version 15 on."""
 
         replica_id: int = int32("15+", default=-1)
         replica_epoch: int = int64("15+", default=-1)
@@ -78,7 +78,7 @@ class FetchRequest(Message):
         partition_max_bytes: int = int32("0+")
         replica_directory_id: UUID = uuid("17+", tag=0, ignorable=True)
         high_watermark: int = int64("18+", tag=1, default=0x7FFFFFFFFFFFFFFF, ignorable=True)
-        """What the follower knows to be committed, -1 if nothing. The leader answers at once when it knows more."""
+        """The follower's high watermark, -1 if unknown. A leader with a newer one answers at once."""
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class ForgottenTopic(Struct):

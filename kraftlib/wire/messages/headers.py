@@ -14,7 +14,7 @@ from kraftlib.codec.declared import Message, int16, int32, message, string
 @message(kind="header", versions="1-2", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class RequestHeader(Message):
-    """What is asked, in which version, and by whom. The client id never has a compact length."""
+    """The header of a request: API, version and client. The client id never has a compact length."""
 
     request_api_key: int = int16("0+")
     request_api_version: int = int16("0+")

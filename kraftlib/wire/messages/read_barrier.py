@@ -1,7 +1,7 @@
-"""ReadBarrier (30000): from which offset on a read misses nothing, asked of the leader. Private, not Kafka's.
+"""ReadBarrier (30000): asks the leader for a read index. Private, not Kafka's.
 
-A replica that has applied everything below the offset of the answer has applied everything that was committed when it
-asked, whoever had been told so. Spoken between replicas of ours only; see `kraftlib.consensus.reading`.
+A replica that has applied everything below the offset of the response has applied everything that was committed when it
+sent the request. Only kraftlib replicas use this API; see `kraftlib.consensus.extensions.read_index`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kraftlib.codec.declared import Message, int16, int32, int64, message, strin
 @message(kind="request", api_key=30_000, versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ReadBarrierRequest(Message):
-    """Asks the leader to make sure that it still leads, and what is committed."""
+    """Asks the leader to confirm its leadership, and for its high watermark."""
 
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     replica_id: int = int32("0+", default=-1)

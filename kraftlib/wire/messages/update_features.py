@@ -38,7 +38,7 @@ class UpdateFeaturesResponse(Message):
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class UpdatableFeatureResult(Struct):
-        """What became of one feature."""
+        """The result for one feature."""
 
         feature: str = string("0+")
         error_code: int = int16("0+")

@@ -19,7 +19,7 @@ class VoteRequest(Message):
 
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     voter_id: int = int32("1+", default=-1, ignorable=True)
-    """Who is asked."""
+    """The voter that gets the request."""
 
     topics: tuple[TopicData, ...] = array("TopicData", "0+")
 

@@ -144,6 +144,17 @@ async def test_a_client_that_is_closed_while_it_starts_says_so(rig: Callable[...
 
 
 @ENGINES
+async def test_a_client_that_is_closed_before_it_is_started_never_runs(rig: Callable[..., Rig], engine: str) -> None:
+    held = rig(engine)
+    async with asyncio.timeout(PATIENCE_S):
+        starting = asyncio.create_task(held.client.start())  # it has not had its turn yet
+        await held.client.close()
+        with pytest.raises(ClosedError, match="closed before it was started"):
+            await starting
+        assert held.is_given_back
+
+
+@ENGINES
 async def test_the_end_goes_on_when_whoever_closes_is_cancelled(rig: Callable[..., Rig], engine: str) -> None:
     held = rig(engine, close=False)
     async with asyncio.timeout(PATIENCE_S):

@@ -127,6 +127,58 @@ threads() if sys.argv[1].endswith("-blocking") else asyncio.run(main())
 """
 
 
+OUTLIVED = """
+import asyncio, os, signal, socket, sys, warnings
+from pathlib import Path
+warnings.simplefilter("ignore")
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.storage.directory import format_directory
+from kraftlib.types import Endpoint
+
+directory = Path(sys.argv[2])
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    place = Endpoint(*free.getsockname())
+format_directory(directory, node_id=1, cluster_id="forking", static_voters=[1])
+config = RaftConfig(node_id=1, voters=(StaticVoter(1, place),), listen=place, directory=directory, engine=sys.argv[1])
+
+async def main():
+    async with asyncio.timeout(60):
+        client = RaftClient(config)
+        await client.start()
+        await client.wait_for_leader()
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        writer.write(bytes.fromhex("0000000a 0012 0000 00000001 ffff"))  # ApiVersions
+        await reader.readexactly(4)
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        try:
+            await client.close()
+            await reader.read()  # ends: so the connection does, though the child has not
+            writer.close()
+            async with RaftClient(config) as again:
+                await again.wait_for_leader()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+def test_a_child_that_outlives_the_replica_keeps_no_directory_address_or_connection(
+    engine: str, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", OUTLIVED, engine, str(tmp_path / "replica")]
+    done = subprocess.run(program, cwd=ROOT, timeout=3 * PATIENCE_S, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("engine", ["inline", "thread", "inline-blocking"])
 def test_a_forked_child_is_told_so_and_the_parent_goes_on(engine: str) -> None:

@@ -647,6 +647,40 @@ async def test_a_snapshot_that_cannot_be_restored_stops_the_state_machine(caplog
             await leader.propose(1)
 
 
+@ENGINES
+async def test_a_bare_next_in_the_application_costs_no_value_in_silence(engine: str) -> None:
+    """It raises StopIteration, which ends whatever iterates by calling that function."""
+
+    class Careless(JsonSerde):
+        def to_bytes(self, value: Any) -> bytes:
+            return next(iter(())) if value == "bad" else super().to_bytes(value)
+
+    class Machine(Counter):
+        frozen: Any = ()
+
+        def freeze(self) -> Iterable[Any]:
+            return next(iter(())) if self.frozen is None else self.frozen
+
+    machine = Machine()
+    made = {"state_machine": machine, "serde": Careless()}
+    async with quorum(voters=1, make=lambda node_id: made, engine=engine) as alone, asyncio.timeout(PATIENCE_S):
+        alone.probe = 0
+        leader = await alone.leader()
+        end_offset = leader.log_end_offset()
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await leader.append([1, "bad", 2])
+        assert leader.log_end_offset() == end_offset
+        for values in ([1, "bad", 2], None):
+            machine.frozen = values
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await leader.create_snapshot()
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await leader.create_snapshot([1, "bad", 2], offset=end_offset)
+        with pytest.raises(RuntimeError, match="StopIteration"), leader.begin_snapshot() as snapshot:
+            snapshot.append([1, "bad", 2])
+        assert leader.latest_snapshot_id() is None
+
+
 async def test_the_voter_that_is_wanted_leads_whenever_it_can() -> None:
     """It takes over from whoever was elected, is replaced when it is gone, and takes over again when it is back."""
     wanted = {3: {"election_priority": 60}, 2: {"election_priority": 30}}

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
-from kraftlib.consensus.strangers import claimed_id
+from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net.identity import Identities, ReplicaName, replica_name
 from kraftlib.runtime.net.transport import Peer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import socket
@@ -87,7 +88,12 @@ class Together:
     async def put(self, count: int) -> None:
         leader = await self.leader()
         for _ in range(count):
-            await self._put(leader, f"key {len(self.written)}", "value " * 20)
+            key = f"key {len(self.written)}"
+            while key not in self.written:
+                try:
+                    await self._put(leader, key, "value " * 20)
+                except (NotLeaderError, OutcomeUnknownError):  # a busy machine may cost it its leadership
+                    leader = await self.leader()
 
     async def snapshot(self) -> None:
         """Have every replica take one, and wait until the log begins at the newest."""
@@ -278,6 +284,38 @@ async def test_a_leader_sends_nothing_of_a_snapshot_that_is_damaged(
         await quorum.alike()
         await until(lambda: all(client.status().abstains is None for client in quorum.clients.values()))
         assert "damaged snapshot" not in quorum.clients[late].status().refused
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["other bytes", "no bytes"])
+async def test_a_snapshot_that_rots_after_its_check_holds_up_no_follower(
+    is_lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader has verified it, and believes it; the follower that downloads it finds out."""
+    async with together(tmp_path, **COMPACTING) as quorum:
+        leader = await quorum.leader()
+        late = next(voter.id for voter in quorum.voters if voter.id != leader.node_id)
+        await quorum.stop(late)
+        for _ in range(2):
+            await quorum.put(20)
+            await quorum.snapshot()
+        await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+        leader = await quorum.leader()
+        (path,) = quorum.checkpoints(leader.node_id)
+        if is_lost:
+            lost, pread = path.stat().st_ino, os.pread
+
+            def failing(descriptor: int, size: int, position: int) -> bytes:
+                if os.fstat(descriptor).st_ino == lost:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                return pread(descriptor, size, position)
+
+            monkeypatch.setattr(os, "pread", failing)
+        else:
+            rewrite(path, flipped)
+        await quorum.start(late)
+        await quorum.put(1)
+        await quorum.alike()
+        assert leader.status().failure is None
 
 
 @pytest.mark.parametrize("gone", ["all", "first", "snapshot"])

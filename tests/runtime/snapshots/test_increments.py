@@ -24,6 +24,7 @@ from kraftlib.runtime.snapshots.writing import SnapshotPlan
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.new_quorum import begin_new_quorum
 from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.testing.file_trace import FileTrace
@@ -113,6 +114,31 @@ async def test_a_restart_takes_checkpoint_and_increments_and_only_then_the_log(t
         expected.pop("k6", None)
         assert again.items == expected
         assert min(again.applied) >= increments[-1].offset, "what the increments have was not applied again"
+
+
+async def test_a_new_quorum_begins_without_the_increments_of_the_old_one(tmp_path: Path) -> None:
+    """What was applied may have been flushed elsewhere only: after a power cut an increment reaches beyond the log."""
+    old, live, again = Table(), Table(), Table()
+    async with client(tmp_path, old) as running:
+        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        await running.propose(["large", "x" * 20_000])
+        await running.create_snapshot()
+        await fill(running, 0, 10)
+        await until(lambda: len(stored(tmp_path, "increment")) == 1)
+    (increment,) = stored(tmp_path, "increment")
+    partition = tmp_path / names.PARTITION_DIRECTORY
+    log = FileReplicatedLog.open(partition)
+    log.truncate(increment.offset - 5)
+    log.close()
+    begin_new_quorum(partition, epoch=9, timestamp_ms=0, static_voters=[1])
+    async with client(tmp_path, live, snapshot_interval_records=0) as running:
+        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        for number in range(8):
+            await running.propose([f"new {number}", number])
+    async with client(tmp_path, again, snapshot_interval_records=0) as running:
+        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        await running.propose(["last", 1])
+    assert again.items == {**live.items, "last": 1}
 
 
 async def test_a_long_chain_is_merged_into_a_checkpoint_and_the_log_is_cut_on_its_word_only(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kraftlib.errors import InvariantError, StorageError
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.snapshots.checks import SnapshotChecks
-from kraftlib.runtime.snapshots.transfer import LogSnapshots
+from kraftlib.runtime.snapshots.transfer import HASHES_MAX, LogSnapshots
 from kraftlib.storage import files, names
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
@@ -27,6 +27,7 @@ from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
+from tests.runtime.fakes import ManualDisk, Trace
 from tests.runtime.snapshots.test_writing import SNAPSHOT, VOTERS, filled_log, snapshot_bytes
 
 
@@ -272,6 +273,21 @@ def test_a_kept_download_that_was_damaged_meanwhile_begins_anew(tmp_path: Path) 
     assert (second.kept, second.files) == (None, set())
 
 
+def test_a_kept_download_that_the_disk_has_lost_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Life(tmp_path)
+    download(first.snapshots, DATA[:5_000])
+    lost, pread = (tmp_path / names.download_name(SNAPSHOT)).stat().st_ino, os.pread
+
+    def failing(descriptor: int, size: int, position: int) -> bytes:
+        if os.fstat(descriptor).st_ino == lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(descriptor, size, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    second = first.again()
+    assert (second.kept, second.files) == (None, set())
+
+
 def broken_note(directory: Path) -> None:
     (directory / names.DOWNLOAD).write_text("{")
 
@@ -331,6 +347,21 @@ def test_both_sides_hash_the_same_bytes(log: MemoryReplicatedLog) -> None:
 
     assert answers[0] == ev.DownloadHashed(SNAPSHOT, 5_000, expected)
     assert (answers[1].error_code, answers[1].size, answers[1].digest) == (0, len(DATA), expected)
+
+
+def test_hashes_for_others_wait_for_the_background_in_a_bounded_number(log: MemoryReplicatedLog) -> None:
+    log.store_snapshot(SNAPSHOT, DATA)
+    background = ManualDisk(Trace())
+    answers: list[Any] = []
+    snapshots = LogSnapshots(log, background=background)
+    for _ in range(HASHES_MAX + 3):
+        snapshots.hash(act.SendSnapshotHash(1, SNAPSHOT, 5), answers.append)
+    assert len(background.jobs) == HASHES_MAX
+    assert [answer.error_code for answer in answers] == [ErrorCode.SNAPSHOT_NOT_FOUND] * 3
+
+    background.finish()
+    snapshots.hash(act.SendSnapshotHash(1, SNAPSHOT, 5), answers.append)
+    assert (len(background.jobs), len(answers)) == (HASHES_MAX, 4)
 
 
 def test_what_cannot_be_hashed_is_said_so(log: MemoryReplicatedLog) -> None:

@@ -17,14 +17,14 @@ MUTANTS: Final = (
         "a follower asks one leader twice at once, and an answer counts at the same offset (L3)",
         (
             Edit(
-                "consensus.replication.ask_who_leads",
+                "consensus.fetch_follower.ask_who_leads",
                 "_fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0)",
                 "_fetch_request(state, fetch_position(state), anonymous=is_anonymous(state),"
                 " max_wait_ms=state.config.fetch_max_wait_ms)",
             ),
-            Edit("consensus.checks.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
+            Edit("consensus.requests.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
             Edit(
-                "consensus.replication.handle_fetch_response",
+                "consensus.fetch_follower.handle_fetch_response",
                 "outstanding.question != _question(state, role)",
                 "(outstanding.request.topics[0].partitions[0].fetch_offset,"
                 " outstanding.request.replica_state.replica_id < 0)"
@@ -45,7 +45,7 @@ MUTANTS: Final = (
         "a forgotten vote comes back before the leader's end is reached, with voters that it has not read of (E3)",
         (
             Edit(
-                "consensus.replication._append",
+                "consensus.fetch_follower._append",
                 "if not partition.records:",
                 "if state.log.end_offset >= partition.high_watermark:",
             ),
@@ -56,7 +56,7 @@ MUTANTS: Final = (
     Mutant(
         "amnesia-ends-with-any-leader",
         "a forgotten vote comes back under a leader of another epoch than the one whose end was reached (E3)",
-        (Edit("consensus.amnesia.maybe_recall", "amnesia.leader_epoch != state.epoch", "amnesia.leader_epoch < 0"),),
+        (Edit("consensus.repair.maybe_recall", "amnesia.leader_epoch != state.epoch", "amnesia.leader_epoch < 0"),),
         profiles=("core-votes", "core-voters"),
         slow=True,
     ),
@@ -70,7 +70,7 @@ MUTANTS: Final = (
                 "if epochs.latest_epoch < 0",
                 "if False and epochs.latest_epoch < 0",
             ),
-            Edit("consensus.start.start", "election.amnesiac or state.log.lacks_last_epoch", "election.amnesiac"),
+            Edit("consensus.transitions.start", "election.amnesiac or state.log.lacks_last_epoch", "election.amnesiac"),
         ),
         profiles=("core-disks", "core-downloads"),
         slow=True,
@@ -78,20 +78,24 @@ MUTANTS: Final = (
     Mutant(
         "truncated-hole-is-forgotten",
         "a truncation that drops missing records leaves a vote that does not know of them (S1)",
-        (Edit("consensus.replication._truncate", "if not drops_hole:", "if True:"),),
+        (Edit("consensus.fetch_follower._cut", "if not drops_hole:", "if True:"),),
         profiles=("core-disks",),
         slow=True,
     ),
     Mutant(
         "removed-one-hears-first",
         "a voter that is removed is sent the record before it is committed (M7)",
-        (Edit("consensus.replication.may_send", "return is_settled or", "return True or"),),
+        (Edit("consensus.fetch_leader.may_send", "return is_settled or", "return True or"),),
         profiles=("core-voters",),
     ),
     Mutant(
         "hand-over-in-vain-does-not-fade",
         "a voter that cannot lead is handed the leadership after the same pause for ever",
-        (Edit("consensus.priority._note_hand_over", "count += last.count if", "count += 0 * last.count if"),),
+        (
+            Edit(
+                "consensus.extensions.priority._note_hand_over", "count += last.count if", "count += 0 * last.count if"
+            ),
+        ),
         profiles=("core-links",),
     ),
     Mutant(
@@ -122,7 +126,7 @@ MUTANTS: Final = (
     Mutant(
         "refused-link-storm",
         "a voter that the leader's link refuses asks for pre-votes as fast as they are lost",
-        (Edit("consensus.replication._pause_ms", "return min(", "return 0 * min("),),
+        (Edit("consensus.fetch_follower._pause_ms", "return min(", "return 0 * min("),),
         profiles=("core-links",),
     ),
 )

@@ -11,15 +11,14 @@ MUTANTS: Final = (
         "leader-never-gives-up",
         "a leader that nobody fetches from stays leader (E7)",
         (
-            Edit("consensus.transitions.become_leader", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
-            Edit("consensus.contact.restart_check_quorum", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
-            Edit("consensus.stalling.stall_deadline_ms", "2 * state.config", "3000 * state.config"),
+            Edit("consensus.deadlines.check_quorum_timeout_ms", "fetch_timeout_ms * 3 // 2", "fetch_timeout_ms * 3000"),
+            Edit("consensus.deadlines.stall_deadline_ms", "2 * state.config", "3000 * state.config"),
         ),
     ),
     Mutant(
         "stalled-leader-stays",
         "a leader that is fetched from and commits nothing stays leader (E8)",
-        (Edit("consensus.stalling.stall_deadline_ms", "if others_needed <= 0:", "if True:"),),
+        (Edit("consensus.deadlines.stall_deadline_ms", "if others_needed <= 0:", "if True:"),),
         profiles=("network",),
     ),
     Mutant(
@@ -31,13 +30,13 @@ MUTANTS: Final = (
     Mutant(
         "healthy-leader-is-deposed",
         "a follower that hears its leader grants pre-votes all the same (E9)",
-        (Edit("consensus.election.grants_pre_vote", "isinstance(role, Follower) and role.has_fetched", "False"),),
+        (Edit("consensus.vote.grants_pre_vote", "isinstance(role, Follower) and role.has_fetched", "False"),),
         slow=True,
     ),
     Mutant(
         "everybody-stands-at-once",
         "of two that ask each other nobody lets the other stand first (decision 0010)",
-        (Edit("consensus.election._let_go_first", "role.gave_way_ms = state.now_ms", "pass"),),
+        (Edit("consensus.vote._let_go_first", "role.gave_way_ms = state.now_ms", "pass"),),
         slow=True,
     ),
     Mutant(
@@ -45,7 +44,7 @@ MUTANTS: Final = (
         "a candidate whose election was split waits for ever",
         (
             Edit(
-                "consensus.obligations.poll_candidate",
+                "consensus.poll.poll_candidate",
                 "state.now_ms >= role.election_deadline_ms and not state.shutting_down",
                 "False",
             ),
@@ -56,7 +55,7 @@ MUTANTS: Final = (
         "a follower does not notice that its leader is gone",
         (
             Edit(
-                "consensus.obligations.poll_follower",
+                "consensus.poll.poll_follower",
                 "_may_leave(state, role) and state.now_ms >= role.fetch_deadline_ms",
                 "False",
             ),
@@ -65,12 +64,12 @@ MUTANTS: Final = (
     Mutant(
         "requests-never-expire",
         "a request without an answer is waited for for ever",
-        (Edit("consensus.connections.Connections.expire", "<= now_ms", "<= -1"),),
+        (Edit("consensus.outstanding.OutstandingRequests.expire", "<= now_ms", "<= -1"),),
     ),
     Mutant(
         "parked-fetches-never-expire",
         "a Fetch that nothing answers is kept for ever",
-        (Edit("consensus.replication.expire_parked", "state.now_ms < role.parked_deadline_ms", "True"),),
+        (Edit("consensus.fetch_leader.expire_parked", "state.now_ms < role.parked_deadline_ms", "True"),),
     ),
     Mutant(
         "wakes-for-what-it-may-not-do",
@@ -87,14 +86,14 @@ MUTANTS: Final = (
     Mutant(
         "wakes-for-a-download-that-is-due",
         "who waits for its disk in the midst of a snapshot is called for the next bytes over and over (I20)",
-        (Edit("consensus.downloading.download_deadline_ms", "role.download.not_before_ms > state.now_ms", "True"),),
+        (Edit("consensus.fetch_snapshot.download_deadline_ms", "role.download.not_before_ms > state.now_ms", "True"),),
     ),
     Mutant(
         "no-pause-after-failures",
         "what has failed is tried again at once, over and over (I20)",
         (
             Edit(
-                "consensus.connections.Connections.is_ready",
+                "consensus.outstanding.OutstandingRequests.is_ready",
                 "if self._backing_off.get(destination, now_ms) > now_ms:",
                 "if False:",
             ),
@@ -110,7 +109,7 @@ MUTANTS: Final = (
         "who waits with a parked Fetch hears of a commit when his time is up (KIP-1166)",
         (
             Edit(
-                "consensus.progress.update_high_watermark",
+                "consensus.fetch_leader.update_high_watermark",
                 "for parked in role.parked.values():",
                 "for parked in ():",
             ),
@@ -120,14 +119,14 @@ MUTANTS: Final = (
     Mutant(
         "dead-leaders-are-waited-for",
         "a leader that refuses connections is waited for until the fetch timeout",
-        (Edit("consensus.replication.handle_connection_lost", "role.refused = True", "return []"),),
+        (Edit("consensus.fetch_follower.handle_connection_lost", "role.refused = True", "return []"),),
         profiles=("crashes", "swarm"),
         slow=True,
     ),
     Mutant(
         "transfer-goes-anywhere",
         "a leader that hands over prefers whoever has the most, and not the one that was named",
-        (Edit("consensus.obligations.preferred_successors", "replica_id != wanted", "False"),),
+        (Edit("consensus.poll.preferred_successors", "replica_id != wanted", "False"),),
         slow=True,
     ),
     Mutant(
@@ -146,8 +145,8 @@ MUTANTS: Final = (
         "whoever is named first by a leader that leaves waits for the fetch timeout all the same",
         (
             Edit(
-                "consensus.election.handle_end_quorum_epoch",
-                "role.fetch_deadline_ms = state.now_ms + backoff_ms",
+                "consensus.quorum_epoch.handle_end_quorum_epoch",
+                "stand_after(state, role, backoff_ms)",
                 "pass",
             ),
         ),
@@ -157,7 +156,7 @@ MUTANTS: Final = (
         "one voter that fetches is enough for a leader of many to stay (E7)",
         (
             Edit(
-                "consensus.contact.note_contact",
+                "consensus.deadlines.note_contact",
                 "needed = state.voters.majority - (1 if state.is_voter else 0)",
                 "needed = 1",
             ),
@@ -169,8 +168,8 @@ MUTANTS: Final = (
         "a leader gives up although a majority fetches from it",
         (
             Edit(
-                "consensus.contact.restart_check_quorum",
-                "role.check_quorum_deadline_ms = state.now_ms + state.config.fetch_timeout_ms * 3 // 2",
+                "consensus.deadlines.restart_check_quorum",
+                "role.check_quorum_deadline_ms = state.now_ms + check_quorum_timeout_ms(state)",
                 "pass",
             ),
         ),
@@ -180,7 +179,7 @@ MUTANTS: Final = (
         "a follower stands although its leader answers",
         (
             Edit(
-                "consensus.contact.note_sign_of_life",
+                "consensus.deadlines.note_sign_of_life",
                 "restart_fetch_timer(state, role)",
                 "pass",
             ),
@@ -191,7 +190,7 @@ MUTANTS: Final = (
         "a follower takes its own questions for signs of life of its leader",
         (
             Edit(
-                "consensus.replication.fetch_from_leader",
+                "consensus.fetch_follower.fetch_from_leader",
                 "place = endpoint_of(state, role.leader_endpoints)",
                 "place = endpoint_of(state, role.leader_endpoints)\n"
                 "    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
@@ -203,7 +202,7 @@ MUTANTS: Final = (
         "a leader that leaves says good-bye to nobody",
         (
             Edit(
-                "consensus.election.end_quorum_epoch",
+                "consensus.quorum_epoch.end_quorum_epoch",
                 "for voter in state.voters.others(state.key):",
                 "for voter in ():",
             ),
@@ -214,9 +213,9 @@ MUTANTS: Final = (
         "a follower appends although its disk is full (S6)",
         (
             Edit(
-                "consensus.replication.handle_fetch_response",
-                "elif state.disk_full and partition.records:",
-                "elif False:",
+                "consensus.fetch_follower._follow_log",
+                "if state.disk_full and partition.records:",
+                "if False:",
             ),
         ),
         profiles=(

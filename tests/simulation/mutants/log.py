@@ -12,7 +12,7 @@ MUTANTS: Final = (
         "a follower fetches on before its disk has what it fetched (L8)",
         (
             Edit(
-                "consensus.replication.fetch_from_leader",
+                "consensus.fetch_follower.fetch_from_leader",
                 "if not may_fetch(state):",
                 "if state.filling is not None and state.filling.is_writing:",
             ),
@@ -21,7 +21,7 @@ MUTANTS: Final = (
     Mutant(
         "looks-for-a-leader-before-flushed",
         "a replica without a leader vouches for what is not flushed (KAFKA-17332)",
-        (Edit("consensus.replication.find_leader", " or not may_fetch(state)", ""),),
+        (Edit("consensus.fetch_follower.find_leader", " or not may_fetch(state)", ""),),
         slow=True,
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS: Final = (
         "the leader's own copy counts before it is flushed (L9)",
         (
             Edit(
-                "consensus.progress.update_high_watermark",
+                "consensus.fetch_leader.update_high_watermark",
                 "offsets.append(state.log.flushed_offset)",
                 "offsets.append(state.log.end_offset)",
             ),
@@ -57,7 +57,7 @@ MUTANTS: Final = (
         "records of an older epoch are committed by counting (L4)",
         (
             Edit(
-                "consensus.progress.update_high_watermark",
+                "consensus.fetch_leader.update_high_watermark",
                 "offset <= role.epoch_start_offset or ",
                 "",
             ),
@@ -68,7 +68,7 @@ MUTANTS: Final = (
         "the epoch counts as begun one record too early (KAFKA-12619)",
         (
             Edit(
-                "consensus.progress.update_high_watermark",
+                "consensus.fetch_leader.update_high_watermark",
                 "offset <= role.epoch_start_offset",
                 "offset < role.epoch_start_offset",
             ),
@@ -77,19 +77,19 @@ MUTANTS: Final = (
     Mutant(
         "half-is-enough-to-commit",
         "half of an even number of voters commits",
-        (Edit("consensus.quorum.majority_offset", "len(ordered) // 2", "(len(ordered) - 1) // 2"),),
+        (Edit("consensus.voters.majority_offset", "len(ordered) // 2", "(len(ordered) - 1) // 2"),),
     ),
     Mutant(
         "one-less-is-enough-to-commit",
         "one voter less than a majority commits",
-        (Edit("consensus.quorum.majority_offset", "len(ordered) // 2", "max(0, len(ordered) // 2 - 1)"),),
+        (Edit("consensus.voters.majority_offset", "len(ordered) // 2", "max(0, len(ordered) // 2 - 1)"),),
     ),
     Mutant(
         "high-watermark-of-a-leader-falls",
         "a leader takes its high watermark back when a voter fetches from further down",
         (
             Edit(
-                "consensus.progress.update_high_watermark",
+                "consensus.fetch_leader.update_high_watermark",
                 " or (known is not None and offset <= known)",
                 "",
             ),
@@ -101,7 +101,7 @@ MUTANTS: Final = (
         "a follower believes whatever high watermark comes, be it none (L6)",
         (
             Edit(
-                "consensus.replication._append",
+                "consensus.fetch_follower._append",
                 "high_watermark >= state.committed_offset and"
                 " (known is None or high_watermark > known or before < known)",
                 "high_watermark != known",
@@ -113,11 +113,11 @@ MUTANTS: Final = (
         "a follower takes over a high watermark beyond its own log",
         (
             Edit(
-                "consensus.replication._append",
+                "consensus.fetch_follower._append",
                 "min(partition.high_watermark, state.log.end_offset)",
                 "partition.high_watermark",
             ),
-            Edit("consensus.progress.advance_high_watermark", "offset <= state.log.end_offset", "True"),
+            Edit("consensus.fetch_leader.advance_high_watermark", "offset <= state.log.end_offset", "True"),
         ),
     ),
     Mutant(
@@ -125,7 +125,7 @@ MUTANTS: Final = (
         "a follower truncates to the leader's end of an epoch that it does not even have (L2)",
         (
             Edit(
-                "consensus.replication._truncate",
+                "consensus.fetch_follower._truncate",
                 "min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset",
                 "min(state.log.end_offset, leader_end.offset)",
             ),
@@ -137,7 +137,7 @@ MUTANTS: Final = (
         "a follower keeps all it has of the epoch that the leader names (L2)",
         (
             Edit(
-                "consensus.replication._truncate",
+                "consensus.fetch_follower._truncate",
                 "min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset",
                 "own_end.offset",
             ),
@@ -179,9 +179,9 @@ MUTANTS: Final = (
         "observers-commit",
         "the Fetch of an observer counts for the voter whose place it takes in the table",
         (
-            Edit("consensus.progress.record_progress", "if key in state.voters:", "if True:"),
+            Edit("consensus.fetch_leader.record_progress", "if key in state.voters:", "if True:"),
             Edit(
-                "consensus.progress.record_progress",
+                "consensus.fetch_leader.record_progress",
                 "progress = role.progress.get(key.id)",
                 "progress = role.progress.get(key.id) or next(iter(role.progress.values()))",
             ),
@@ -192,7 +192,7 @@ MUTANTS: Final = (
         "a follower asks for the flush before the append",
         (
             Edit(
-                "consensus.replication._append",
+                "consensus.fetch_follower._append",
                 "[AppendToLog(batches), FlushLog(state.log.log_version)]",
                 "[FlushLog(state.log.log_version), AppendToLog(batches)]",
             ),
@@ -203,7 +203,7 @@ MUTANTS: Final = (
         "a follower appends and does not flush",
         (
             Edit(
-                "consensus.replication._append",
+                "consensus.fetch_follower._append",
                 "[AppendToLog(batches), FlushLog(state.log.log_version)]",
                 "[AppendToLog(batches)]",
             ),
@@ -220,7 +220,7 @@ MUTANTS: Final = (
         "a Fetch names the epoch that its sender is in, and not that of its last record",
         (
             Edit(
-                "consensus.replication._fetch_request",
+                "consensus.fetch_follower._fetch_request",
                 "last_fetched_epoch=position.epoch",
                 "last_fetched_epoch=state.epoch if position.offset else 0",
             ),
@@ -262,7 +262,7 @@ MUTANTS: Final = (
         "the leader's own copy counts twice",
         (
             Edit(
-                "consensus.progress.update_high_watermark",
+                "consensus.fetch_leader.update_high_watermark",
                 "offsets.append(state.log.flushed_offset)",
                 "offsets += [state.log.flushed_offset] * 2",
             ),

@@ -8,32 +8,38 @@ from tests.simulation.mutation import Edit, Mutant
 
 MUTANTS: Final = (
     Mutant(
+        "repair-ends-with-the-first-hole",
+        "a replica that has lost records in several places takes its log for whole once the first of them are back",
+        (Edit("consensus.repair.handle_repaired", "event.holes, event.end_offset", "(), event.end_offset"),),
+        profiles=("disks",),
+    ),
+    Mutant(
         "amnesiac-votes",
         "whoever has lost its election file votes as if it had never voted (E3)",
         (
-            Edit("consensus.election.grants_vote", "state.amnesia is not None or ", ""),
-            Edit("consensus.election.grants_pre_vote", "state.amnesia is not None or ", ""),
+            Edit("consensus.vote.grants_vote", "state.amnesia is not None or ", ""),
+            Edit("consensus.vote.grants_pre_vote", "state.amnesia is not None or ", ""),
         ),
         profiles=("disks",),
     ),
     Mutant(
         "amnesia-ends-with-a-majority",
         "whoever has lost its election file votes again once some have told their epoch (E3)",
-        (Edit("consensus.amnesia.maybe_recall", " or unreported(state)", ""),),
+        (Edit("consensus.repair.maybe_recall", " or unreported(state)", ""),),
         profiles=("disks",),
         slow=True,
     ),
     Mutant(
         "amnesia-ends-with-an-older-leader",
         "whoever has lost its election file votes again though it has caught up with an older leader only (E3)",
-        (Edit("consensus.amnesia.maybe_recall", "amnesia.leader_epoch != state.epoch", "amnesia.leader_epoch < 0"),),
+        (Edit("consensus.repair.maybe_recall", "amnesia.leader_epoch != state.epoch", "amnesia.leader_epoch < 0"),),
         profiles=("disks",),
         slow=True,
     ),
     Mutant(
         "amnesia-ends-before-the-leaders-end",
         "whoever has lost its election file votes again before it has all that its leader has (E3)",
-        (Edit("consensus.replication._append", "if not partition.records:", "if True:"),),
+        (Edit("consensus.fetch_follower._append", "if not partition.records:", "if True:"),),
         profiles=("disks",),
         slow=True,
     ),
@@ -42,7 +48,7 @@ MUTANTS: Final = (
         "whoever has lost its election file acknowledges under its own name (E3)",
         (
             Edit(
-                "consensus.repairing.is_anonymous",
+                "consensus.repair.is_anonymous",
                 "asks_first(state) or state.amnesia is not None",
                 "asks_first(state)",
             ),
@@ -52,7 +58,7 @@ MUTANTS: Final = (
     Mutant(
         "damaged-log-vouches",
         "a replica that has lost records fetches from its end under its own name, as if it had them (S1)",
-        (Edit("consensus.repairing.is_anonymous", "asks_first(state) or ", ""),),
+        (Edit("consensus.repair.is_anonymous", "asks_first(state) or ", ""),),
         profiles=("disks",),
     ),
     Mutant(

@@ -10,12 +10,12 @@ MUTANTS: Final = (
     Mutant(
         "strangers-are-believed",
         "nobody looks at the cluster id (I17)",
-        (Edit("consensus.checks.cluster_error", "if cluster_id in (None, state.cluster_id)", "if True"),),
+        (Edit("consensus.responses.cluster_error", "if cluster_id in (None, state.cluster_id)", "if True"),),
     ),
     Mutant(
         "anybody-fetches",
         "a Fetch of another cluster counts (I17)",
-        (Edit("consensus.replication.handle_fetch", "if error is not ErrorCode.NONE:", "if False:"),),
+        (Edit("consensus.fetch_leader.handle_fetch", "if error is not ErrorCode.NONE:", "if False:"),),
         profiles=("network", "swarm"),
     ),
     Mutant(
@@ -23,7 +23,7 @@ MUTANTS: Final = (
         "a Vote that was meant for another disk is answered as if it were for this one (E16)",
         (
             Edit(
-                "consensus.election.handle_vote",
+                "consensus.vote.handle_vote",
                 "voter_key_error(state, request.voter_id, partition.voter_directory_id)",
                 "ErrorCode.NONE",
             ),
@@ -33,19 +33,19 @@ MUTANTS: Final = (
     Mutant(
         "old-leaders-are-heard",
         "what only voters ask is heard from an epoch that is over (E19)",
-        (Edit("consensus.checks.voter_only_error", "epoch < state.epoch", "False"),),
+        (Edit("consensus.responses.voter_only_error", "epoch < state.epoch", "False"),),
         profiles=("network", "swarm"),
     ),
     Mutant(
         "leaders-of-another-epoch-answer",
         "a Fetch of a newer epoch is answered (rpcs: UNKNOWN_LEADER_EPOCH)",
-        (Edit("consensus.checks.leader_only_error", "epoch > state.epoch", "False"),),
+        (Edit("consensus.responses.leader_only_error", "epoch > state.epoch", "False"),),
         profiles=("network", "swarm"),
     ),
     Mutant(
         "epochs-may-jump",
         "any epoch is believed (E17)",
-        (Edit("consensus.checks.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),),
+        (Edit("consensus.responses.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),),
         profiles=("network", "swarm"),
     ),
     Mutant(
@@ -53,12 +53,12 @@ MUTANTS: Final = (
         "a Fetch answer that arrives twice is used twice (L1)",
         (
             Edit(
-                "consensus.connections.Connections.take",
+                "consensus.outstanding.OutstandingRequests.take",
                 "self._outstanding.pop(correlation_id, None)",
                 "self._outstanding.get(correlation_id)",
             ),
             Edit(
-                "consensus.replication.handle_fetch_response",
+                "consensus.fetch_follower.handle_fetch_response",
                 "or outstanding.question != _question(state, role)",
                 "or outstanding.question is None",
             ),
@@ -68,10 +68,10 @@ MUTANTS: Final = (
         "late-divergence-counts",
         "a divergence counts though the leader told it over another connection, of a log that was ours before",
         (
-            Edit("consensus.checks.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
-            Edit("consensus.replication.ask_who_leads", "anonymous=True", "anonymous=is_anonymous(state)"),
+            Edit("consensus.requests.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
+            Edit("consensus.fetch_follower.ask_who_leads", "anonymous=True", "anonymous=is_anonymous(state)"),
             Edit(
-                "consensus.replication.handle_fetch_response",
+                "consensus.fetch_follower.handle_fetch_response",
                 "or outstanding.question != _question(state, role)",
                 "or outstanding.request.topics[0].partitions[0].fetch_offset != fetch_position(state).offset",
             ),
@@ -84,7 +84,7 @@ MUTANTS: Final = (
         "an answer is taken for one to whatever is outstanding (L1)",
         (
             Edit(
-                "consensus.connections.Connections.take",
+                "consensus.outstanding.OutstandingRequests.take",
                 "outstanding = self._outstanding.pop(correlation_id, None)",
                 "outstanding = self._outstanding.pop(correlation_id, None) or next(\n"
                 "        iter(self._outstanding.values()), None)",
@@ -94,7 +94,7 @@ MUTANTS: Final = (
     Mutant(
         "answer-of-an-older-epoch-counts",
         "a follower believes an answer from an epoch before its own",
-        (Edit("consensus.checks.common_part", "answer.epoch < state.epoch or ", ""),),
+        (Edit("consensus.requests.common_part", "answer.epoch < state.epoch or ", ""),),
         equivalent="only an answer to a Fetch can be from an older epoch, and it says UNKNOWN_LEADER_EPOCH",
     ),
     Mutant(

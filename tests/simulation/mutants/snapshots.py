@@ -42,7 +42,7 @@ MUTANTS: Final = (
         "download-is-not-verified",
         "a downloaded snapshot is believed, whatever is in it, as soon as some of it is there",
         (
-            Edit("consensus.downloading.handle_chunk_written", "if event.size == role.download.size", "if True"),
+            Edit("consensus.fetch_snapshot.handle_chunk_written", "if event.size == role.download.size", "if True"),
             Edit(
                 "runtime.snapshots.transfer.LogSnapshots.write",
                 "self.drop()\n        return ev.SnapshotRefused(action.snapshot_id, str(error))",

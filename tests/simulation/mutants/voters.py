@@ -12,11 +12,11 @@ MUTANTS: Final = (
         "voters change again while the last change is not committed (M2)",
         (
             Edit(
-                "consensus.reconfiguration._change_error",
+                "consensus.voter_changes._change_error",
                 "if role.change is not None or role.control_waits:",
                 "if False:",
             ),
-            Edit("consensus.reconfiguration._change_error", " or offset >= state.high_watermark", ""),
+            Edit("consensus.voter_changes._change_error", " or offset >= state.high_watermark", ""),
         ),
         profiles=("membership",),
         slow=True,
@@ -25,9 +25,9 @@ MUTANTS: Final = (
         "change-that-waits-is-forgotten",
         "voters change again while the last change, given up by who asked for it, still waits to be appended (M2)",
         (
-            Edit("consensus.reconfiguration._change_error", " or role.control_waits", ""),
-            Edit("consensus.reconfiguration._update", " or role.control_waits", ""),
-            Edit("consensus.reconfiguration.submit_control", "not role.control_waits", "True"),
+            Edit("consensus.voter_changes._change_error", " or role.control_waits", ""),
+            Edit("consensus.joining._accept_update", " or role.control_waits", ""),
+            Edit("consensus.voter_changes.submit_control", "not role.control_waits", "True"),
         ),
         profiles=("membership",),
     ),
@@ -35,9 +35,9 @@ MUTANTS: Final = (
         "change-before-own-commit",
         "voters change before the leader has committed in its epoch (M1; Ongaro, 2015)",
         (
-            Edit("consensus.reconfiguration._change_error", "if state.high_watermark is None:", "if False:"),
+            Edit("consensus.voter_changes._change_error", "if state.high_watermark is None:", "if False:"),
             Edit(
-                "consensus.reconfiguration._change_error",
+                "consensus.voter_changes._change_error",
                 "offset is None or offset >= state.high_watermark",
                 "offset is None",
             ),
@@ -67,14 +67,14 @@ MUTANTS: Final = (
     Mutant(
         "removed-leader-counts-itself",
         "a leader that is no voter any more counts its own copy (M4)",
-        (Edit("consensus.progress.update_high_watermark", "if state.is_voter:", "if True:"),),
+        (Edit("consensus.fetch_leader.update_high_watermark", "if state.is_voter:", "if True:"),),
         profiles=("membership",),
         slow=True,
     ),
     Mutant(
         "removed-leader-stays",
         "a leader that has committed its own removal goes on to lead (M5)",
-        (Edit("consensus.reconfiguration.advance_change", "role.resign_requested = True", "pass"),),
+        (Edit("consensus.voter_changes.advance_change", "role.resign_requested = True", "pass"),),
         profiles=("membership",),
         slow=True,
     ),
@@ -93,7 +93,7 @@ MUTANTS: Final = (
     Mutant(
         "progress-does-not-follow-the-voters",
         "a leader keeps counting the voters of before",
-        (Edit("consensus.replication.handle_records", "follow_voters(state, role)", "pass"),),
+        (Edit("consensus.fetch_leader.handle_records", "follow_voters(state, role)", "pass"),),
         profiles=("membership",),
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS: Final = (
         "an observer that fetches joins the table of voters",
         (
             Edit(
-                "consensus.progress.record_progress",
+                "consensus.fetch_leader.record_progress",
                 "observer = role.observers[key] = Progress(key=key)",
                 "observer = role.observers[key] = role.progress.get(key.id) or Progress(key=key)",
             ),
@@ -138,7 +138,7 @@ MUTANTS: Final = (
         "the voters of the first dynamic set are not all of the static one",
         (
             Edit(
-                "consensus.upgrading.handle_update_features",
+                "consensus.voter_changes.handle_update_features",
                 "for voter in state.voters)",
                 "for voter in list(state.voters)[:2])",
             ),
@@ -149,12 +149,12 @@ MUTANTS: Final = (
         "once voters have changed, a leader stands in its own table of them, too",
         (
             Edit(
-                "consensus.progress.follow_voters",
+                "consensus.fetch_leader.follow_voters",
                 "remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}",
                 "remote = {voter.key.id: voter.key for voter in state.voters}",
             ),
             Edit(
-                "consensus.progress.follow_voters",
+                "consensus.fetch_leader.follow_voters",
                 "was_alone = not role.progress",
                 "was_alone = not role.progress\n"
                 "    known[state.key] = Progress(key=state.key, end_offset=state.log.end_offset)",
@@ -165,13 +165,13 @@ MUTANTS: Final = (
     Mutant(
         "disk-of-a-voter-is-not-looked-at",
         "a Fetch counts for the voter of its id, whatever its disk (M7)",
-        (Edit("consensus.progress.record_progress", "if key in state.voters:", "if key.id in role.progress:"),),
+        (Edit("consensus.fetch_leader.record_progress", "if key in state.voters:", "if key.id in role.progress:"),),
         profiles=("membership",),
     ),
     Mutant(
         "voters-are-written-without-kraft-version-1",
         "an UpdateRaftVoter is written down where kraft.version is 0",
-        (Edit("consensus.reconfiguration._update", "if kraft_version == 0:", "if False:"),),
+        (Edit("consensus.joining._accept_update", "if kraft_version == 0:", "if False:"),),
         profiles=(
             "membership",
             "swarm",
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "a voter is added whose id votes already, with another disk",
         (
             Edit(
-                "consensus.reconfiguration.handle_add_voter",
+                "consensus.voter_changes.handle_add_voter",
                 "if state.voters.get(key.id) is not None:",
                 "if key in state.voters:",
             ),
@@ -194,7 +194,7 @@ MUTANTS: Final = (
         "a voter change is done as soon as it is appended (V6)",
         (
             Edit(
-                "consensus.reconfiguration.advance_change",
+                "consensus.voter_changes.advance_change",
                 "if change.offset is not None and state.high_watermark is not None and state.high_watermark > "
                 "change.offset:",
                 "if change.offset is not None:",
@@ -208,8 +208,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.voters.VoterSet.from_record",
-                "None if voter.voter_directory_id == ZERO_UUID else voter.voter_directory_id",
-                "None",
+                "ReplicaKey.of(voter.voter_id, voter.voter_directory_id)",
+                "ReplicaKey(voter.voter_id)",
             ),
         ),
         profiles=("membership",),

@@ -10,14 +10,14 @@ MUTANTS: Final = (
     Mutant(
         "vote-is-not-written",
         "a vote is granted and never made durable (E1)",
-        (Edit("consensus.election._cast_vote", "return persist(state)", "return []"),),
+        (Edit("consensus.vote._cast_vote", "return persist(state)", "return []"),),
     ),
     Mutant(
         "vote-is-spoken-first",
         "the answer leaves before the vote is durable (E1)",
         (
             Edit(
-                "consensus.election.handle_vote",
+                "consensus.vote.handle_vote",
                 "    return [*actions, SendResponse(event.request_id, response)]\n",
                 "    return [SendResponse(event.request_id, response), *actions]\n",
             ),
@@ -26,12 +26,12 @@ MUTANTS: Final = (
     Mutant(
         "second-vote-in-an-epoch",
         "a voter that has voted votes again for whoever asks",
-        (Edit("consensus.election.grants_vote", "return role.voted_key.matches(asker)", "return True"),),
+        (Edit("consensus.vote.grants_vote", "return role.voted_key.matches(asker)", "return True"),),
     ),
     Mutant(
         "vote-is-forgotten-at-start",
         "a restart forgets the vote (E1)",
-        (Edit("consensus.start.first_role", "voted = election.voted_key", "voted = None"),),
+        (Edit("consensus.transitions.first_role", "voted = election.voted_key", "voted = None"),),
     ),
     Mutant(
         "vote-is-forgotten-when-following",
@@ -81,26 +81,26 @@ MUTANTS: Final = (
         "stale-log-wins",
         "nobody compares the candidate's log with the own one (E5)",
         (
-            Edit("consensus.election.grants_vote", " and asker_end >= state.log.end", ""),
-            Edit("consensus.election.grants_pre_vote", "return asker_end >= state.log.end", "return True"),
+            Edit("consensus.vote.grants_vote", " and asker_end >= state.log.end", ""),
+            Edit("consensus.vote.grants_pre_vote", "return asker_end >= state.log.end", "return True"),
         ),
     ),
     Mutant(
         "stale-log-wins-in-earnest",
         "the log is compared in the pre-vote, and not when it counts (E5)",
-        (Edit("consensus.election.grants_vote", " and asker_end >= state.log.end", ""),),
+        (Edit("consensus.vote.grants_vote", " and asker_end >= state.log.end", ""),),
     ),
     Mutant(
         "longer-log-wins",
         "logs are compared by length only (E5)",
         (
             Edit(
-                "consensus.election.grants_vote",
+                "consensus.vote.grants_vote",
                 "asker_end >= state.log.end",
                 "asker_end.offset >= state.log.end.offset",
             ),
             Edit(
-                "consensus.election.grants_pre_vote",
+                "consensus.vote.grants_pre_vote",
                 "asker_end >= state.log.end",
                 "asker_end.offset >= state.log.end.offset",
             ),
@@ -111,11 +111,9 @@ MUTANTS: Final = (
         "newer-epoch-wins",
         "logs are compared by their last epoch only (E5)",
         (
+            Edit("consensus.vote.grants_vote", "asker_end >= state.log.end", "asker_end.epoch >= state.log.end.epoch"),
             Edit(
-                "consensus.election.grants_vote", "asker_end >= state.log.end", "asker_end.epoch >= state.log.end.epoch"
-            ),
-            Edit(
-                "consensus.election.grants_pre_vote",
+                "consensus.vote.grants_pre_vote",
                 "asker_end >= state.log.end",
                 "asker_end.epoch >= state.log.end.epoch",
             ),
@@ -136,20 +134,20 @@ MUTANTS: Final = (
         "a vote that arrives twice counts twice (E6)",
         (
             Edit(
-                "consensus.connections.Connections.take",
+                "consensus.outstanding.OutstandingRequests.take",
                 "self._outstanding.pop(correlation_id, None)",
                 "self._outstanding.get(correlation_id)",
             ),
-            Edit("consensus.quorum.Tally.record", ".add(voter_id)", ".add(voter_id + 1000 * len(self.granted))"),
+            Edit("consensus.voters.Tally.record", ".add(voter_id)", ".add(voter_id + 1000 * len(self.granted))"),
         ),
     ),
     Mutant(
         "answer-of-an-earlier-election",
         "answers to an earlier election count in this one (E6)",
         (
-            Edit("consensus.connections.Connections.forget", "self._outstanding.clear()", "pass"),
+            Edit("consensus.outstanding.OutstandingRequests.forget", "self._outstanding.clear()", "pass"),
             Edit(
-                "consensus.checks.common_part",
+                "consensus.requests.common_part",
                 "answer.epoch < state.epoch or ",
                 "(answer.epoch < state.epoch and name != 'VoteRequest') or ",
             ),
@@ -160,7 +158,7 @@ MUTANTS: Final = (
         "who is granted pre-votes leads at once",
         (
             Edit(
-                "consensus.election.handle_vote_response",
+                "consensus.vote.handle_vote_response",
                 "stand(state, role) if isinstance(role, Prospective) else become_leader(state)",
                 "become_candidate(state, 'pre-votes') + become_leader(state)"
                 " if isinstance(role, Prospective) else become_leader(state)",
@@ -176,9 +174,9 @@ MUTANTS: Final = (
         "leader-resumes",
         "a leader that restarts stands for its own epoch again (E4)",
         (
-            Edit("consensus.start.first_role", "if election.leader_id == state.key.id:", "if False:"),
+            Edit("consensus.transitions.first_role", "if election.leader_id == state.key.id:", "if False:"),
             Edit(
-                "consensus.start.first_role",
+                "consensus.transitions.first_role",
                 "voted = election.voted_key",
                 "voted = state.key if election.leader_id == state.key.id else election.voted_key",
             ),
@@ -189,7 +187,7 @@ MUTANTS: Final = (
         "a leader that restarts goes on to lead its epoch (E4)",
         (
             Edit(
-                "consensus.start.start",
+                "consensus.transitions.start",
                 "if state.may_stand and len(state.voters) == 1:",
                 "if election.leader_id == state.key.id:\n"
                 "        tally = Tally(state.voters)\n"
@@ -205,8 +203,8 @@ MUTANTS: Final = (
         "an observer becomes a candidate (E13)",
         (
             Edit("consensus.state.ReplicaState.may_stand", "self.is_voter and self.amnesia is None", "True"),
-            Edit("consensus.obligations.poll_prospective", "if not state.is_voter:", "if False:"),
-            Edit("consensus.obligations.poll_candidate", "if not state.is_voter:", "if False:"),
+            Edit("consensus.poll.poll_prospective", "if not state.is_voter:", "if False:"),
+            Edit("consensus.poll.poll_candidate", "if not state.is_voter:", "if False:"),
         ),
     ),
     Mutant(
@@ -214,7 +212,7 @@ MUTANTS: Final = (
         "a candidate says that its log is longer than it is (E5)",
         (
             Edit(
-                "consensus.election.ask_for_votes",
+                "consensus.vote.ask_for_votes",
                 "last_offset=state.log.end_offset",
                 "last_offset=state.log.end_offset + 100",
             ),
@@ -228,13 +226,13 @@ MUTANTS: Final = (
     Mutant(
         "log-is-read-at-start-without-its-epoch",
         "a replica does not notice at its start that its log is of a newer epoch than its election file",
-        (Edit("consensus.start.start", "if election.epoch < log_epoch:", "if False:"),),
+        (Edit("consensus.transitions.start", "if election.epoch < log_epoch:", "if False:"),),
         equivalent="a log never holds a batch of an epoch that its replica has not written down before",
     ),
     Mutant(
         "leader-grants-pre-votes",
         "a leader grants pre-votes to whoever has as much as it has (E9)",
-        (Edit("consensus.election.grants_pre_vote", " or isinstance(role, Leader)", ""),),
+        (Edit("consensus.vote.grants_pre_vote", " or isinstance(role, Leader)", ""),),
         slow=True,
     ),
     Mutant(
@@ -259,7 +257,7 @@ MUTANTS: Final = (
         "a candidate votes for another one in its own epoch",
         (
             Edit(
-                "consensus.election.grants_vote",
+                "consensus.vote.grants_vote",
                 "role = state.role_state",
                 "role = state.role_state\n"
                 "    if isinstance(role, Candidate):\n        return asker_end >= state.log.end",

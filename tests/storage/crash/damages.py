@@ -20,7 +20,7 @@ from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory, open_directory
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.snapshots.damaged_snapshots import read_snapshot
 from kraftlib.types import ElectionState, Endpoint, Offset, OffsetAndEpoch, OffsetRange, ReplicaKey
@@ -177,7 +177,7 @@ def damaged_snapshot(keeper: Keeper) -> None:
     keeper.spoil(names.checkpoint_name(newer), 30)
     log.set_snapshot_aside(newer, "a test")
     assert log.snapshots() == (_id(4),)
-    log.is_full = True
+    log.space.is_full = True
     log.prepare_spare()
     keeper.append(log)
     log.close()
@@ -273,10 +273,10 @@ def full_disk(keeper: Keeper) -> None:
     """The spare segment is given back, and made anew when there is space."""
     log = keeper.open(**ZEROS)
     log.prepare_spare()
-    log.is_full = True
+    log.space.is_full = True
     log.prepare_spare()
     keeper.append(log)
-    log.is_full = False
+    log.space.is_full = False
     log.prepare_spare()
     keeper.append(log)
     log.close()

@@ -11,7 +11,7 @@ import attrs
 import tests.storage.crash.every_module  # noqa: F401 - else not all is watched
 from kraftlib.errors import CorruptBatchError, KraftError
 from kraftlib.records.batch import Batch
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.testing.file_trace import Image

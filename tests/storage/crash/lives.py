@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kraftlib.config import RaftConfig
 from kraftlib.storage.directory import format_directory, open_directory
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.log.unsynced import Unsynced, note_unsynced

@@ -99,7 +99,7 @@ def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
         place = self._segments.index(segment)
         behind = self._segments[place + 1 :]
         if behind:
-            self._go_on_in(segment)
+            self.go_on_in(segment)
         kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
         self._segments = (*self._segments[:place], kept)
         for victim in behind:

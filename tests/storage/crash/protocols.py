@@ -13,7 +13,8 @@ import tests.storage.crash.every_module  # noqa: F401 - else not all is watched
 from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.snapshot import SnapshotWriter
-from kraftlib.storage.election_file import FileQuorumStateStore, encode_line
+from kraftlib.storage.election.line import encode_line
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import QUORUM_STATE
 from kraftlib.testing.file_trace import Fault, FileTrace, Image, ProcessKilled

@@ -150,7 +150,7 @@ def test_a_scrub_names_the_segment_that_is_damaged_even_if_its_bytes_count_on_be
     first, second = segments(tmp_path)[:2]
     with first.open("ab") as file:
         file.write(second.read_bytes()[: 2 * SIZE] + b"?" * SIZE)
-    log._segments._segments[0].size += 3 * SIZE
+    log._log.segments.present[0].size += 3 * SIZE
     findings = [found for found in log.scrub(lambda: None) if not isinstance(found, int)]
 
     assert [found.offset for found in findings] == [int(second.stem) - 1]

@@ -9,7 +9,7 @@ import pytest
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage import names
 from kraftlib.storage.bootstrap import InitialController
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey, new_uuid
 from tests.storage.builders import some_batches
@@ -289,7 +289,8 @@ def test_damage_that_a_snapshot_stands_in_for_is_stepped_over_though_the_file_st
     log.append(some_batches(2, base_offset=log.end_offset))
 
 
-def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_full", [False, True], ids=["space", "a full disk"])
+def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced(is_full: bool, tmp_path: Path) -> None:
     """Else a voter of a dynamic quorum would know of nobody, and not start a second time."""
     voters = [InitialController(id=1, endpoint=Endpoint("host", 1), directory_id=new_uuid())]
     partition = partition_of(make_replica(tmp_path, voters=voters, segment_bytes=400))
@@ -307,6 +308,8 @@ def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced
         assert log.snapshots() == ()
         assert log.holes()
         known.append(log.lost_controls())
+        log.space.is_full = is_full
+        log.prepare_spare()
         log.close()
 
     assert known[0] is not None

@@ -15,7 +15,7 @@ from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
 from kraftlib.storage.damage.recovery import recover
-from kraftlib.storage.election_file import encode_line
+from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.epochs import decode_epochs
 from kraftlib.storage.log.segment import Segment

@@ -11,7 +11,7 @@ import pytest
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
-from kraftlib.storage.election_file import encode_line
+from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.testing.log_contract import read_all
 from kraftlib.types import ElectionState, EpochStart, OffsetRange

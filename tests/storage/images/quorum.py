@@ -24,7 +24,7 @@ from unittest import mock
 from kraftlib.errors import KraftError, ReplicaFailedError
 from kraftlib.records.batch import Batch
 from kraftlib.storage.directory import open_directory
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.testing.file_trace import Image
 from kraftlib.testing.os_watch import StatHandler, let_through, watching

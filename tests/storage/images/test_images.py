@@ -55,7 +55,7 @@ def test_a_storage_that_takes_any_epoch_is_caught(place: Path, monkeypatch: pyte
 
 
 def test_a_storage_that_believes_an_old_vote_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kraftlib.storage.election_file import FileQuorumStateStore
+    from kraftlib.storage.election.store import FileQuorumStateStore
 
     monkeypatch.setattr(FileQuorumStateStore, "_mirrored_generation", lambda self: 0)
 

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from kraftlib.storage.damage import judgement, recovery
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.types import ElectionState
 from tests.storage.images.history import history
 from tests.storage.images.proof import Examined

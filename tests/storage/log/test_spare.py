@@ -156,7 +156,7 @@ def test_zeros_where_records_were_are_damage(tmp_path: Path) -> None:
 def test_a_full_disk_takes_the_spare_away(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.prepare_spare()
-    log.is_full = True
+    log.space.is_full = True
     log.prepare_spare()
     assert not (tmp_path / names.SPARE).exists()
     log.close()

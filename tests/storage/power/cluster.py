@@ -18,7 +18,7 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import KraftError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage.directory import format_directory
-from kraftlib.storage.election_file import FileQuorumStateStore
+from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import ElectionState, Endpoint

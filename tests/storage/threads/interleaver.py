@@ -21,7 +21,8 @@ import pytest
 
 from kraftlib import storage
 from kraftlib.storage import memory, reserve
-from kraftlib.storage.log import growing_log, spare
+from kraftlib.storage.log import spare
+from kraftlib.storage.snapshots import stored
 
 STORAGE: Final = str(Path(storage.__file__).parent)
 OWN: Final = str(Path(__file__).parent / "planted.py")
@@ -107,7 +108,7 @@ class CooperativeLock:
 
 def with_cooperative_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is made in storage from now on have locks that an interleaver can wait for."""
-    for module in (growing_log, memory):
+    for module in (memory, stored):
         monkeypatch.setattr(module, "Lock", CooperativeLock)
     for module in (reserve, spare):
         monkeypatch.setattr(module, "threading", SimpleNamespace(Lock=CooperativeLock))

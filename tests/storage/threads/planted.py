@@ -32,15 +32,15 @@ def _the_file_is_closed_before_the_next_is_open(monkeypatch: pytest.MonkeyPatch)
     open_file: dict[Segment, SegmentChain] = {}
 
     def read(self: SegmentChain, start_offset: int, max_bytes: int, holes: Sequence[Any] = ()) -> Sequence[Any]:
-        segment = self._segment_of(start_offset)
-        if segment is self._active:
+        segment = self.segment_of(start_offset)
+        if segment is self.active:
             open_file[segment] = self
         return segment.read(start_offset, max_bytes)
 
     @contextmanager
     def opened(self: Segment) -> Iterator[int]:
         chain = open_file.get(self)
-        if chain is not None and chain._active is self:
+        if chain is not None and chain.active is self:
             yield chain._descriptor
         else:
             with really(self) as descriptor:

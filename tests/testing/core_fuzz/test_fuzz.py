@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlib.consensus import election
+from kraftlib.consensus import vote
 from kraftlib.testing.campaign import Finding, run_seed, run_seeds, summarize
 from kraftlib.testing.core_fuzz.fuzz import fuzz
 from kraftlib.testing.core_fuzz.host import CoreHost
@@ -34,7 +34,7 @@ def test_a_seed_is_the_same_run_each_time() -> None:
 
 
 def test_a_bug_is_a_finding_with_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "grants_vote", lambda *_: True)
+    monkeypatch.setattr(vote, "grants_vote", lambda *_: True)
     found = [result for result in run_seeds(range(10), profile="core-votes") if isinstance(result, Finding)]
 
     assert "RV1" in {finding.invariant for finding in found}

@@ -19,13 +19,13 @@ THREE = Theme(name="three", what="three voters", voters=(3,), replicas=(3,), dyn
 def test_a_life_ends_at_any_action() -> None:
     world = CoreWorld(1, THREE)
     host = world.hosts[1]
-    world._dying = 1.0
+    world.dying = 1.0
     world.now_ms = 10_000
     host.tell(ev.TimeoutReached())
 
     assert host.core is None
     assert world.counts["power loss amid actions"] == 1
-    world._dying = 0.0
+    world.dying = 0.0
     host.start()
     assert host.life == 2
 

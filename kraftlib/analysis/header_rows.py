@@ -1,0 +1,66 @@
+"""Records of which nothing is asked but what the header of their batch says: none of them is decoded.
+
+A count by epoch needs no record. Of a batch whose CRC and place in the chain are good, and which has a record for each
+of its offsets, the header tells how many there are and all that they have in common. What is inside a batch is judged
+only by those who ask for it, as a column of Parquet is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from kraftlib.analysis.chunks import Chunk
+from kraftlib.analysis.columns import Rows
+from kraftlib.analysis.decoder import RECORD_MIN_BYTES, undecoded
+from kraftlib.analysis.headers import Headers
+from kraftlib.analysis.options import Bounds, ReadOptions
+from kraftlib.analysis.schemas import Schema
+from kraftlib.analysis.splits import Split
+from kraftlib.analysis.varints import Array
+from kraftlib.records.batch import HEADER_SIZE
+
+TOLD_BY_HEADERS: Final = frozenset(
+    {
+        *("cluster", "replica", "topic", "partition", "origin", "snapshot_end_offset", "snapshot_epoch"),
+        *("offset", "epoch", "control", "batch_base", "crc_ok", "problem", "segment", "position"),
+    }
+)
+"""Columns that a batch has for all of its records; offsets of a log without gaps follow from its base offset."""
+
+
+def is_told_by_headers(options: ReadOptions, schema: Schema, bounds: Bounds) -> bool:
+    """Whether the rows that are asked for follow from headers.
+
+    Where damage is tolerated every record is looked at, since a row must say what is wrong with its batch.
+    """
+    return (
+        TOLD_BY_HEADERS.issuperset(schema.names)
+        and (options.mode, options.verify_crc, options.contiguous) == ("FAILFAST", True, True)
+        and (options.about, options.decode) == (None, None)
+        and not bounds.timestamp
+    )
+
+
+def are_believed(headers: Headers, wanted: Array) -> bool:
+    """Whether the wanted batches can hold as many records as they claim; of a compressed one that is not known."""
+    room = (headers.size - HEADER_SIZE) // RECORD_MIN_BYTES
+    return not (wanted & ((headers.codec != 0) | (headers.count > room))).any()
+
+
+def rows_of_headers(split: Split, chunk: Chunk, members: Array) -> Rows:
+    """Return the records of the batches numbered `members`, of which only columns of TOLD_BY_HEADERS can be made."""
+    headers = chunk.headers.select(members)
+    fields = undecoded(headers.count)
+    firsts = np.cumsum(headers.count) - headers.count
+    return Rows(
+        split=split,
+        headers=headers,
+        positions=chunk.origin + headers.start,
+        area=b"",
+        fields=fields,
+        offset=np.arange(len(fields)) + (headers.base_offset - firsts)[fields.batch],
+        millis=fields.batch,
+        crc_ok=chunk.crc_ok[members],
+    )

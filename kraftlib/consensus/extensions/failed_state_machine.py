@@ -1,0 +1,79 @@
+"""A replica whose state machine has failed votes and replicates, and does not lead until it is restarted.
+
+Beyond Kafka. It can no longer say what a record has led to, so whoever asks it as the leader is not served. Another
+voter may be. Its log is as good as ever: it is fetched, counts for majorities, and decides whom this replica votes for.
+
+A leader goes on leading until another voter has everything that it has, which takes a round trip, since nothing new is
+appended here meanwhile. If it left before, and the other voters needed its vote, that vote would be refused to each of
+them for a shorter log, and nobody would ever be elected. After that it does not stand.
+
+The voter with everything may be one whose state machine has failed, too: the leader cannot know. A third one with a
+shorter log would then be refused both votes, and have nobody to fetch the rest from. So for one fetch timeout the
+leader waits for every voter that may be alive, and only then hands over to the first that has everything. What follows:
+
+* if it is the only voter, or no other one catches up, it leads on and takes nothing;
+* if the state machines of all voters have failed, nobody leads, and nothing is appended that nobody could apply;
+* if it alone has records that another leader has committed, nobody is elected until it is restarted, or another replica
+  with these records is back. A restart is the remedy in any case: then it stands like any other voter.
+"""
+
+from __future__ import annotations
+
+from kraftlib.consensus.actions import Action
+from kraftlib.consensus.events import StateMachineFailed
+from kraftlib.consensus.extensions.priority import is_ready
+from kraftlib.consensus.roles import Candidate, Leader, Progress, Prospective, Transfer
+from kraftlib.consensus.state import ReplicaState, logger
+from kraftlib.consensus.transitions import become_unattached
+from kraftlib.types import ReplicaKey
+
+REASON = "the state machine has failed"
+
+
+def handle_state_machine_failed(state: ReplicaState, event: StateMachineFailed) -> list[Action]:
+    """Stop standing. A leader hands over once it can (`handing_over_to`)."""
+    if state.machine_failed_ms is None:
+        state.machine_failed_ms = state.now_ms
+    logger.error(
+        "%s: %s: this replica votes and replicates, and does not lead until it is restarted", state.id_text, REASON
+    )
+    role = state.role_state
+    if isinstance(role, Prospective):
+        return become_unattached(state, state.epoch, REASON, leader_id=role.leader_id)
+    if isinstance(role, Candidate):
+        return become_unattached(state, state.epoch + 1, REASON)
+    return []
+
+
+def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[ReplicaKey, ...]) -> Transfer | None:
+    """Return the hand-over to the first of `successors` that has everything and lives; None, while there is none.
+
+    Not while another one may catch up, nor in the midst of a voter change: whoever asked for that waits for our answer,
+    which has its time.
+    """
+    if role.change is not None or _waits_for_others(state, role):
+        return None
+    for key in successors:
+        if is_ready(state, role.progress[key.id]):
+            return Transfer(target_id=key.id, deadline_ms=state.now_ms + state.config.request_timeout_ms)
+    return None
+
+
+def hand_over_deadline_ms(state: ReplicaState) -> int | None:
+    """When a leader waits for the slower voters no longer; None if its state machine works, or it is past."""
+    failed_ms = state.machine_failed_ms
+    due_ms = None if failed_ms is None else failed_ms + state.config.fetch_timeout_ms
+    return None if due_ms is None or due_ms <= state.now_ms else due_ms
+
+
+def _waits_for_others(state: ReplicaState, role: Leader) -> bool:
+    return hand_over_deadline_ms(state) is not None and any(
+        _may_catch_up(state, progress) for progress in role.progress.values()
+    )
+
+
+def _may_catch_up(state: ReplicaState, progress: Progress) -> bool:
+    """Whether a voter lacks something and may have it soon: it lives, or has not been heard in this epoch yet."""
+    heard_ms = progress.heard_ms
+    is_silent = heard_ms is not None and state.now_ms - heard_ms >= state.config.fetch_timeout_ms
+    return progress.has_space and not is_silent and progress.end_offset < state.log.end_offset

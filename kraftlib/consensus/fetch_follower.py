@@ -1,0 +1,372 @@
+"""Fetch, the follower's side: it asks for what comes after its log.
+
+That very request tells the leader that everything before is flushed here. It is replication, discovery of the leader,
+its sign of life and the acknowledgement in one (KIP-595, Fetch).
+
+    check epoch, offsets, checksums -> append -> flush -> next Fetch; high watermark from the response
+"""
+
+from __future__ import annotations
+
+from kraftlib.codec.declared import Message
+from kraftlib.config import PRIORITY_MAX
+from kraftlib.consensus.actions import Action, AppendToLog, FlushLog, TruncateLog
+from kraftlib.consensus.deadlines import note_sign_of_life, stand_soon
+from kraftlib.consensus.events import ConnectionLost, LogTruncated
+from kraftlib.consensus.extensions.misconfiguration import detail_of, introduction
+from kraftlib.consensus.fetch_leader import (
+    FULL_DISK_MAX_BYTES,
+    advance_high_watermark,
+)
+from kraftlib.consensus.fetch_snapshot import begin_download, drop_download
+from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
+from kraftlib.consensus.received import acceptable_batches
+from kraftlib.consensus.repair import (
+    asks_first,
+    fetch_position,
+    forget_old_leader,
+    handle_repair_response,
+    is_anonymous,
+    note_epoch,
+    note_leader_end,
+    seeks_leader_end,
+    truncated_end,
+)
+from kraftlib.consensus.requests import (
+    Answer,
+    back_off,
+    bootstrap_servers,
+    common_part,
+    endpoint_of,
+    node_endpoints,
+    send,
+)
+from kraftlib.consensus.roles import Follower, Resigned
+from kraftlib.consensus.state import Amnesia, ReplicaState, logger
+from kraftlib.consensus.transitions import persist
+from kraftlib.errors import ensure
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+
+FAILURES_TO_DOUBT = 2
+"""After so many failures in a row a follower asks others who leads."""
+
+
+def find_leader(state: ReplicaState) -> list[Action]:
+    """Ask a random bootstrap server for the leader, one at a time: a Fetch anywhere is answered with who leads.
+
+    Under nobody's name, and yet only once our log is flushed: no Fetch ever names an offset that is not.
+    """
+    if not state.connections.idle or not may_fetch(state):
+        return []
+    servers = [
+        (number, place)
+        for number, place in bootstrap_servers(state)
+        if state.connections.is_ready(number, state.now_ms)
+    ]
+    if not servers:
+        return []
+    number, place = servers[state.random.randrange(len(servers))]
+    return [ask_who_leads(state, number, place)]
+
+
+def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
+    """Ask the leader for what comes next, if it is not asked already and everything that we have is flushed.
+
+    That this offset is flushed is what the question means to the leader: it is never ahead of our disk (KAFKA-10533).
+    """
+    if not may_fetch(state):
+        return []
+    place = endpoint_of(state, role.leader_endpoints)
+    if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
+        return [_fetch(state, role, place)]
+    return doubt_leader(state, role)
+
+
+def may_fetch(state: ReplicaState) -> bool:
+    """Whether the disk has done all that a Fetch would vouch for, or go on from.
+
+    What an old leader's answers have begun to repair is begun anew with whoever is asked in a newer epoch.
+    """
+    forget_old_leader(state)
+    is_repairing = state.filling is not None and state.filling.is_writing
+    return state.log.flushed_offset == state.log.end_offset and not is_repairing and not state.is_truncating
+
+
+def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
+    """A leader that fails again and again may not be one any more: ask others who leads, beside it.
+
+    Kafka asks them *instead*, and one that is cut off then costs it its live leader. An observer, which has no fetch
+    timer, finds a new leader in no other way, be it in the midst of a download.
+    """
+    return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
+
+
+def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Action:
+    """Ask another replica who leads and in which epoch, as nobody (-1).
+
+    The replica that is asked may be the leader, at an address that we do not know as its own. It must not count what a
+    Fetch says that is overtaken by the one to the leader, and nothing in its answer continues our log.
+    """
+    return send(state, destination, place, _fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0))
+
+
+def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
+    """Ask the leader for what comes after our log, all of which is flushed; or for what is missing in it.
+
+    While our vote is forgotten we ask as nobody: this leader must not count what we have, since we may have voted for
+    somebody newer, who was elected without it.
+    """
+    question = _question(state, role)
+    max_wait_ms = 0 if asks_first(state) or seeks_leader_end(state) else state.config.fetch_max_wait_ms
+    request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
+    return send(state, role.leader_id, place, request, question=question)
+
+
+def _question(state: ReplicaState, role: Follower) -> FetchQuestion:
+    """Return what a Fetch asks the leader now."""
+    return FetchQuestion(
+        leader_id=role.leader_id,
+        epoch=state.epoch,
+        position=fetch_position(state),
+        log_version=state.log.log_version,
+        is_anonymous=is_anonymous(state),
+        fills=state.filling is not None,
+    )
+
+
+def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: bool, max_wait_ms: int) -> FetchRequest:
+    partition = FetchRequest.FetchPartition(
+        current_leader_epoch=state.epoch,
+        fetch_offset=position.offset,
+        last_fetched_epoch=position.epoch,
+        replica_directory_id=ZERO_UUID if anonymous else state.key.directory_id or ZERO_UUID,
+        high_watermark=-1 if state.high_watermark is None else state.high_watermark,
+    )
+    role = state.role_state
+    is_known = isinstance(role, Follower) and role.has_fetched
+    return FetchRequest(
+        cluster_id=state.cluster_id,
+        replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
+        max_wait_ms=max_wait_ms,
+        max_bytes=_max_bytes(state),
+        topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
+        unknown_tagged_fields=() if is_known else introduction(state),
+    )
+
+
+def _max_bytes(state: ReplicaState) -> int:
+    """Return how many bytes to ask for. The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever is
+    configured."""
+    return FULL_DISK_MAX_BYTES if state.disk_full else max(state.config.fetch_max_bytes, FULL_DISK_MAX_BYTES + 1)
+
+
+def handle_fetch_response(
+    state: ReplicaState, outstanding: Outstanding[Message], response: FetchResponse
+) -> list[Action]:
+    """Follow the leader's log: append what it sends, or truncate, or fetch its snapshot."""
+    answer, partition = _read_fetch_response(state, response)
+    if partition is not None:
+        note_epoch(state, outstanding.destination, answer.epoch)
+    concerns_us, actions = common_part(state, outstanding, answer)
+    role = state.role_state
+    if not concerns_us or partition is None:
+        return actions
+    if (
+        not isinstance(role, Follower)
+        or answer.leader_id != role.leader_id
+        or outstanding.question != _question(state, role)
+    ):
+        # It only tells who leads; or our log is not what it was when we asked, and nothing in this answer fits it.
+        if not actions or not isinstance(role, Follower):
+            back_off(state, outstanding)
+        return actions
+    outcome = _follow_log(state, role, outstanding, partition)
+    if outcome is None:
+        back_off(state, outstanding)
+        return actions
+    if not outcome and role.download is None:
+        # Nothing new, and sooner than it could be: a leader that does not hold our Fetch is not asked again at once.
+        pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
+        state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
+    note_sign_of_life(state, role)
+    role.lost_connection = role.refused = False
+    role.pre_votes_lost = 0
+    return [*actions, *outcome]
+
+
+def _follow_log(
+    state: ReplicaState, role: Follower, outstanding: Outstanding[Message], partition: FetchResponse.PartitionData
+) -> list[Action] | None:
+    """Truncate, fetch the snapshot, repair or append, as the leader says; None: its response is of no use."""
+    diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
+    if diverging.epoch >= 0:
+        return _truncate(state, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
+    if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
+        outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
+        replaces = role.download is not None and not role.download.fills
+        if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:
+            # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
+            state.amnesia = state.amnesia or Amnesia()
+            outcome = [*outcome, *persist(state)]
+        return outcome
+    if state.disk_full and partition.records:
+        # Nothing is acknowledged by asking for it again; that it was offered says that the leader lives.
+        back_off(state, outstanding)
+        return []
+    if state.log.holes:
+        return handle_repair_response(state, partition)
+    outcome = _append(state, partition)
+    if outcome is not None and state.kept is not None:
+        outcome = [*outcome, *drop_download(state, role)]  # the log goes on without it
+    return outcome
+
+
+def _read_fetch_response(
+    state: ReplicaState, response: FetchResponse
+) -> tuple[Answer, FetchResponse.PartitionData | None]:
+    if response.error_code != ErrorCode.NONE:
+        return Answer(top_level_error=response.error_code, detail=detail_of(response)), None
+    topics = response.responses
+    if (
+        len(topics) != 1
+        or topics[0].topic_id != METADATA_TOPIC_ID
+        or len(topics[0].partitions) != 1
+        or topics[0].partitions[0].partition_index != 0
+    ):
+        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
+    partition = topics[0].partitions[0]
+    leader = partition.current_leader
+    leader_id = None if leader.leader_id < 0 else leader.leader_id
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=partition.error_code,
+        epoch=leader.leader_epoch,
+        leader_id=leader_id,
+        endpoints=node_endpoints(state, response.node_endpoints, leader_id),
+    )
+    return answer, partition
+
+
+def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] | None:
+    """Cut our log back to where it may agree with the leader's: the end of their common epoch. Fetch tries again there.
+
+    None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (scenario L3).
+    A hole goes from its start, although part of it may be committed: nothing of it is here. The log then ends below the
+    high watermark, which was told and does not fall.
+    """
+    if leader_end.epoch == 0:
+        end_offset = min(leader_end.offset, state.log.end_offset)
+    else:
+        own_end = state.log.end_for(leader_end.epoch)
+        end_offset = min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset
+    if end_offset < max(state.committed_offset, state.log.start_offset) or end_offset >= state.log.end_offset:
+        state.refuse(
+            "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation",
+            f"the leader's log ends at {leader_end}, ours at {state.log.end}, committed is {state.committed_offset}",
+        )
+        return None
+    return _cut(state, truncated_end(state, end_offset))
+
+
+def _cut(state: ReplicaState, end_offset: Offset) -> list[Action]:
+    logger.info("%s: truncating from %s to %d", state.id_text, state.log.end, end_offset)
+    drops_hole = any(hole.end_offset > end_offset for hole in state.log.holes)
+    state.log.truncate(end_offset)
+    state.is_truncating = True
+    state.filling = None
+    if not drops_hole:
+        return [TruncateLog(end_offset)]
+    # Nobody can tell any more which of the missing records we have acknowledged, and of which epochs they were: the
+    # leader may have some of them, too. Our shorter log does not say that a candidate must have them, so we vote for
+    # nobody until all that is committed is here again.
+    state.amnesia = state.amnesia or Amnesia()
+    return [*persist(state), TruncateLog(end_offset)]
+
+
+def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
+    """Only whole batches go: take over where the log really ends. No Fetch names the end before.
+
+    Where that is the end of a hole, the hole goes, too.
+    """
+    state.is_truncating = False
+    ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")
+    least = min(state.committed_offset, state.log.end_offset)  # a hole that was cut off may have been committed
+    ensure(event.end_offset >= least, f"truncated below the high watermark {state.committed_offset}")
+    if event.end_offset == state.log.end_offset:
+        return []
+    state.log.truncate(event.end_offset)
+    end_offset = truncated_end(state, event.end_offset)
+    return _cut(state, end_offset) if end_offset < event.end_offset else []
+
+
+def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list[Action] | None:
+    """Append what fits; None if there were records and none of them did."""
+    batches = acceptable_batches(state, partition.records or b"")
+    if partition.records and not batches:
+        return None
+    if not partition.records:
+        note_leader_end(state, partition.high_watermark)
+    actions: list[Action] = []
+    before = state.log.end_offset
+    if batches:
+        state.log.append(batches)
+        actions += [AppendToLog(batches), FlushLog(state.log.log_version)]
+    high_watermark, known = min(partition.high_watermark, state.log.end_offset), state.high_watermark
+    # A log that has lost a committed hole ends below what was told: it is told once more when all of it is here again.
+    if high_watermark >= state.committed_offset and (known is None or high_watermark > known or before < known):
+        actions += advance_high_watermark(state, high_watermark)
+    return actions
+
+
+def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[Action]:
+    """A lost connection is tried again at once; if the new one is refused, or lost without a word, the leader is dead.
+
+    (A dying process may still accept it: its listening socket goes a moment after its connections.) Beyond Kafka, which
+    waits for the fetch timeout. A live leader is safe: its other followers refuse the pre-vote.
+    """
+    role = state.role_state
+    if isinstance(role, Resigned) and event.destination in state.voters.ids:
+        # It knew that we leave, and may have gone too, or have forgotten it. Asking again tells: at once, if it was an
+        # old connection that broke, for nobody should refuse our successor because he has not heard of it. Only once:
+        # a proxy whose voter is down accepts each new connection, too, and closes it.
+        role.unacknowledged.add(event.destination)
+        if not event.refused and event.destination not in role.told_again:
+            role.told_again.add(event.destination)
+            state.connections.retry_now(event.destination)
+        return []
+    if not isinstance(role, Follower) or event.destination != role.leader_id:
+        return []
+    if not role.lost_connection:
+        role.lost_connection = not event.refused
+        if role.lost_connection:
+            state.connections.retry_now(role.leader_id)
+    elif state.is_voter:
+        role.refused = True
+        role.has_fetched = False
+        stand_soon(state, role, _stagger_ms(state, role))
+    return []
+
+
+def _stagger_ms(state: ReplicaState, role: Follower) -> int:
+    """Return the pause before this voter stands in place of a dead leader: a slot of our own, so that no two stand at
+    once.
+
+    All voters notice a dead process within a millisecond; without slots they would split the vote.
+    """
+    slot_ms = state.config.leader_loss_stagger_ms
+    survivors = [voter_id for voter_id in state.voters.ids if voter_id != role.leader_id]
+    rank = survivors.index(state.key.id) if state.key.id in survivors else len(survivors)
+    wait_ms = rank * slot_ms * (PRIORITY_MAX - state.eagerness) // PRIORITY_MAX
+    return _pause_ms(state, role) + wait_ms + state.random.randrange(slot_ms // 4 + 1)
+
+
+def _pause_ms(state: ReplicaState, role: Follower) -> int:
+    """Return for how long to keep a leader that only we cannot reach: 0, 1, 3, 7 … slots, up to the fetch timeout.
+
+    The others refuse the pre-vote at once, since they hear the leader. Asking them again as fast as they answer would
+    go on for as long as our link is broken.
+    """
+    slots = (1 << max(min(role.pre_votes_lost, 16) - 1, 0)) - 1
+    return min(slots * max(state.config.leader_loss_stagger_ms, 1), state.config.fetch_timeout_ms)

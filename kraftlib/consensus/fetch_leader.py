@@ -1,0 +1,321 @@
+"""Fetch, the leader's side: it answers with records, and counts how far each replica is.
+
+The offset of a valid Fetch is how far a replica has flushed (KIP-595, Fetch): the leader keeps one `Progress` for each.
+What a majority of the voters has flushed is committed, and stays so: the high watermark advances to it.
+
+    append -> answer parked Fetches with the bytes -> flush; a majority's offsets -> high watermark
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kraftlib.codec.declared import Message
+from kraftlib.consensus import responses
+from kraftlib.consensus.actions import (
+    Action,
+    AdvanceHighWatermark,
+    AppendToLog,
+    FlushLog,
+    SendRecords,
+    SendResponse,
+)
+from kraftlib.consensus.deadlines import note_contact, restart_check_quorum
+from kraftlib.consensus.events import RecordsSubmitted, RequestReceived
+from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
+from kraftlib.consensus.received import voters_of_a_record
+from kraftlib.consensus.responses import cluster_error, leader_only_error, refuse_request
+from kraftlib.consensus.roles import Leader, ParkedFetch, Progress
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.voters import majority_offset
+from kraftlib.errors import InvariantError, ensure
+from kraftlib.types import METADATA_TOPIC_ID, Offset, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest
+
+MAX_BYTES_LIMIT = 8 * 1024 * 1024
+"""Never more than this in one answer, whatever is asked for, but always one batch."""
+
+FETCH_SERVED_FROM = 13
+"""Below, the topic comes by name and Kafka's leader finds no topic id (KIP-595, Fetch)."""
+
+HIGH_WATERMARK_NEWS_DELAY_MS = 2
+"""The time for which a response that would only tell a new high watermark (KIP-1166) waits for records to go with it.
+
+A caller that appends again as soon as its last record is committed then finds the followers' Fetches parked instead of
+on their way: one round trip per commit instead of two.
+"""
+
+PARKED_MAX_MS = 60_000
+"""No Fetch is parked for longer, whatever it asks for: the connection over which it came may be gone long before."""
+
+OBSERVERS_MAX = 1_000
+"""So many observers are remembered, those that fetched last: a client that changes its id each time costs no more."""
+
+FULL_DISK_MAX_BYTES = 1
+"""For how much a replica asks whose disk is full: nothing is taken, but an answer says that the leader lives."""
+
+WENT_BACK = "a voter went back"
+"""Under which `ReplicaState.refused` counts voters that fetch from before what they had acknowledged."""
+
+
+def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> list[Action]:
+    """Answer a Fetch: with records, a divergence, a snapshot or an error at once; with nothing only after a while."""
+    request = event.request
+    error = cluster_error(state, request.cluster_id)
+    if error is not ErrorCode.NONE:
+        return refuse_request(state, event, error)
+    partition = _fetch_partition(request)
+    if event.version < FETCH_SERVED_FROM or partition is None:
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
+    if min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch) < 0:
+        return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
+    if partition.last_fetched_epoch > partition.current_leader_epoch:
+        return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
+    error = leader_only_error(state, partition.current_leader_epoch)
+    role = state.role_state
+    if error is not ErrorCode.NONE or not isinstance(role, Leader):
+        return _fetch_error(state, event, error)
+    fetcher = _fetcher(request, partition)
+    if fetcher is not None and fetcher.id == state.key.id:
+        state.refuse("our own id", f"a Fetch of replica {fetcher}, and we are {state.key}")
+        return _fetch_error(state, event, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    judgement = judge_fetch(state, partition.fetch_offset, partition.last_fetched_epoch)
+    if not isinstance(judgement, Valid):
+        response = responses.fetch(state, judgement=judgement, version=event.version)
+        return [SendResponse(event.request_id, response)]
+    actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
+    if fetcher is not None and fetcher in state.voters:
+        role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
+    if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher):
+        return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
+    if request.max_wait_ms == 0:
+        return [*actions, SendResponse(event.request_id, responses.fetch(state, version=event.version))]
+    _park(state, role, event, partition, fetcher)
+    return actions
+
+
+def _park(
+    state: ReplicaState,
+    role: Leader,
+    event: RequestReceived[FetchRequest],
+    partition: FetchRequest.FetchPartition,
+    fetcher: ReplicaKey | None,
+) -> None:
+    """Keep a Fetch that there is nothing to answer with; for a moment only, where it lacks a new high watermark."""
+    request = event.request
+    has_news = state.high_watermark is not None and partition.high_watermark < state.high_watermark
+    wait_ms = min(request.max_wait_ms, HIGH_WATERMARK_NEWS_DELAY_MS if has_news else PARKED_MAX_MS)
+    parked = ParkedFetch(
+        request_id=event.request_id,
+        request=request,
+        version=event.version,
+        fetch_offset=partition.fetch_offset,
+        deadline_ms=state.now_ms + wait_ms,
+        fetcher=fetcher,
+    )
+    role.parked[parked.request_id] = parked
+    if role.parked_deadline_ms is None or parked.deadline_ms < role.parked_deadline_ms:
+        role.parked_deadline_ms = parked.deadline_ms
+
+
+def _fetch_partition(request: FetchRequest) -> FetchRequest.FetchPartition | None:
+    """Return the one partition of a Fetch; None unless it is exactly the metadata partition."""
+    topics = request.topics
+    if len(topics) != 1 or topics[0].topic_id != METADATA_TOPIC_ID or len(topics[0].partitions) != 1:
+        return None
+    return topics[0].partitions[0] if topics[0].partitions[0].partition == 0 else None
+
+
+def _fetcher(request: FetchRequest, partition: FetchRequest.FetchPartition) -> ReplicaKey | None:
+    """Return the replica that fetches; None for a tool that does not say, which is served and not tracked."""
+    replica_id = max(request.replica_id, request.replica_state.replica_id)
+    if replica_id < 0:
+        return None
+    return ReplicaKey.of(replica_id, partition.replica_directory_id)
+
+
+def _fetch_error(state: ReplicaState, event: RequestReceived[Message], error: ErrorCode) -> list[Action]:
+    return [SendResponse(event.request_id, responses.fetch(state, error=error, version=event.version))]
+
+
+def _send_records(
+    state: ReplicaState, request_id: int, request: FetchRequest, version: int, fetch_offset: Offset
+) -> SendRecords:
+    max_bytes = min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)
+    return SendRecords(request_id, responses.fetch(state, version=version), fetch_offset, max_bytes)
+
+
+def judge_fetch(state: ReplicaState, offset: Offset, epoch: int) -> Valid | Diverging | NeedsSnapshot:
+    """Judge where a follower stands. An empty one starts from the snapshot even where the log reaches back to 0."""
+    latest = state.log.latest_snapshot
+    if offset == 0 and latest is not None:
+        return NeedsSnapshot(latest)
+    return state.log.validate(offset, epoch)
+
+
+def may_send(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
+    """Whether `fetcher` may have records now. They leave before our own flush: until Flushed says otherwise, our copy
+    does not count towards the majority (Raft thesis, 10.2.1).
+
+    A change of the voters goes to the voters that it names alone, until it is committed. A voter that it removes would
+    have the longer log if it had the record before the others. It would refuse them its vote, which they need as long
+    as they have not seen the change, and it would not stand. If the leader dies then, nobody could be elected.
+
+    A Fetch under nobody's name is always served: it is that of a replica without a vote to refuse (see `repair`).
+    """
+    offset = state.log.voters.latest_offset
+    is_settled = offset is None or offset < state.committed_offset
+    return is_settled or fetcher is None or fetcher in state.voters
+
+
+def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
+    """Answer the Fetches that wait below the end, if records may leave."""
+    end_offset = state.log.end_offset
+    ready = [
+        parked
+        for parked in role.parked.values()
+        if parked.fetch_offset < end_offset and may_send(state, parked.fetcher)
+    ]
+    for parked in ready:
+        del role.parked[parked.request_id]
+    return [
+        _send_records(state, parked.request_id, parked.request, parked.version, parked.fetch_offset)
+        if parked.fetch_offset >= state.log.start_offset
+        else SendResponse(
+            parked.request_id, responses.fetch(state, version=parked.version)
+        )  # it asks for a snapshot next
+        for parked in ready
+    ]
+
+
+def expire_parked(state: ReplicaState, role: Leader) -> list[Action]:
+    """Answer the Fetches whose time is up: without records, but with the high watermark of now.
+
+    With records, if they waited for the commit of a change of the voters, and that is the news.
+    """
+    if role.parked_deadline_ms is None or state.now_ms < role.parked_deadline_ms:
+        return []
+    actions = answer_parked(state, role)
+    late = [parked for parked in role.parked.values() if parked.deadline_ms <= state.now_ms]
+    for parked in late:
+        del role.parked[parked.request_id]
+    role.parked_deadline_ms = min((parked.deadline_ms for parked in role.parked.values()), default=None)
+    actions += [SendResponse(parked.request_id, responses.fetch(state, version=parked.version)) for parked in late]
+    return actions
+
+
+def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]:
+    """Take batches as leader: store them, offer them to waiting followers, then make them durable."""
+    role = state.role_state
+    if not isinstance(role, Leader) or event.epoch != state.epoch:
+        raise InvariantError(f"{state.id_text} is {state.role}, it cannot append in epoch {event.epoch}")
+    before = voters_of_a_record(state)
+    state.log.append(event.batches)
+    if any(batch.is_control for batch in event.batches):
+        changed = before is None or state.voters.is_neighbour_of(before)
+        ensure(changed, f"{state.voters} follows {before}: more than one voter would change at once")
+        role.control_waits = False
+        follow_voters(state, role)
+    return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
+
+
+def wants_records(state: ReplicaState) -> bool:
+    """Whether draining the accumulator now would move anything.
+
+    While our own flush runs and no voter waits for records, what arrives is better left to form the next batch.
+    """
+    role = state.role_state
+    if not isinstance(role, Leader) or role.transfer is not None:
+        return False
+    if state.log.flushed_offset == state.log.end_offset:
+        return True
+    return any(parked.fetcher is not None and parked.fetcher in state.voters for parked in role.parked.values())
+
+
+# --- how far the others are -------------------------------------------------------------------------------------------
+
+
+def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: Offset) -> list[Action]:
+    """A valid Fetch at `offset`: everything below is flushed at that replica."""
+    if key in state.voters:
+        progress = role.progress.get(key.id)
+        if progress is None:
+            raise InvariantError(f"voter {key} has no progress")
+        if offset < progress.end_offset:
+            # No replica forgets within an epoch what its leader has seen it hold, unless records are missing on its
+            # disk, an older copy of the disk is in its place (scenario S14), or two run with one identity (M13).
+            state.refuse(WENT_BACK, f"voter {key} fetches from {offset} after {progress.end_offset}")
+        moved = offset != progress.end_offset
+        progress.fetched(offset, state.log.end_offset, state.now_ms)
+        note_contact(state, role, key)
+        return update_high_watermark(state, role) if moved else []
+    observer = role.observers.get(key)
+    if observer is None:
+        if len(role.observers) >= OBSERVERS_MAX:
+            del role.observers[min(role.observers, key=lambda known: role.observers[known].last_fetch_ms or 0)]
+        observer = role.observers[key] = Progress(key=key)
+    observer.fetched(offset, state.log.end_offset, state.now_ms)
+    return []
+
+
+def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
+    """Advance to what a majority has flushed, our own copy included once it is flushed.
+
+    Only beyond the start of the own epoch: a record of an older one is committed by the first of ours (Raft, figure 8).
+    """
+    offsets = [progress.end_offset for progress in role.progress.values()]
+    if state.is_voter:
+        offsets.append(state.log.flushed_offset)
+    offset = majority_offset(offsets)
+    known = state.high_watermark
+    if offset <= role.epoch_start_offset or (known is not None and offset <= known):
+        return []
+    for parked in role.parked.values():
+        parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
+        role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
+    role.stalled_since_ms = None
+    state.setbacks = 0
+    return advance_high_watermark(state, offset)
+
+
+def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
+    """Everything below `offset` is committed, for good."""
+    if not offset <= state.log.end_offset:
+        raise InvariantError(f"high watermark {offset} beyond the log end {state.log.end_offset}")
+    state.high_watermark = offset
+    state.stalls = 0
+    state.committed_offset = max(state.committed_offset, offset)
+    return [AdvanceHighWatermark(offset)]
+
+
+def follow_voters(state: ReplicaState, role: Leader) -> None:
+    """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
+    known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
+    was_alone = not role.progress
+    remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
+    role.progress = {replica_id: _progress_of(key, known, role.progress) for replica_id, key in remote.items()}
+    kept = {id(progress) for progress in role.progress.values()}
+    role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
+    role.fetched_voters &= set(remote)
+    if was_alone and remote:
+        # A leader that was the only voter starts its check-quorum timer when the first other voter is added.
+        restart_check_quorum(state, role)
+
+
+def _progress_of(
+    key: ReplicaKey, known: Mapping[ReplicaKey, Progress], voters: Mapping[ReplicaId, Progress]
+) -> Progress:
+    """Return what is known of a voter: of this very key, or of the voter whose directory id the log now names, or no
+    more.
+
+    Of an observer without a directory id nobody knows whose disk it fetches for: what it has does not count.
+    """
+    progress, voter = known.get(key), voters.get(key.id)
+    if progress is not None:
+        return progress
+    if voter is not None and (key.matches(voter.key) or voter.key.matches(key)):
+        voter.key = key
+        return voter
+    return Progress(key=key)

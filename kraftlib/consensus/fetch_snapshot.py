@@ -1,0 +1,340 @@
+"""FetchSnapshot, both sides: a follower that lies before its leader's log fetches a snapshot instead (KIP-630).
+
+A follower whose position lies before the leader's log is told a snapshot id by Fetch. It fetches the file in chunks of
+raw bytes, verifies the whole of it, and only then lets it replace its log.
+
+What has come is kept when the leader or the follower's own process ends. In another epoch, and after a restart, it goes
+on only after the leader's bytes so far have proved to be the same (`extensions.snapshot_hash`): the same replica may
+have another disk by then. Every other leader sends it from the beginning.
+"""
+
+from __future__ import annotations
+
+from kraftlib.codec.declared import Message
+from kraftlib.consensus import responses
+from kraftlib.consensus.actions import (
+    Action,
+    AdoptSnapshot,
+    AdvanceHighWatermark,
+    DropSnapshotDownload,
+    HashDownload,
+    InstallSnapshot,
+    SendResponse,
+    SendSnapshotChunk,
+    WriteSnapshotChunk,
+)
+from kraftlib.consensus.deadlines import note_contact, note_sign_of_life, restart_fetch_timer
+from kraftlib.consensus.events import (
+    RequestReceived,
+    SnapshotAdopted,
+    SnapshotChunkWritten,
+    SnapshotInstalled,
+    SnapshotRefused,
+)
+from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
+from kraftlib.consensus.outstanding import Outstanding
+from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_of, node_endpoints, send
+from kraftlib.consensus.responses import cluster_error, leader_only_error, refuse_request
+from kraftlib.consensus.roles import Download, Follower, Leader
+from kraftlib.consensus.state import ReplicaState, logger
+from kraftlib.errors import ensure
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, ZERO_UUID, OffsetAndEpoch, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+MAX_BYTES_LIMIT = 8 * 1024 * 1024
+"""Never more than this in one answer, whatever is asked for."""
+
+REFUSALS_MAX = 3
+"""After so many answers in a row that say nothing, the download begins anew: its position may be what is wrong."""
+
+LIMITED_BYTES_MIN = 4 * 1024
+"""The least that is asked for at once where the rate is limited."""
+
+
+# --- the leader's side ------------------------------------------------------------------------------------------------
+
+
+def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived[FetchSnapshotRequest]) -> list[Action]:
+    """Answer a FetchSnapshot with a slice of the file. It is a sign of life, but no progress of the follower's log."""
+    request = event.request
+    error = cluster_error(state, request.cluster_id)
+    if error is not ErrorCode.NONE:
+        return refuse_request(state, event, error)
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
+    topic = request.topics[0]
+    partition = topic.partitions[0]
+    snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
+    error = leader_only_error(state, partition.current_leader_epoch)
+    if topic.name != METADATA_TOPIC or partition.partition != 0:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif error is ErrorCode.NONE and (snapshot_id == BOOTSTRAP_SNAPSHOT or snapshot_id not in state.log.snapshots):
+        error = ErrorCode.SNAPSHOT_NOT_FOUND
+    elif error is ErrorCode.NONE and partition.position < 0:
+        error = ErrorCode.POSITION_OUT_OF_RANGE
+    response = responses.fetch_snapshot(
+        state,
+        error=error,
+        snapshot_id=snapshot_id,
+        position=partition.position,
+        topic_name=topic.name,
+        version=event.version,
+    )
+    role = state.role_state
+    if error is not ErrorCode.NONE or not isinstance(role, Leader):
+        return [SendResponse(event.request_id, response)]
+    if request.replica_id >= 0:
+        key = ReplicaKey.of(request.replica_id, partition.replica_directory_id)
+        note_contact(state, role, key)
+        if key in state.voters and key.id in role.progress:
+            role.progress[key.id].moved_ms = state.now_ms
+    role.sent[snapshot_id] = state.now_ms
+    max_bytes = min(max(request.max_bytes, 0), MAX_BYTES_LIMIT)
+    return [
+        SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes, request.replica_id)
+    ]
+
+
+# --- the follower's side ----------------------------------------------------------------------------------------------
+
+
+def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: int) -> list[Action] | None:
+    """The leader's log begins behind ours: its snapshot is wanted. None: what it names is impossible."""
+    if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0 and is nobody else's
+        state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
+        return None
+    snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
+    fills = state.filling is not None and state.log.may_begin_at(snapshot_id)
+    if end_offset < min(state.committed_offset, state.log.end_offset) and not fills:
+        state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
+        return None
+    kept = state.kept
+    if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
+        logger.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
+        role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills)
+        return []
+    kept.fills = fills
+    logger.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
+    role.download = kept
+    kept.unproven, kept.digest = kept.source_epoch != state.epoch and kept.position < kept.size, None
+    return [HashDownload(snapshot_id, kept.position)] if kept.unproven else []
+
+
+def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
+    """Ask for the next bytes, once the last ones are written and their source is the leader's file."""
+    place = endpoint_of(state, role.leader_endpoints)
+    if role.writing_chunk or place is None or state.now_ms < download.not_before_ms:
+        return []
+    if not download.unproven and download.position == download.size:
+        return _use(state, role, download)
+    if not state.connections.is_ready(role.leader_id, state.now_ms):
+        return []
+    if download.unproven:
+        return ask_for_hash(state, role, download, place)
+    anonymous = state.amnesia is not None  # it keeps no leader in office
+    partition = FetchSnapshotRequest.PartitionSnapshot(
+        current_leader_epoch=state.epoch,
+        snapshot_id=FetchSnapshotRequest.SnapshotId(
+            end_offset=download.snapshot_id.offset, epoch=download.snapshot_id.epoch
+        ),
+        position=download.position,
+        replica_directory_id=ZERO_UUID if anonymous else state.key.directory_id or ZERO_UUID,
+    )
+    request = FetchSnapshotRequest(
+        cluster_id=state.cluster_id,
+        replica_id=-1 if anonymous else state.key.id,
+        max_bytes=_bytes_at_once(state),
+        topics=(FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
+    )
+    return [send(state, role.leader_id, place, request)]
+
+
+def handle_fetch_snapshot_response(
+    state: ReplicaState, outstanding: Outstanding[Message], response: FetchSnapshotResponse
+) -> list[Action]:
+    """Write the bytes, or begin again: Fetch tells whether the snapshot still is the one to have."""
+    role = state.role_state
+    if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(role, Follower):
+        # All that a Kafka leader can say when it means "gone" or "not leader" (KIP-630, FetchSnapshot). Fetch
+        # tells which: the same snapshot of the same leader goes on where it was.
+        back_off(state, outstanding)
+        return _pause_download(state, role)
+    answer, partition = _read_response(state, response)
+    gone = partition is not None and partition.error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+    if gone and isinstance(role, Follower) and answer.epoch == state.epoch:
+        restart_fetch_timer(state, role)
+        return drop_download(state, role)
+    beyond = partition is not None and partition.error_code == ErrorCode.POSITION_OUT_OF_RANGE
+    if beyond and isinstance(role, Follower) and answer.epoch == state.epoch:
+        back_off(state, outstanding)
+        return drop_download(state, role)
+    concerns_us, actions = common_part(state, outstanding, answer)
+    role = state.role_state
+    if not concerns_us or partition is None or not isinstance(role, Follower) or role.download is None:
+        return actions
+    download = role.download
+    data = partition.unaligned_records
+    if not _is_next_chunk(state, download, partition):
+        back_off(state, outstanding)
+        return [*actions, *drop_download(state, role)]
+    download.size = partition.size
+    download.refusals = 0
+    download.not_before_ms = _next_allowed_ms(state, len(data))
+    role.writing_chunk = True
+    note_sign_of_life(state, role)
+    return [*actions, WriteSnapshotChunk(download.snapshot_id, download.position, data, partition.size)]
+
+
+def _is_next_chunk(state: ReplicaState, download: Download, partition: FetchSnapshotResponse.PartitionSnapshot) -> bool:
+    """Whether a response continues the download: the same file, at its end."""
+    snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
+    data = partition.unaligned_records
+    size_is_wrong = partition.size <= 0 or download.position + len(data) > partition.size or not len(data)
+    size_is_wrong |= download.size not in (None, partition.size)
+    if snapshot_id == download.snapshot_id and partition.position == download.position and not size_is_wrong:
+        return True
+    state.refuse(
+        "foreign snapshot chunk",
+        f"{len(data)} bytes at {partition.position} of {partition.size} of {snapshot_id}, wanted"
+        f" {download.position} of {download.snapshot_id}",
+    )
+    return False
+
+
+def _read_response(
+    state: ReplicaState, response: FetchSnapshotResponse
+) -> tuple[Answer, FetchSnapshotResponse.PartitionSnapshot | None]:
+    if response.error_code != ErrorCode.NONE:
+        return Answer(top_level_error=response.error_code), None
+    topics = response.topics
+    if (
+        len(topics) != 1
+        or topics[0].name != METADATA_TOPIC
+        or len(topics[0].partitions) != 1
+        or topics[0].partitions[0].index != 0
+    ):
+        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
+    partition = topics[0].partitions[0]
+    leader_id = None if partition.current_leader.leader_id < 0 else partition.current_leader.leader_id
+    answer = Answer(
+        top_level_error=ErrorCode.NONE,
+        error=partition.error_code,
+        epoch=partition.current_leader.leader_epoch,
+        leader_id=leader_id,
+        endpoints=node_endpoints(state, response.node_endpoints, leader_id),
+    )
+    return answer, partition
+
+
+def drop_download(state: ReplicaState, role: Follower) -> list[Action]:
+    """Forget what was downloaded: nobody will want the rest of it."""
+    role.download = None
+    if state.kept is None:
+        return []
+    state.kept = None
+    return [DropSnapshotDownload()]
+
+
+def _pause_download(state: ReplicaState, role: Follower) -> list[Action]:
+    """Ask by Fetch whether the snapshot still is the one to have."""
+    download, role.download = role.download, None
+    if download is None:
+        return []
+    download.refusals += 1
+    return drop_download(state, role) if download.refusals >= REFUSALS_MAX else []
+
+
+def _bytes_at_once(state: ReplicaState) -> int:
+    """With a limit to the rate, ask for little at a time: between two answers the leader must not seem dead."""
+    rate, at_once = state.config.snapshot_rate_bytes, state.config.snapshot_max_bytes
+    return min(at_once, max(rate * state.config.fetch_timeout_ms // 8_000, LIMITED_BYTES_MIN)) if rate else at_once
+
+
+def _next_allowed_ms(state: ReplicaState, size: int) -> int:
+    rate = state.config.snapshot_rate_bytes
+    # Bounded, whatever an old leader sends at once: the fetch timeout must not pass over it.
+    return state.now_ms + min(size * 1_000 // rate, state.config.fetch_timeout_ms // 2) if rate else 0
+
+
+def download_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
+    """When the next bytes may be asked for, if that is what is waited for."""
+    waits = role.download is not None and not role.writing_chunk and role.download.not_before_ms > state.now_ms
+    return role.download.not_before_ms if waits and role.download is not None else None
+
+
+# --- what the disk says -----------------------------------------------------------------------------------------------
+
+
+def handle_chunk_written(state: ReplicaState, event: SnapshotChunkWritten) -> list[Action]:
+    """Go on at the new position; with the last byte, let the whole be verified and take the log's place."""
+    if state.kept is not None and state.kept.snapshot_id == event.snapshot_id:
+        state.kept.position = event.size
+    role = state.role_state
+    if not isinstance(role, Follower) or role.download is None or role.download.snapshot_id != event.snapshot_id:
+        return []
+    role.writing_chunk = False
+    return _use(state, role, role.download) if event.size == role.download.size else []
+
+
+def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
+    """Let it take the place of the log, or of what is missing in the log; begin again where that is not so any more."""
+    if download.fills != (state.filling is not None and state.log.may_begin_at(download.snapshot_id)):
+        return drop_download(state, role)
+    role.writing_chunk = True
+    return [AdoptSnapshot(download.snapshot_id) if download.fills else InstallSnapshot(download.snapshot_id)]
+
+
+def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list[Action]:
+    """The snapshot replaces the missing records, and the log behind them stays as it is."""
+    state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
+    logger.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
+    state.filling = state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        restart_fetch_timer(state, role)
+    if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
+        return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
+    return _commit_snapshot(state, event.snapshot_id)
+
+
+def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> list[Action]:
+    """The log begins anew at the end of the snapshot, all of which is committed."""
+    least = min(state.committed_offset, state.log.end_offset)
+    ensure(event.snapshot_id.offset >= least, f"snapshot {event.snapshot_id} is behind the commits")
+    state.log.install(event.snapshot_id, event.controls)
+    state.filling = state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        restart_fetch_timer(state, role)
+    return _commit_snapshot(state, event.snapshot_id)
+
+
+def _commit_snapshot(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
+    """All that a snapshot has is committed: tell so, unless more is known to be committed than the log has.
+
+    A snapshot of our own may be ahead of the log, or a committed hole was cut off. The high watermark does not fall; it
+    is told when the log has caught up with it.
+    """
+    state.committed_offset = max(state.committed_offset, snapshot_id.offset)
+    if state.committed_offset > state.log.end_offset:
+        return []
+    state.high_watermark = state.committed_offset
+    return [AdvanceHighWatermark(state.committed_offset)]
+
+
+def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list[Action]:
+    """The download did not verify, or found no space: nothing was replaced. Fetch again in a while, and begin at 0."""
+    what = "no space for a snapshot" if event.lacks_space else "damaged snapshot"
+    state.refuse(what, f"{event.snapshot_id}: {event.reason}")
+    state.kept = None
+    role = state.role_state
+    if isinstance(role, Follower):
+        role.download = None
+        role.writing_chunk = False
+        state.connections.failed(role.leader_id, state.now_ms, state.jittered_backoff_ms())
+    return []

@@ -1,0 +1,216 @@
+"""BeginQuorumEpoch and EndQuorumEpoch, both sides: an epoch begins, and a leader leaves.
+
+The new leader sends BeginQuorumEpoch to every voter that does not fetch from it (KIP-595, KAFKA-16926). A leader that
+leaves sends EndQuorumEpoch, which names its successors in order.
+"""
+
+from __future__ import annotations
+
+from kraftlib.codec.declared import Message
+from kraftlib.consensus import responses
+from kraftlib.consensus.actions import Action, SendResponse
+from kraftlib.consensus.deadlines import stand_after
+from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.extensions.misconfiguration import introduction
+from kraftlib.consensus.outstanding import Outstanding
+from kraftlib.consensus.requests import common_part, endpoint_of, read_partition, send
+from kraftlib.consensus.responses import (
+    cluster_error,
+    only_partition,
+    refuse_request,
+    voter_key_error,
+    voter_only_error,
+)
+from kraftlib.consensus.roles import Endpoints, Follower, Leader, Resigned
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.transitions import (
+    maybe_follow,
+)
+from kraftlib.consensus.voters import Voter
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+
+LeaderEndpoint = BeginQuorumEpochRequest.LeaderEndpoint | EndQuorumEpochRequest.LeaderEndpoint
+
+# --- BeginQuorumEpoch -------------------------------------------------------------------------------------------------
+
+
+def begin_quorum_epoch(state: ReplicaState, role: Leader) -> list[Action]:
+    """Tell the voters that do not fetch who leads: at once when elected, then every half fetch timeout."""
+    half_timeout_ms = state.config.fetch_timeout_ms // 2
+    role.begin_epoch_due_ms = state.now_ms + half_timeout_ms
+    actions: list[Action] = []
+    for voter in state.voters.others(state.key):
+        progress = role.progress.get(voter.key.id)
+        fetched_ms = progress.last_fetch_ms if progress is not None else None
+        if fetched_ms is None or state.now_ms - fetched_ms >= half_timeout_ms:
+            actions += send_begin(state, role, voter)
+    return actions
+
+
+def send_begin(state: ReplicaState, role: Leader, voter: Voter) -> list[Action]:
+    """Tell one voter who leads, if it can be told now. Its answer confirms it for every round of reads begun so far."""
+    place = endpoint_of(state, voter.endpoints)
+    if place is None or not state.connections.is_ready(voter.key.id, state.now_ms):
+        return []
+    partition = BeginQuorumEpochRequest.PartitionData(
+        voter_directory_id=voter.key.directory_id or ZERO_UUID, leader_id=state.key.id, leader_epoch=state.epoch
+    )
+    request = BeginQuorumEpochRequest(
+        cluster_id=state.cluster_id,
+        voter_id=voter.key.id,
+        topics=(BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=tuple(
+            BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=own.host, port=own.port)
+            for name, own in state.endpoints.items()
+        ),
+        unknown_tagged_fields=introduction(state),
+    )
+    return [send(state, voter.key.id, place, request, read_round=role.read_rounds)]
+
+
+def handle_begin_quorum_epoch(state: ReplicaState, event: RequestReceived[BeginQuorumEpochRequest]) -> list[Action]:
+    """Follow the leader that introduces itself, whoever the message was meant for."""
+    request = event.request
+    refused, actions = _learn_of_leader(state, event)
+    if refused is not None:
+        return refused
+    partition = request.topics[0].partitions[0]
+    error = voter_key_error(state, request.voter_id, partition.voter_directory_id)
+    if state.amnesia is not None:
+        # It may have voted for a newer leader: its word that there is none must not confirm a leader (see
+        # `extensions.read_index`).
+        error = ErrorCode.INVALID_VOTER_KEY
+    response = responses.quorum_epoch(state, BeginQuorumEpochResponse, error=error, version=event.version)
+    return [*actions, SendResponse(event.request_id, response)]
+
+
+def handle_begin_response(
+    state: ReplicaState, outstanding: Outstanding[Message], response: BeginQuorumEpochResponse
+) -> list[Action]:
+    """The voter knows of us."""
+    answer, _ = read_partition(state, response, endpoints=response.node_endpoints)
+    concerns_us, actions = common_part(state, outstanding, answer)
+    role = state.role_state
+    if concerns_us and isinstance(role, Leader) and outstanding.destination in role.progress:
+        progress = role.progress[outstanding.destination]
+        progress.confirmed_round = max(progress.confirmed_round, outstanding.read_round)
+    return actions
+
+
+def _learn_of_leader(
+    state: ReplicaState, event: RequestReceived[BeginQuorumEpochRequest] | RequestReceived[EndQuorumEpochRequest]
+) -> tuple[list[Action] | None, list[Action]]:
+    """The part that BeginQuorumEpoch and EndQuorumEpoch share: the actions of a refusal, or those of the transition."""
+    request = event.request
+    kind = BeginQuorumEpochResponse if isinstance(request, BeginQuorumEpochRequest) else EndQuorumEpochResponse
+    error = cluster_error(state, request.cluster_id)
+    if error is not ErrorCode.NONE:
+        return refuse_request(state, event, error), []
+    partition = only_partition(request.topics)
+    if partition is None:
+        return refuse_request(state, event, ErrorCode.INVALID_REQUEST), []
+    error = voter_only_error(state, partition.leader_epoch, partition.leader_id)
+    if error is not ErrorCode.NONE:
+        response = responses.quorum_epoch(state, kind, error=error, version=event.version)
+        return [SendResponse(event.request_id, response)], []
+    source = f"{type(request).__name__} of replica {partition.leader_id}"
+    endpoints = _named_endpoints(request.leader_endpoints)
+    actions = maybe_follow(state, partition.leader_epoch, partition.leader_id, endpoints, source)
+    if actions is None:
+        # An error code here may stop a Kafka peer, which is not at fault for what another replica told us.
+        return [SendResponse(event.request_id, None)], []
+    return None, actions
+
+
+def _named_endpoints(endpoints: tuple[LeaderEndpoint, ...]) -> Endpoints:
+    return {place.name.upper(): Endpoint(place.host, place.port) for place in endpoints if place.host and place.port}
+
+
+# --- EndQuorumEpoch ---------------------------------------------------------------------------------------------------
+
+
+def end_quorum_epoch(state: ReplicaState, role: Resigned) -> list[Action]:
+    """Tell each voter that has not acknowledged it that the epoch is over, and who should stand first."""
+    actions: list[Action] = []
+    for voter in state.voters.others(state.key):
+        place = endpoint_of(state, voter.endpoints)
+        if voter.key.id not in role.unacknowledged or place is None:
+            continue
+        if not state.connections.is_ready(voter.key.id, state.now_ms):
+            continue
+        partition = EndQuorumEpochRequest.PartitionData(
+            leader_id=state.key.id,
+            leader_epoch=state.epoch,
+            preferred_successors=tuple(key.id for key in role.preferred),
+            preferred_candidates=tuple(
+                EndQuorumEpochRequest.ReplicaInfo(
+                    candidate_id=key.id, candidate_directory_id=key.directory_id or ZERO_UUID
+                )
+                for key in role.preferred
+            ),
+        )
+        topic = EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+        request = EndQuorumEpochRequest(cluster_id=state.cluster_id, topics=(topic,))
+        actions.append(send(state, voter.key.id, place, request))
+    return actions
+
+
+def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived[EndQuorumEpochRequest]) -> list[Action]:
+    """The leader leaves: stand after the pause that our place in its list of successors gives."""
+    request = event.request
+    refused, actions = _learn_of_leader(state, event)
+    if refused is not None:
+        return refused
+    partition = request.topics[0].partitions[0]
+    role = state.role_state
+    if isinstance(role, Follower) and role.leader_id == partition.leader_id:
+        backoff_ms = successor_backoff_ms(state, partition)
+        stand_after(state, role, backoff_ms)
+        if backoff_ms == 0:
+            state.setbacks += 1  # forgotten as soon as we have led and committed something
+            role.is_successor = True
+        # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
+        role.said_good_bye, role.has_fetched = True, False
+    response = responses.quorum_epoch(state, EndQuorumEpochResponse, error=ErrorCode.NONE, version=event.version)
+    return [*actions, SendResponse(event.request_id, response)]
+
+
+def successor_backoff_ms(state: ReplicaState, partition: EndQuorumEpochRequest.PartitionData) -> int:
+    """Return the pause before a follower stands: the first successor not at all, the others ever longer.
+
+    Each computes it from its own place, so that no two stand at once (EndQuorumEpoch). Among many successors, or
+    with a short longest backoff, Kafka's shortest one comes to nothing, and all would stand together: it is at least
+    the slot that a lost connection leaves to each.
+    """
+    longest = state.config.election_backoff_max_ms
+    if partition.preferred_candidates:
+        keys = [
+            ReplicaKey.of(info.candidate_id, info.candidate_directory_id) for info in partition.preferred_candidates
+        ]
+        position = next((index for index, key in enumerate(keys) if key.matches(state.key)), -1)
+        count = len(keys)
+    else:
+        successors: tuple[ReplicaId, ...] = partition.preferred_successors
+        position = successors.index(state.key.id) if state.key.id in successors else -1
+        count = len(successors)
+    if count == 0 or position == 0:
+        return 0
+    if position < 0:
+        return longest
+    shortest = max(longest >> (count - 1), state.config.leader_loss_stagger_ms)
+    return min(longest, shortest << (position - 1))
+
+
+def handle_end_response(
+    state: ReplicaState, outstanding: Outstanding[Message], response: EndQuorumEpochResponse
+) -> list[Action]:
+    """The voter knows that we leave."""
+    answer, _ = read_partition(state, response, endpoints=response.node_endpoints)
+    concerns_us, actions = common_part(state, outstanding, answer)
+    role = state.role_state
+    if concerns_us and isinstance(role, Resigned):
+        role.unacknowledged.discard(outstanding.destination)
+    return actions

@@ -1,0 +1,315 @@
+"""The responses that this replica gives: the checks that all requests share, and how each response is built.
+
+The checks are Kafka's, in Kafka's order (KIP-595, Vote; KIP-853, Vote). A response about the one partition always names
+the current epoch and leader and, from the versions that have it, where the leader is reached: whoever asks the wrong
+replica learns which one to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.codec.declared import Message
+from kraftlib.consensus.actions import Action, SendResponse
+from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.extensions.misconfiguration import MISDIRECTED, refusal_detail
+from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
+from kraftlib.consensus.roles import ChangeRequest, Leader
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.types import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    Epoch,
+    Offset,
+    OffsetAndEpoch,
+    ReplicaId,
+    ReplicaKey,
+)
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+
+STRICT_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+"""The requests that only replicas send to each other."""
+
+FETCH_ENDPOINTS_FROM = 17
+"""Version of Fetch from which a raft leader names endpoints, though the schema has them from 16 on (probed)."""
+
+NO_DIVERGENCE = FetchResponse.EpochEndOffset()
+
+NO_SNAPSHOT = FetchResponse.SnapshotId()
+
+
+# --- checking a request -----------------------------------------------------------------------------------------------
+
+
+def cluster_error(state: ReplicaState, cluster_id: str | None) -> ErrorCode:
+    """A request that names another cluster is refused; one that names none is served, as Kafka does."""
+    if cluster_id in (None, state.cluster_id) or state.cluster_id is None:
+        return ErrorCode.NONE
+    return ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def only_partition(topics: Sequence[Any]) -> Any | None:
+    """Return the one partition of a request by topic name; None unless it is exactly the metadata partition."""
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        return None
+    partition = topics[0].partitions[0]
+    return partition if partition.partition_index == 0 else None
+
+
+def voter_only_error(state: ReplicaState, epoch: Epoch, replica_id: ReplicaId) -> ErrorCode:
+    """A request that only voters send must carry a current epoch and a valid replica id."""
+    if epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.INVALID_REQUEST if replica_id < 0 else ErrorCode.NONE
+
+
+def leader_only_error(state: ReplicaState, epoch: Epoch) -> ErrorCode:
+    """Only the leader of this epoch answers. A newer epoch is **not** adopted: the request sender may be wrong about
+    it."""
+    if epoch < state.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > state.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not isinstance(state.role_state, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.BROKER_NOT_AVAILABLE if state.shutting_down else ErrorCode.NONE
+
+
+def leader_error(state: ReplicaState, cluster_id: str | None, epoch: Epoch) -> ErrorCode:
+    """Return why a request that only a leader of this cluster answers is refused."""
+    error = cluster_error(state, cluster_id)
+    return leader_only_error(state, epoch) if error is ErrorCode.NONE else error
+
+
+def voter_key_error(state: ReplicaState, voter_id: ReplicaId, directory_id: Any) -> ErrorCode:
+    """A request meant for one replica must have reached it: addresses are re-used, disks are replaced (KIP-853)."""
+    if voter_id < 0:
+        return ErrorCode.NONE
+    meant = ReplicaKey.of(voter_id, directory_id)
+    return ErrorCode.NONE if meant.matches(state.key) else ErrorCode.INVALID_VOTER_KEY
+
+
+def refuse_request(state: ReplicaState, event: RequestReceived[Message], error: ErrorCode) -> list[Action]:
+    """Answer with a top-level error: no state was changed."""
+    detail = refusal_detail(state, event.request, error)
+    return [SendResponse(event.request_id, top_level(event.request, error, detail))]
+
+
+def is_refused_strictly(state: ReplicaState, request: Any) -> bool:
+    """Whether strict mode refuses a raft request before anything of it is believed (scenario M11, E16).
+
+    By closing the connection: some error codes stop a Kafka peer.
+    """
+    if not isinstance(request, STRICT_REQUESTS):
+        return False
+    if request.cluster_id is None:
+        state.refuse("no cluster id", type(request).__name__)
+        return True
+    if isinstance(request, VoteRequest | BeginQuorumEpochRequest):
+        partition = only_partition(request.topics)
+        meant = None if partition is None else partition.voter_directory_id
+        if meant is not None and voter_key_error(state, request.voter_id, meant) is not ErrorCode.NONE:
+            state.refuse(MISDIRECTED, f"{type(request).__name__} to {request.voter_id}")
+            return True
+    return False
+
+
+def epoch_jumps(state: ReplicaState, epoch: Epoch, source: str) -> bool:
+    """Whether `epoch` is so far ahead that taking it over would wear out the 32 bits of epochs."""
+    if epoch - state.epoch <= state.config.epoch_jump_max:
+        return False
+    text = f"epoch {epoch} after {state.epoch} in {source}; epoch_jump_max is {state.config.epoch_jump_max}"
+    state.refuse("epoch jump", text)
+    return True
+
+
+# --- building a response ----------------------------------------------------------------------------------------------
+
+
+def _leader_number(state: ReplicaState) -> int:
+    leader_id = state.leader_id
+    return -1 if leader_id is None else leader_id
+
+
+def vote(state: ReplicaState, *, error: ErrorCode, granted: bool = False, version: int) -> VoteResponse:
+    """Answer a Vote."""
+    partition = VoteResponse.PartitionData(
+        error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch, vote_granted=granted
+    )
+    topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    place = state.leader_endpoint if version >= 1 else None
+    endpoints = (
+        ()
+        if place is None
+        else (VoteResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    return VoteResponse(topics=(topic,), node_endpoints=endpoints)
+
+
+def quorum_epoch(
+    state: ReplicaState,
+    response: type[BeginQuorumEpochResponse] | type[EndQuorumEpochResponse],
+    *,
+    error: ErrorCode,
+    version: int,
+) -> BeginQuorumEpochResponse | EndQuorumEpochResponse:
+    """Answer a BeginQuorumEpoch or EndQuorumEpoch, whose answers have one shape."""
+    kind: Any = response
+    partition = kind.PartitionData(error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch)
+    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    place = state.leader_endpoint if version >= 1 else None
+    endpoints = (
+        () if place is None else (kind.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    answer: BeginQuorumEpochResponse | EndQuorumEpochResponse = kind(topics=(topic,), node_endpoints=endpoints)
+    return answer
+
+
+def fetch(
+    state: ReplicaState,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    judgement: Valid | Diverging | NeedsSnapshot | None = None,
+    version: int,
+) -> FetchResponse:
+    """Answer a Fetch; records are put in by whoever has the bytes. An error answer has no high watermark."""
+    diverging, snapshot_id = NO_DIVERGENCE, NO_SNAPSHOT
+    if isinstance(judgement, Diverging):
+        diverging = FetchResponse.EpochEndOffset(epoch=judgement.end.epoch, end_offset=judgement.end.offset)
+    elif isinstance(judgement, NeedsSnapshot):
+        snapshot_id = FetchResponse.SnapshotId(
+            epoch=judgement.snapshot_id.epoch, end_offset=judgement.snapshot_id.offset
+        )
+    high_watermark: Offset = -1
+    if error is ErrorCode.NONE and state.high_watermark is not None:
+        high_watermark = state.high_watermark
+    partition = FetchResponse.PartitionData(
+        error_code=error,
+        high_watermark=high_watermark,
+        last_stable_offset=-1,
+        log_start_offset=state.log.start_offset,
+        diverging_epoch=diverging,
+        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=_leader_number(state), leader_epoch=state.epoch),
+        snapshot_id=snapshot_id,
+        aborted_transactions=(),
+        records=b"",
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
+    place = state.leader_endpoint if version >= FETCH_ENDPOINTS_FROM else None
+    endpoints = (
+        ()
+        if place is None
+        else (FetchResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    return FetchResponse(responses=(topic,), node_endpoints=endpoints)
+
+
+def fetch_snapshot(
+    state: ReplicaState,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    snapshot_id: OffsetAndEpoch,
+    position: int = 0,
+    topic_name: str = METADATA_TOPIC,
+    version: int,
+) -> FetchSnapshotResponse:
+    """Answer a FetchSnapshot; size and bytes are put in by whoever has the file.
+
+    Errors carry *empty*, not null, records: Kafka's own fail on the null and reach nobody (KIP-630, FetchSnapshot).
+    """
+    partition = FetchSnapshotResponse.PartitionSnapshot(
+        error_code=error,
+        snapshot_id=FetchSnapshotResponse.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+        current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(
+            leader_id=_leader_number(state), leader_epoch=state.epoch
+        ),
+        position=position,
+        unaligned_records=b"",
+    )
+    topic = FetchSnapshotResponse.TopicSnapshot(name=topic_name, partitions=(partition,))
+    place = state.leader_endpoint if version >= 1 else None
+    endpoints = (
+        ()
+        if place is None
+        else (FetchSnapshotResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
+    )
+    return FetchSnapshotResponse(topics=(topic,), node_endpoints=endpoints)
+
+
+def update_voter(state: ReplicaState, *, error: ErrorCode) -> UpdateRaftVoterResponse:
+    """Answer an UpdateRaftVoter, which has no partition and carries the leader beside its one error."""
+    place = state.leader_endpoint
+    return UpdateRaftVoterResponse(
+        error_code=error,
+        current_leader=UpdateRaftVoterResponse.CurrentLeader(
+            leader_id=_leader_number(state),
+            leader_epoch=state.epoch,
+            host="" if place is None else place.host,
+            port=0 if place is None else place.port,
+        ),
+    )
+
+
+def voter_change(
+    request: ChangeRequest,
+    error: ErrorCode,
+    message: str | None = None,
+) -> AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateFeaturesResponse:
+    """Answer what changes the voter set."""
+    if isinstance(request, AddRaftVoterRequest):
+        return AddRaftVoterResponse(error_code=error, error_message=message)
+    if isinstance(request, RemoveRaftVoterRequest):
+        return RemoveRaftVoterResponse(error_code=error, error_message=message)
+    # Admin clients look for another controller at one of these two errors, and not at the other.
+    error = ErrorCode.NOT_CONTROLLER if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
+    row = UpdateFeaturesResponse.UpdatableFeatureResult
+    results = tuple(
+        row(feature=update.feature, error_code=error, error_message=message) for update in request.feature_updates
+    )
+    return UpdateFeaturesResponse(error_code=error, error_message=message, results=results)
+
+
+TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
+    VoteRequest: lambda error: VoteResponse(error_code=error),
+    BeginQuorumEpochRequest: lambda error: BeginQuorumEpochResponse(error_code=error),
+    EndQuorumEpochRequest: lambda error: EndQuorumEpochResponse(error_code=error),
+    FetchRequest: lambda error: FetchResponse(error_code=error),
+    FetchSnapshotRequest: lambda error: FetchSnapshotResponse(error_code=error),
+    DescribeQuorumRequest: lambda error: DescribeQuorumResponse(error_code=error),
+    AddRaftVoterRequest: lambda error: AddRaftVoterResponse(error_code=error),
+    RemoveRaftVoterRequest: lambda error: RemoveRaftVoterResponse(error_code=error),
+    UpdateRaftVoterRequest: lambda error: UpdateRaftVoterResponse(error_code=error),
+    UpdateFeaturesRequest: lambda error: UpdateFeaturesResponse(error_code=error, error_message=None),
+    DescribeClusterRequest: lambda error: DescribeClusterResponse(error_code=error),
+    ElectionPriorityRequest: lambda error: ElectionPriorityResponse(error_code=error),
+    SnapshotHashRequest: lambda error: SnapshotHashResponse(error_code=error),
+    ReadBarrierRequest: lambda error: ReadBarrierResponse(error_code=error),
+}
+
+
+def top_level(request: object, error: ErrorCode, tagged_fields: tuple[tuple[int, bytes], ...] = ()) -> Any:
+    """Answer any request with a top-level error: no topics, no endpoints."""
+    answer = TOP_LEVEL[type(request)](error)
+    return attrs.evolve(answer, unknown_tagged_fields=tagged_fields) if tagged_fields else answer

@@ -1,0 +1,345 @@
+"""AddRaftVoter, RemoveRaftVoter and UpdateFeatures: the leader changes the voter set (KIP-853).
+
+One voter at a time, and never before this leader has committed a record of its own epoch: then any two majorities of
+neighbouring voter sets share a voter. A new set counts from the moment it is appended (KIP-853, Reference explanation).
+
+UpdateFeatures raises kraft.version from 0 to 1, by which a static quorum becomes a dynamic one. The voters tell the
+leader who they are and what they support (UpdateRaftVoter). Once it knows that of all of them, one control batch with
+the new version and the voter set makes the quorum dynamic, from the offset at which it is read on. Other features
+belong to the application on top, of which this replica knows nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraftlib.codec.declared import Message
+from kraftlib.consensus import responses
+from kraftlib.consensus.actions import Action, SendResponse, SubmitControl
+from kraftlib.consensus.deadlines import check_quorum_timeout_ms
+from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.outstanding import Outstanding
+from kraftlib.consensus.requests import back_off, endpoint_of, send
+from kraftlib.consensus.responses import leader_error
+from kraftlib.consensus.roles import ChangeRequest, Endpoints, Leader, Progress, Transfer, VoterChange
+from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.transitions import KRAFT_VERSION_MAX
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.errors import ensure
+from kraftlib.records.control import ControlRecord
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+)
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
+
+KRAFT_VERSION_FEATURE = "kraft.version"
+
+LISTENERS_MAX = 16
+
+HOST_MAX = 255
+
+FEATURES_MAX = 16
+
+
+def _reply(event: RequestReceived[ChangeRequest], error: ErrorCode, message: str | None = None) -> list[Action]:
+    return [SendResponse(event.request_id, responses.voter_change(event.request, error, message))]
+
+
+def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None]:
+    """The preconditions that all voter changes share, in Kafka's order (KIP-853, AddRaftVoter)."""
+    role = state.role_state
+    if not isinstance(role, Leader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+    if role.change is not None or role.control_waits:
+        return ErrorCode.REQUEST_TIMED_OUT, "another voter change is under way; try again"
+    if state.high_watermark is None:
+        return ErrorCode.REQUEST_TIMED_OUT, "this leader has committed nothing in its epoch yet; try again"
+    if state.log.kraft_version.latest < 1:
+        return (
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Cluster doesn't support {verb} voter because the {KRAFT_VERSION_FEATURE} feature is 0",
+        )
+    offset = state.log.voters.latest_offset
+    if offset is None or offset >= state.high_watermark:
+        return ErrorCode.REQUEST_TIMED_OUT, f"the voter set at offset {offset} is not committed yet; try again"
+    return ErrorCode.NONE, None
+
+
+# --- AddRaftVoter and RemoveRaftVoter ---------------------------------------------------------------------------------
+
+
+def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterRequest]) -> list[Action]:
+    """Begin to add a voter: ask it first which kraft.versions it supports."""
+    request = event.request
+    error = leader_error(state, request.cluster_id, state.epoch)
+    if error is not ErrorCode.NONE:
+        return _reply(event, error)
+    endpoints = read_listeners(request.listeners)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        return _reply(event, ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+    place = endpoint_of(state, endpoints or {})
+    if endpoints is None or place is None:
+        name = state.config.listener_name
+        return _reply(event, ErrorCode.INVALID_REQUEST, f"the new voter needs an endpoint for the listener {name}")
+    error, message = _change_error(state, "adding")
+    if error is not ErrorCode.NONE:
+        return _reply(event, error, message)
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if state.voters.get(key.id) is not None:
+        return _reply(event, ErrorCode.DUPLICATE_VOTER, f"id {key.id} is a voter of {state.voters} already")
+    if not state.connections.is_ready(key.id, state.now_ms):
+        return _reply(event, ErrorCode.REQUEST_TIMED_OUT, f"new voter {key} is not ready to receive requests")
+    role = state.role_state
+    if isinstance(role, Leader):
+        deadline_ms = state.now_ms + state.config.request_timeout_ms
+        role.change = VoterChange(
+            request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms
+        )
+    probe = ApiVersionsRequest(client_software_name="kraftlib", client_software_version="1")
+    return [send(state, key.id, place, probe)]
+
+
+def read_listeners(listeners: tuple[Any, ...]) -> Endpoints | None:
+    """Read the endpoints of a voter; None if there are too many or one is impossible (security list, row 20)."""
+    places = {place.name.upper(): Endpoint(place.host, place.port) for place in listeners}
+    plausible = all(0 < len(place.host) <= HOST_MAX and 0 < place.port < 65536 for place in places.values())
+    return places if plausible and len(listeners) <= LISTENERS_MAX else None
+
+
+def handle_probe_response(
+    state: ReplicaState, outstanding: Outstanding[Message], response: ApiVersionsResponse
+) -> list[Action]:
+    """The new voter has said what it supports: submit the voter set with it, if it is caught up."""
+    role = state.role_state
+    if not isinstance(role, Leader) or role.change is None or role.change.wanted is not None:
+        return []
+    change = role.change
+    request = change.request
+    if not isinstance(request, AddRaftVoterRequest) or outstanding.destination != change.voter_id:
+        return []
+    if response.error_code != ErrorCode.NONE:
+        return handle_probe_failed(state, outstanding)
+    feature = next((row for row in response.supported_features if row.name == KRAFT_VERSION_FEATURE), None)
+    kraft_version = state.log.kraft_version.latest
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if feature is None or not feature.min_version <= kraft_version <= feature.max_version:
+        text = f"voter {key} does not support {KRAFT_VERSION_FEATURE} {kraft_version}"
+        return _finish(role, ErrorCode.INVALID_REQUEST, text)
+    if not _is_caught_up(state, role.observers.get(key)):
+        return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {key} is not caught up yet; try again")
+    voter = Voter(
+        key=key,
+        endpoints=read_listeners(request.listeners) or {},
+        min_kraft_version=feature.min_version,
+        max_kraft_version=feature.max_version,
+    )
+    change.wanted = state.voters.with_voter(voter)
+    return [submit_control(role, change.wanted.to_record())]
+
+
+def _is_caught_up(state: ReplicaState, progress: Progress | None) -> bool:
+    """Whether a replica had everything within the last fetch timeout (KIP-853: the leader waits until it has).
+
+    Kafka takes whoever was caught up once and has fetched within an hour. The new voter counts for majorities from the
+    append on: one that died since, or is far behind, would hold up every commit, and from one voter to two for good.
+    """
+    caught_up_ms = None if progress is None else progress.last_caught_up_ms
+    return caught_up_ms is not None and state.now_ms - caught_up_ms <= state.config.fetch_timeout_ms
+
+
+def handle_probe_failed(state: ReplicaState, outstanding: Outstanding[Message]) -> list[Action]:
+    """The new voter does not answer."""
+    back_off(state, outstanding)
+    role = state.role_state
+    if not isinstance(role, Leader) or role.change is None or role.change.voter_id != outstanding.destination:
+        return []
+    return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {outstanding.destination} does not answer; try again")
+
+
+def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVoterRequest]) -> list[Action]:
+    """Remove a voter, ourselves included: it does not count from the append on."""
+    request = event.request
+    error = leader_error(state, request.cluster_id, state.epoch)
+    if error is not ErrorCode.NONE:
+        return _reply(event, error)
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        return _reply(event, ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
+    error, message = _change_error(state, "removing")
+    if error is not ErrorCode.NONE:
+        return _reply(event, error, message)
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    if key not in state.voters or len(state.voters) == 1:
+        return _reply(
+            event, ErrorCode.VOTER_NOT_FOUND, f"{key} is not one of the voters {state.voters}, or the only one"
+        )
+    role = state.role_state
+    wanted = state.voters.without(key)
+    if not isinstance(role, Leader):
+        return []
+    live = _live(state, role, wanted)
+    if len(live) < wanted.majority:
+        life_ms = check_quorum_timeout_ms(state)
+        text = (
+            f"removing {key} would leave the voters {wanted}, of whom only {live} have fetched within the last"
+            f" {life_ms} ms: they could commit nothing. Bring one of the others back, or remove it first"
+        )
+        return _reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
+    deadline_ms = state.now_ms + state.config.request_timeout_ms
+    change = VoterChange(request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms)
+    role.change = change
+    if key == state.key and len(live) < state.voters.majority:
+        # Beyond Kafka: if we wrote the record and died before the others have it, they would need our vote. It would be
+        # refused to their shorter logs, and we would not stand, being no voter. So another voter leads first, and
+        # removes us by itself.
+        target_id = max(live, key=lambda voter_id: role.progress[voter_id].end_offset)
+        role.transfer = Transfer(target_id=target_id, deadline_ms=deadline_ms)
+        return []
+    change.wanted = wanted
+    return [submit_control(role, wanted.to_record())]
+
+
+def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId]:
+    """Return those of these voters that live: we ourselves, and whoever has fetched within the time of check quorum.
+
+    A removal counts from its append on. If the live voters are no majority of those that stay, nothing is committed any
+    more, the removal included, nobody is elected, and nobody can take it back: so it is refused, beyond Kafka, as etcd
+    does. There is no way around it, since none is needed: a voter that is silent may always be removed while the others
+    are a majority, and where they are none there is no leader that could remove anybody (`kraftlib recover`).
+    """
+    earliest_ms = state.now_ms - check_quorum_timeout_ms(state)
+    fetched = {replica_id: progress.heard_ms for replica_id, progress in role.progress.items()}
+    return [
+        voter_id
+        for voter_id in voters.ids
+        if voter_id == state.key.id or ((at_ms := fetched.get(voter_id)) is not None and at_ms >= earliest_ms)
+    ]
+
+
+def submit_control(role: Leader, *records: ControlRecord) -> Action:
+    """Have control records appended, the only ones that wait to be.
+
+    Kafka appends them before it looks at anything else; here the accumulator has them until the core can make use of
+    what it drains.
+    """
+    ensure(not role.control_waits, "control records wait already")
+    role.control_waits = True
+    return SubmitControl(records)
+
+
+def _finish(role: Leader, error: ErrorCode, message: str | None = None) -> list[Action]:
+    change, role.change = role.change, None
+    if change is None or change.request_id is None:
+        return []
+    return [SendResponse(change.request_id, responses.voter_change(change.request, error, message))]
+
+
+def advance_change(state: ReplicaState, role: Leader) -> list[Action]:
+    """Follow the change through append and commit; a timeout answers the asker, and the record may still commit.
+
+    A leader that has committed its own removal resigns.
+    """
+    committed = state.high_watermark is not None and (state.log.voters.latest_offset or 0) < state.high_watermark
+    if committed and not state.is_voter:
+        role.resign_requested = True
+    change = role.change
+    if change is None:
+        return []
+    if change.offset is None and change.wanted is not None and state.voters == change.wanted:
+        change.offset = state.log.voters.latest_offset
+    if change.offset is not None and state.high_watermark is not None and state.high_watermark > change.offset:
+        return _finish(role, ErrorCode.NONE)
+    if state.now_ms >= change.deadline_ms:
+        text = "the change is not committed yet; it may still be"
+        if change.voter_id == state.key.id and change.wanted is None:
+            text = "no other voter has caught up to lead instead; nothing was changed, try again"
+        return _finish(role, ErrorCode.REQUEST_TIMED_OUT, text)
+    acknowledges_append = isinstance(change.request, AddRaftVoterRequest) and not change.request.ack_when_committed
+    if change.offset is not None and acknowledges_append and change.request_id is not None:
+        request_id, change.request_id = change.request_id, None
+        return [SendResponse(request_id, AddRaftVoterResponse(error_code=ErrorCode.NONE, error_message=None))]
+    return []
+
+
+# --- UpdateFeatures ---------------------------------------------------------------------------------------------------
+
+
+def handle_update_features(state: ReplicaState, event: RequestReceived[UpdateFeaturesRequest]) -> list[Action]:
+    """Answer an UpdateFeatures: at once where nothing changes, else when the change is committed."""
+    request = event.request
+    role = state.role_state
+    if not isinstance(role, Leader) or state.shutting_down:
+        # The error that sends Kafka's admin client to the leader.
+        return _reply(event, ErrorCode.NOT_CONTROLLER)
+    error, message = _features_error(state, request)
+    if error is not ErrorCode.NONE:
+        return _reply(event, error, message)
+    if all(update.max_version_level == state.log.kraft_version.latest for update in request.feature_updates):
+        error, message = _uncommitted_error(state)
+        return _reply(event, error, message)
+    wanted = VoterSet.of(_as_known(state, role, voter) for voter in state.voters)
+    error, message = _upgrade_error(state, role, wanted)
+    if error is not ErrorCode.NONE or request.validate_only:
+        return _reply(event, error, message)
+    role.change = VoterChange(
+        request_id=event.request_id,
+        request=request,
+        voter_id=state.key.id,
+        deadline_ms=state.now_ms + state.config.request_timeout_ms,
+        wanted=wanted,
+    )
+    return [submit_control(role, KRaftVersionRecord(kraft_version=KRAFT_VERSION_MAX), wanted.to_record())]
+
+
+def _features_error(state: ReplicaState, request: UpdateFeaturesRequest) -> tuple[ErrorCode, str | None]:
+    """Whether the request names kraft.version alone, and a level that it can have from here on."""
+    if len(request.feature_updates) > FEATURES_MAX:
+        return ErrorCode.INVALID_REQUEST, f"more than {FEATURES_MAX} features"
+    for update in request.feature_updates:
+        problem = None
+        if update.feature != KRAFT_VERSION_FEATURE:
+            problem = f"This quorum has no feature but {KRAFT_VERSION_FEATURE}"
+        elif update.max_version_level < state.log.kraft_version.latest:
+            problem = "Can't downgrade the version of this feature"
+        elif update.max_version_level > KRAFT_VERSION_MAX:
+            problem = f"The newest one is {KRAFT_VERSION_MAX}"
+        if problem is not None:
+            text = f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}."
+            return ErrorCode.INVALID_UPDATE_VERSION, text
+    return ErrorCode.NONE, None
+
+
+def _uncommitted_error(state: ReplicaState) -> tuple[ErrorCode, str | None]:
+    """Whether the level that stands in our log may still be cut off: then nobody must be told that he has it."""
+    offset = state.log.kraft_version.latest_offset
+    if offset is None or (state.high_watermark is not None and offset < state.high_watermark):
+        return ErrorCode.NONE, None
+    return ErrorCode.REQUEST_TIMED_OUT, "this very change is under way, and not committed yet; try again"
+
+
+def _upgrade_error(state: ReplicaState, role: Leader, wanted: VoterSet) -> tuple[ErrorCode, str | None]:
+    """Whether this leader may write, and knows of every voter who it is and that it can follow."""
+    if role.change is not None or role.control_waits or state.high_watermark is None:
+        return ErrorCode.REQUEST_TIMED_OUT, "a change is under way, or nothing is committed in this epoch; try again"
+    lacking = [voter.key.id for voter in wanted if voter.key.directory_id is None or voter.max_kraft_version < 1]
+    if lacking:
+        text = (
+            f"Invalid update version {KRAFT_VERSION_MAX} for feature {KRAFT_VERSION_FEATURE}, because not all of the "
+            f"voters support it, or have said so yet: {lacking}."
+        )
+        return ErrorCode.INVALID_UPDATE_VERSION, text
+    return ErrorCode.NONE, None
+
+
+def _as_known(state: ReplicaState, role: Leader, voter: Voter) -> Voter:
+    """Return the voter as it has described itself to us; we know ourselves."""
+    if voter.key.id != state.key.id:
+        return role.reported.get(voter.key.id, voter)
+    return Voter(
+        key=state.key, endpoints=dict(state.endpoints), min_kraft_version=0, max_kraft_version=KRAFT_VERSION_MAX
+    )

@@ -1,0 +1,7 @@
+"""What a replica may not forget of elections, and of itself.
+
+`store` keeps the vote in `quorum-state`, of which `line` is the codec. `identity` is `kraftlib.json`, which says which
+replica has run in a directory.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,33 @@
+"""The phase that a run of the core fuzzer is in: whether it is calm, and between whom nothing arrives for now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from kraftlib.types import ReplicaId
+
+Link = tuple[ReplicaId, ReplicaId]
+
+
+@attrs.define
+class Phase:
+    """A number of steps."""
+
+    steps: int = 0
+    """How many are left."""
+    is_calm: bool = False
+    """Whether each of them brings the quorum on."""
+    cut: frozenset[Link] = frozenset()
+    """Between whom nothing arrives for now, one way or both."""
+    refuses: bool = False
+    """Whether who asks over a cut link is told at once that nobody is there."""
+    answers_pass: bool = False
+    """Whether answers go over a cut link: only new connections are kept out."""
+    then: Callable[[], None] | None = None
+    """What follows when this phase is over."""
+
+    def begin(self, steps: int, *, is_calm: bool = True, refuses: bool = False, answers_pass: bool = False) -> None:
+        """Begin another phase, with the links that are cut by now."""
+        self.steps, self.is_calm, self.refuses, self.answers_pass = steps, is_calm, refuses, answers_pass

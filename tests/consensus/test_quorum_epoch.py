@@ -1,0 +1,220 @@
+"""BeginQuorumEpoch and EndQuorumEpoch, through the door of the core."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.actions import SendResponse
+from kraftlib.consensus.events import TimeoutReached
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Follower, Role
+from kraftlib.types import ElectionState, LeaderAndEpoch
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.vote import VoteRequest
+from tests.consensus.build import (
+    LONG,
+    answer_vote,
+    ask,
+    begin_request,
+    end_request,
+    fetch_response,
+    follower,
+    in_role,
+    leader,
+    partition_of,
+    replica,
+    reply,
+    requests,
+    tell,
+    vote_request,
+)
+
+
+def test_begin_makes_a_follower_and_is_repeated_without_effect() -> None:
+    """It does not restart the fetch timer (KIP-595, BeginQuorumEpoch)."""
+    core = in_role("unattached")
+    answer = partition_of(ask(core, begin_request(epoch=6, leader_id=2)))
+    deadline = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
+    ask(core, begin_request(epoch=6, leader_id=2), now_ms=core.state.now_ms + 100, request_id=78)
+
+    assert (answer.error_code, answer.leader_id, core.leader_and_epoch) == (0, 2, LeaderAndEpoch(2, 6))
+    assert core.state.role_state.fetch_deadline_ms == deadline  # type: ignore[union-attr]
+
+
+def test_begin_meant_for_another_disk_is_refused_and_followed_all_the_same() -> None:
+    """INVALID_VOTER_KEY after the transition: who leads is true for everybody."""
+    core = in_role("unattached")
+    answer = partition_of(ask(core, begin_request(epoch=6, leader_id=2, voter_id=3)))
+
+    assert (answer.error_code, core.role) == (ErrorCode.INVALID_VOTER_KEY, Role.FOLLOWER)
+
+
+def test_two_leaders_of_one_epoch_are_never_believed_and_never_stop_us() -> None:
+    """Kafka stops; what a peer says never stops a replica of ours."""
+    core = in_role("follower, fetched")
+    actions = tell(core, begin_request(epoch=5, leader_id=2))
+
+    assert actions == [SendResponse(77, None)]
+    assert (core.leader_and_epoch, core.state.refused) == (LeaderAndEpoch(3, 5), {"two leaders": 1})
+
+
+def test_a_leader_introduces_itself_at_once_and_only_to_those_that_do_not_fetch() -> None:
+    """KAFKA-16926; each half fetch timeout."""
+    core = leader(1, 1)
+    first = core.state.connections
+    assert {request.destination for request in first._outstanding.values()} == {2, 3}
+    for voter_id in (2, 3):
+        topic = BeginQuorumEpochResponse.TopicData(
+            topic_name="__cluster_metadata",
+            partitions=(BeginQuorumEpochResponse.PartitionData(leader_id=1, leader_epoch=core.epoch),),
+        )
+        reply(core, voter_id, BeginQuorumEpochResponse(topics=(topic,)))
+    role = core.state.role_state
+    role.progress[2].fetched(2, 3, core.state.now_ms + 900)  # type: ignore[union-attr]
+    actions = core.handle(TimeoutReached(), core.state.now_ms + 1_000)
+
+    assert [request.destination for request in requests(actions, BeginQuorumEpochRequest)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "pause_ms"),
+    [((1, 3), 0), ((3, 1), 500), ((3, 4, 1), 500), ((3, 4, 5, 1), 500), ((3, 1, 4), 250), ((3, 4), 1_000), ((), 0)],
+)
+def test_a_successor_waits_as_its_place_in_the_list_says(candidates: tuple[int, ...], pause_ms: int) -> None:
+    """The first not at all, who is not named the longest (KIP-595, EndQuorumEpoch)."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=candidates))
+    role = core.state.role_state
+
+    if pause_ms == 0:
+        assert core.role is Role.PROSPECTIVE
+    else:
+        assert role.fetch_deadline_ms == core.state.now_ms + pause_ms  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("longest_ms", "pauses_ms"), [(50, [20, 40, 50, 50]), (1_000, [62, 124, 248, 496]), (5, [5, 5, 5, 5])]
+)
+def test_of_many_successors_no_two_stand_as_soon_as_the_leader_leaves(longest_ms: int, pauses_ms: list[int]) -> None:
+    """Kafka's shortest pause comes to nothing where `longest` is short, and then every vote would be split."""
+    for place, pause_ms in enumerate(pauses_ms, start=1):
+        others = [3, 4, 5, 6, 7]
+        candidates = (*others[:place], 1, *others[place:])[:5]
+        core = follower(1, epoch=5, leader_id=2, election_backoff_max_ms=longest_ms)
+        tell(core, end_request(epoch=5, leader_id=2, candidates=candidates))
+        role = core.state.role_state
+
+        assert role.fetch_deadline_ms == core.state.now_ms + pause_ms  # type: ignore[union-attr]
+
+
+def refuse_pre_votes(core: Replica) -> None:
+    for voter_id in (2, 3):
+        answer_vote(core, voter_id, granted=False, pre_vote=True)
+
+
+def test_a_successor_that_is_refused_by_who_has_not_heard_of_it_asks_again_at_once_and_ever_less_often() -> None:
+    """Its request may be faster than the leader's good-bye to the others; they hear that any moment."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
+    began_ms, pauses = core.state.now_ms, []
+    for answered_after_ms in (0, 1, 1, 1, 1, 1, 1, 1, 1, 1):
+        core.state.now_ms += answered_after_ms
+        answer_vote(core, 2, granted=False, pre_vote=True)
+        assert core.role is Role.PROSPECTIVE
+        pauses.append(core.deadline_ms() - core.state.now_ms)
+        asked = requests(core.handle(TimeoutReached(), core.deadline_ms()), VoteRequest)
+        assert [request.destination for request in asked] == [2]
+
+    assert pauses[:4] == [1, 2, 5, 11]
+    assert core.state.now_ms > began_ms + 100
+    backoff_ms = core.state.config.retry_backoff_ms
+    assert all(backoff_ms <= pause < 2 * backoff_ms for pause in pauses[5:])
+
+
+def test_a_successor_that_is_refused_by_one_asks_it_again_while_another_cannot_be_asked() -> None:
+    """A minority that refuses does not lose the pre-vote, and a majority may be had of those who do now."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
+    answer_vote(core, 3, granted=False, pre_vote=True)
+
+    asked = requests(core.handle(TimeoutReached(), core.deadline_ms()), VoteRequest)
+    assert [request.destination for request in asked] == [3]
+    answer_vote(core, 3, granted=True, pre_vote=True)
+    assert core.role is Role.CANDIDATE
+
+
+def test_a_leader_that_left_and_leads_again_in_a_new_epoch_is_followed_as_any_other() -> None:
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(1, 3)))
+    tell(core, begin_request(epoch=6, leader_id=2), request_id=79)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
+
+
+def test_who_is_not_the_first_successor_goes_back_to_waiting() -> None:
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, end_request(epoch=5, leader_id=2, candidates=(3, 1)))
+    core.handle(TimeoutReached(), core.deadline_ms())
+    assert core.role is Role.PROSPECTIVE
+    refuse_pre_votes(core)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
+
+
+def test_a_late_end_of_an_older_epoch_is_fenced() -> None:
+    """It costs nothing (scenario E19)."""
+    core = follower(1, epoch=5, leader_id=2)
+    before = core.deadline_ms()
+
+    assert partition_of(ask(core, end_request(epoch=4, leader_id=2))).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert core.deadline_ms() == before
+
+
+def test_after_end_a_follower_grants_the_successors_pre_vote() -> None:
+    """Beyond Kafka (scenario E11): no round is lost because it had fetched from the leader that left."""
+    core = in_role("follower, fetched")
+    request = vote_request(epoch=5, last=LONG, pre_vote=True)
+    assert not partition_of(ask(core, request, version=2)).vote_granted
+    tell(core, end_request(epoch=5, leader_id=3, candidates=(2, 1)), request_id=78)
+
+    assert partition_of(ask(core, request, version=2, request_id=79)).vote_granted
+
+
+def test_an_answer_that_comes_after_the_good_bye_is_no_sign_of_life() -> None:
+    """It was on its way on another connection: the successor must not wait for a fetch timeout because of it."""
+    core = in_role("follower, fetched")
+    tell(core, end_request(epoch=5, leader_id=3, candidates=(2, 1)), request_id=78)
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    deadline_ms = role.fetch_deadline_ms
+    core.state.now_ms += 1
+    reply(core, 3, fetch_response(epoch=5, leader_id=3))
+
+    assert core.role is Role.FOLLOWER
+    assert role.fetch_deadline_ms == deadline_ms
+    assert partition_of(
+        ask(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2, request_id=79)
+    ).vote_granted
+
+
+def test_a_leader_that_answers_that_it_leads_no_more_is_as_good_as_one_that_says_good_bye() -> None:
+    """Its EndQuorumEpoch may be lost while it answers the Fetch that it held: the successor must not lose its round."""
+    core = in_role("follower, fetched")
+    request = vote_request(epoch=5, last=LONG, pre_vote=True)
+    reply(core, 3, fetch_response(epoch=5, leader_id=3, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert core.role is Role.FOLLOWER
+
+    assert partition_of(ask(core, request, version=2)).vote_granted
+
+
+def test_a_restarted_leader_says_that_it_leaves_with_an_empty_list() -> None:
+    """As captured from Kafka; it does not know who is caught up."""
+    core = replica(1, 1, election=ElectionState(epoch=5, leader_id=1))
+    outstanding = [request.request for request in core.state.connections._outstanding.values()]
+
+    assert [type(request) for request in outstanding] == [EndQuorumEpochRequest] * 2
+    assert partition_of(outstanding[0]).preferred_candidates == ()

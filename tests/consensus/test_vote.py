@@ -1,0 +1,266 @@
+"""Votes, and who may say what about leaders (KIP-595, Vote, BeginQuorumEpoch and EndQuorumEpoch; KIP-996)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from kraftlib.consensus.actions import PersistElection, SendResponse
+from kraftlib.consensus.events import Failure, RequestFailed, TimeoutReached
+from kraftlib.consensus.roles import Role
+from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+from tests.consensus.build import (
+    EQUAL,
+    LONG,
+    SHORT,
+    answer_vote,
+    ask,
+    fetch_response,
+    flush,
+    follower,
+    in_role,
+    leader,
+    outstanding_to,
+    partition_of,
+    replica,
+    reply,
+    requests,
+    tell,
+    vote_request,
+    voter_set,
+)
+
+DISK, OTHER_DISK = uuid.UUID(int=1_000), uuid.UUID(int=2_000)
+
+VOTE_TABLE = [
+    # role                     pre-vote: long, equal, short     vote: long, equal, short
+    ("leader",                 (False, False, False),           (False, False, False)),
+    ("follower, not fetched",  (True, True, False),             (False, False, False)),
+    ("follower, fetched",      (False, False, False),           (False, False, False)),
+    ("candidate",              (True, True, False),             (False, False, False)),
+    ("resigned",               (True, True, False),             (False, False, False)),
+    ("unattached",             (True, True, False),             (True, True, False)),
+    ("prospective",            (True, True, False),             (True, True, False)),
+    ("voted for 2",            (True, True, False),             (True, True, True)),
+    ("voted for 3",            (True, True, False),             (False, False, False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "pre_votes", "votes"), VOTE_TABLE, ids=[row[0] for row in VOTE_TABLE])
+def test_votes_in_the_own_epoch_follow_the_table(
+    role: str, pre_votes: tuple[bool, ...], votes: tuple[bool, ...]
+) -> None:
+    """The answer of each role to a Vote of its own epoch (KIP-595, Vote; KIP-996)."""
+    for pre_vote, expected in ((True, pre_votes), (False, votes)):
+        for last, granted in zip((LONG, EQUAL, SHORT), expected, strict=True):
+            core = in_role(role)
+            request = vote_request(epoch=5, last=(last[0] + (role == "leader"), last[1]), pre_vote=pre_vote)
+            answer = partition_of(ask(core, request, version=2))
+
+            assert (answer.error_code, answer.vote_granted) == (ErrorCode.NONE, granted), (pre_vote, last)
+
+
+def test_a_leader_grants_no_pre_vote_however_much_its_asker_has() -> None:
+    """Only its own records are of its epoch, so only in a pre-vote can somebody have as much as it has."""
+    core = in_role("leader")
+    end = core.state.log.end
+    for offset in (end.offset, end.offset + 7):
+        answer = ask(core, vote_request(epoch=5, last=(offset, end.epoch), pre_vote=True), version=2)
+        assert not partition_of(answer).vote_granted
+
+
+@pytest.mark.parametrize("role", [row[0] for row in VOTE_TABLE])
+def test_a_pre_vote_changes_nothing(role: str) -> None:
+    """Not the role, nor a timer, nor anything on disk (scenario E12)."""
+    core = in_role(role)
+    before = (core.role, core.epoch, core.state.election, core.deadline_ms())
+    actions = tell(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2)
+
+    assert (core.role, core.epoch, core.state.election, core.deadline_ms()) == before
+    assert not [action for action in actions if isinstance(action, PersistElection)]
+
+
+def test_a_vote_is_durable_before_it_is_spoken() -> None:
+    """The order of the actions is the promise (scenario E1)."""
+    actions = tell(in_role("unattached"), vote_request(epoch=5, last=LONG), version=2)
+    kinds = [type(action) for action in actions]
+
+    assert kinds.index(PersistElection) < kinds.index(SendResponse)
+    assert actions[0].election == ElectionState(epoch=5, voted_key=ReplicaKey(2))
+
+
+def test_a_repeated_vote_is_granted_again_without_a_write() -> None:
+    """The same key asked again, its first answer lost."""
+    core = in_role("unattached")
+    tell(core, vote_request(epoch=5, last=LONG), version=2)
+    actions = tell(core, vote_request(epoch=5, last=SHORT), version=2, request_id=78)
+
+    assert not [action for action in actions if isinstance(action, PersistElection)]
+    assert partition_of(actions[0].response).vote_granted
+
+
+def test_the_same_id_with_another_disk_is_another_candidate() -> None:
+    """A vote is given to a key, not to an id (KIP-853)."""
+    core = in_role("unattached")
+    assert partition_of(ask(core, vote_request(epoch=5, last=LONG, replica_directory_id=DISK), version=2)).vote_granted
+    other = ask(core, vote_request(epoch=5, last=LONG, replica_directory_id=OTHER_DISK), version=2, request_id=78)
+
+    assert not partition_of(other).vote_granted
+
+
+@pytest.mark.parametrize("role", [row[0] for row in VOTE_TABLE])
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_a_higher_epoch_is_taken_over_whoever_wins(role: str, pre_vote: bool) -> None:
+    """The asker's epoch is real, in a pre-vote as well: whoever is asked from it is behind."""
+    core = in_role(role)
+    answer = partition_of(ask(core, vote_request(epoch=6, last=SHORT, pre_vote=pre_vote), version=2))
+
+    assert (core.epoch, core.role, answer.vote_granted) == (6, Role.UNATTACHED, False)
+    assert core.state.persisted == ElectionState(epoch=6)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (vote_request(epoch=4, last=LONG), ErrorCode.FENCED_LEADER_EPOCH),
+        (vote_request(epoch=6, last=(-1, 0)), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=6, last=(0, -1)), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=6, last=(0, 6)), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=6, last=(0, 7), pre_vote=True), ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=6, replica_id=-1), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=["old epoch", "offset below 0", "epoch below 0", "log of the vote's epoch", "log beyond it", "nobody"],
+)
+def test_an_impossible_vote_is_refused_and_its_epoch_not_believed(request_: VoteRequest, error: ErrorCode) -> None:
+    """testInvalidVoteRequest of Kafka: the higher epoch is *not* adopted."""
+    core = in_role("unattached")
+
+    assert partition_of(ask(core, request_, version=2)).error_code == error
+    assert core.epoch == 5
+
+
+def test_a_vote_for_another_voter_is_refused_and_its_epoch_is_believed() -> None:
+    """testInvalidVoterReplicaVoteRequest of Kafka: the epoch *is* adopted."""
+    core = in_role("unattached")
+    answer = partition_of(ask(core, vote_request(epoch=6, last=LONG, voter_id=3), version=2))
+
+    assert (answer.error_code, core.epoch) == (ErrorCode.INVALID_VOTER_KEY, 6)
+
+
+def test_another_cluster_changes_nothing() -> None:
+    """Two clusters meet on re-used hosts (scenario M11, I17)."""
+    core = in_role("unattached")
+    response = ask(core, vote_request(epoch=9, last=LONG, cluster_id="other"), version=2)
+
+    assert (response.error_code, response.topics, core.epoch) == (ErrorCode.INCONSISTENT_CLUSTER_ID, (), 5)
+
+
+def test_an_epoch_that_jumps_closes_the_connection() -> None:
+    """One such message would leave no epochs for elections to come (scenario E17)."""
+    core = in_role("unattached")
+    actions = tell(core, vote_request(epoch=2**31 - 1, last=LONG), version=2)
+
+    assert actions == [SendResponse(77, None)]
+    assert (core.epoch, core.state.refused) == (5, {"epoch jump": 1})
+
+
+def test_an_observer_votes() -> None:
+    """It may be a voter that does not know it yet (scenario M9)."""
+    core = replica(1, 1, own_id=9, election=ElectionState(epoch=5))
+
+    assert partition_of(ask(core, vote_request(epoch=5, last=LONG), version=2)).vote_granted
+    assert not core.is_voter
+
+
+def test_an_observer_grants_a_pre_vote_when_its_leader_has_been_silent_for_the_fetch_timeout() -> None:
+    """It has no timer of its own, and may be the voter whose vote is needed (scenario M9)."""
+    core = follower(1, 1, own_id=9, epoch=5, leader_id=3)
+    reply(core, 3, fetch_response(epoch=5, leader_id=3, high_watermark=0))
+    deadline_ms = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
+
+    for now_ms, granted in ((deadline_ms - 1, False), (deadline_ms, True)):
+        answer = ask(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2, now_ms=now_ms)
+        assert partition_of(answer).vote_granted is granted
+    assert (core.role, core.epoch) == (Role.FOLLOWER, 5)
+
+
+def test_an_old_peer_that_knows_no_pre_vote_makes_us_stand_at_once() -> None:
+    """UNSUPPORTED_VERSION, from the wire or from below it (KIP-996)."""
+    core = in_role("prospective")
+    number = outstanding_to(core, 2).correlation_id
+    core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), core.state.now_ms)
+
+    assert (core.role, core.epoch) == (Role.CANDIDATE, 6)
+
+
+def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
+    """A change of role forgets what was asked before (scenario E6)."""
+    core = in_role("prospective")
+    old = outstanding_to(core, 2).correlation_id
+    answer_vote(core, 3, granted=True, pre_vote=True)
+    assert core.role is Role.CANDIDATE
+    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=6, vote_granted=True)
+    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name="__cluster_metadata", partitions=(partition,)),))
+    from kraftlib.consensus.events import ResponseReceived
+
+    core.handle(ResponseReceived(old, response), core.state.now_ms)
+
+    assert core.role is Role.CANDIDATE
+
+
+def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
+    """If it can be reached; captured from Kafka (KIP-996)."""
+    core = in_role("follower, fetched")
+    core.handle(TimeoutReached(), 10_000)
+    assert core.role is Role.PROSPECTIVE
+    for voter_id in (2, 3):
+        if core.role is Role.PROSPECTIVE:
+            answer_vote(core, voter_id, granted=False, pre_vote=True)
+
+    assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(3, 5))
+
+
+def test_a_candidate_asks_for_votes_only_when_its_log_is_flushed() -> None:
+    """Records of its own that others have committed may not be on its disk yet. After a crash it is granted the same
+    votes again, and would lead without them."""
+    core = leader()
+    end_offset = core.state.log.end_offset
+    assert core.state.log.flushed_offset < end_offset
+    tell(core, vote_request(epoch=5, replica_id=3))
+    actions: list[Any] = []
+    while core.role is not Role.PROSPECTIVE:
+        actions = core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    assert {vote.destination for vote in requests(actions, VoteRequest)} == {2, 3}, "a pre-vote binds nobody"
+
+    actions = answer_vote(core, 2, granted=True, pre_vote=True)
+    assert core.role is Role.CANDIDATE
+    assert requests(actions, VoteRequest) == []
+    assert requests(core.handle(TimeoutReached(), core.state.now_ms + 1), VoteRequest) == []
+    votes = requests(flush(core), VoteRequest)
+    assert [(vote.destination, partition_of(vote.request).last_offset) for vote in votes] == [
+        (2, end_offset),
+        (3, end_offset),
+    ]
+
+
+def test_a_candidate_does_not_stand_again_because_a_peer_knows_no_vote() -> None:
+    """Only the pre-vote can be done without."""
+    core = in_role("candidate")
+    core.handle(TimeoutReached(), core.state.now_ms)
+    number = outstanding_to(core, 2).correlation_id
+    core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), core.state.now_ms)
+
+    assert (core.role, core.epoch) == (Role.CANDIDATE, 5)
+    assert core.state.connections.is_backing_off(2, core.state.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("voters", "own_id", "expected"), [((1,), 1, True), ((1, 2), 1, True), ((1, 2, 3), 1, False), ((2,), 1, False)]
+)
+def test_who_is_in_every_majority_is_indispensable(voters: tuple[int, ...], own_id: int, expected: bool) -> None:
+    """Nobody else can be elected, so nobody else could repair its log."""
+    assert replica(own_id=own_id, voters=voter_set(*voters)).is_indispensable is expected
