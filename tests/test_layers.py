@@ -24,6 +24,7 @@ LAYERS: Final[dict[str, float]] = {
     "types": 0,
     "config": 0,
     "properties": 0,
+    "forks": 0,
     "codec": 1,
     "records": 1.5,  # stands on codec, and codec never on it
     "wire": 2,

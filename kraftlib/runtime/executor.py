@@ -476,7 +476,7 @@ class Executor:
 
     def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:
         self._snapshots.when_checked(
-            action.snapshot_id, lambda: self._network.respond(action.request_id, self._snapshots.chunk(action))
+            action, lambda: self._network.respond(action.request_id, self._snapshots.chunk(action))
         )
 
     # --- leadership --------------------------------------------------------------------------------------------------

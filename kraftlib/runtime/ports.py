@@ -108,8 +108,8 @@ class SnapshotTransfer(Protocol):
     `write`, `drop`, `install`, `adopt` and `set_aside` run on the disk.
     """
 
-    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
-        """Call `then` once a stored snapshot was read to its end, whole or not."""
+    def when_checked(self, action: SendSnapshotChunk, then: Callable[[], None]) -> None:
+        """Call `then` once the snapshot was read to its end, whole or not."""
         ...
 
     def chunk(self, action: SendSnapshotChunk) -> Message:

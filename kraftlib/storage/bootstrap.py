@@ -1,4 +1,4 @@
-"""What a directory is formatted with beside its name: the first voters, and the records that begin a Kafka cluster.
+"""The two snapshots of a new directory: the first voters, and the records that begin a Kafka cluster.
 
 * `__cluster_metadata-0/0…0-0…0.checkpoint` holds KRaftVersion 1 and the first voters, and no data. It is written where
   a quorum begins: with `--standalone` and with `--initial-controllers`.

@@ -21,14 +21,14 @@ from kraftlib.storage import files
 
 MEMORY_BYTES: Final = 64 << 20
 ENTRY_OVERHEAD: Final = 200
-"""What Python needs for an entry beside its bytes, roughly."""
+"""The memory that Python needs for an entry beside its bytes, roughly, in bytes."""
 
 TYPE_SIZE: Final = 4
 STEP_EVERY: Final = 64
 BUFFER_BYTES: Final = 256 * 1024
 
 MERGED_AT_ONCE: Final = 64
-"""How many runs are open at a time; more are merged into one first."""
+"""The number of runs that are open at a time; more are merged into one first."""
 
 _SIZES: Final = struct.Struct(">ii")
 _GONE: Final = -1

@@ -59,7 +59,7 @@ _PARTITION_METADATA: Final = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_I
 
 @attrs.frozen(kw_only=True)
 class FormattedDirectory:
-    """What a directory is formatted as."""
+    """The identity of a formatted directory: its replica, cluster and first voters."""
 
     path: Path
     meta: MetaProperties

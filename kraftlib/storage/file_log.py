@@ -66,11 +66,11 @@ class FileReplicatedLog:
         )
         self._stand_ins: Final = StandIns(self._log, self._damage, self._snapshots)
         self.space: Final = self._log.space
-        """What is left of the disk."""
+        """The space on the disk, as the log has found it."""
         self.is_doubtful: Final = found.is_doubtful
         """Whether it cannot be told how long the log was: its end may be below what this replica acknowledged."""
         self.bytes_read_at_start: Final = found.bytes_read
-        """How much of the log was read to open it."""
+        """The number of bytes of the log that were read to open it."""
 
     @classmethod
     def open(

@@ -1,4 +1,4 @@
-"""What a log and an election store promise: two protocols that say, per method, what is durable on return.
+"""The promises of a log and of an election store: two protocols that say, per method, what is durable on return.
 
 Anything that keeps these promises can carry a replica: the files of this package, the memory stores of the tests, or a
 user's own (`examples/custom_log.py` keeps one in SQLite). `kraftlib.testing` has a contract kit that checks them.
@@ -217,7 +217,7 @@ class SnapshotSink(Protocol):
 
     @property
     def size(self) -> int:
-        """How many bytes were written."""
+        """The number of bytes that were written."""
         ...
 
     def write(self, data: bytes | memoryview) -> None:

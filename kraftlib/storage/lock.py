@@ -16,8 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from kraftlib import forks
 from kraftlib.errors import DirectoryInUseError, StorageError
-from kraftlib.storage import files, forks
+from kraftlib.storage import files
 from kraftlib.storage.files import FILE_MODE, WRITE, storage_errors
 from kraftlib.storage.names import LOCK
 

@@ -24,7 +24,7 @@ from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEp
 
 @attrs.frozen
 class FlushInProgress:
-    """What a flush that has begun will make durable, unless the log is truncated meanwhile."""
+    """The end that a flush in progress will make durable, unless the log is truncated meanwhile."""
 
     end_offset: Offset
     log_version: int
@@ -240,7 +240,7 @@ class MemorySnapshotSink:
 
     @property
     def size(self) -> int:
-        """How many bytes were written."""
+        """The number of bytes that were written."""
         return self._size
 
     def write(self, data: bytes | memoryview) -> None:

@@ -36,7 +36,7 @@ _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\
 
 @attrs.frozen(kw_only=True)
 class MetaProperties:
-    """Whose directory it is. `directory_id` is None where an old release of Kafka formatted it."""
+    """The owner of a directory. `directory_id` is None where an old release of Kafka formatted it."""
 
     node_id: ReplicaId
     cluster_id: str

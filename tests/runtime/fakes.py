@@ -119,7 +119,7 @@ class TracingSnapshots:
         self._trace = trace
         self.verdict: ev.SnapshotInstalled | ev.SnapshotRefused | None = None
 
-    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
+    def when_checked(self, action: act.SendSnapshotChunk, then: Callable[[], None]) -> None:
         then()
 
     def adopt(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotAdopted | ev.SnapshotRefused:

@@ -17,13 +17,13 @@ from typing import Any, Final, cast
 
 import attrs
 
+from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, certificate_name, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
-from kraftlib.storage import forks
 from kraftlib.types import Endpoint
 from kraftlib.wire.frames import describe_foreign_bytes
 

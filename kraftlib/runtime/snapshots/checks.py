@@ -39,31 +39,31 @@ class SnapshotChecks:
         self._waiting: dict[OffsetAndEpoch, list[Callable[[], None]]] = {}
 
     def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether it was read to its end and is whole."""
+        """Whether the snapshot was read to its end and is whole."""
         return self._log is None or snapshot_id in self._sound
 
     def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether it is known not to be whole."""
+        """Whether the snapshot is known not to be whole."""
         return snapshot_id in self._damaged
 
     def note_sound(self, snapshot_id: OffsetAndEpoch) -> None:
-        """It was read to its end, and is whole."""
+        """Note that the snapshot was read to its end and is whole."""
         self._sound.add(snapshot_id)
         self._damaged.discard(snapshot_id)
 
     def note_damaged(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        """Somebody has found that it is not whole."""
+        """Note that a reader has found the snapshot not to be whole."""
         if self._log is not None and snapshot_id not in self._damaged:
             self._sound.discard(snapshot_id)
             self._damaged.add(snapshot_id)
             self._on_damage(snapshot_id, reason)
 
     def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A reader could not read it: check it once more."""
+        """Check the snapshot once more before its next use, as a reader could not read it or refused it."""
         self._sound.discard(snapshot_id)
 
     def forget(self, snapshot_id: OffsetAndEpoch) -> None:
-        """It is gone; another one may have its id."""
+        """Forget the snapshot, which is gone: another one may have its id."""
         self._sound.discard(snapshot_id)
         self._damaged.discard(snapshot_id)
 
@@ -102,6 +102,10 @@ class SnapshotChecks:
 
 class Unchecked:
     """Counts every snapshot as whole: for logs without a replica around them."""
+
+    def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """No snapshot is known to be whole, since none is read."""
+        return False
 
     def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
         """No snapshot is known to be damaged, since none is read."""

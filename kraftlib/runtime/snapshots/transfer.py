@@ -77,41 +77,43 @@ class LogSnapshots:
         self._checks = checks or Unchecked()
         self._hashing = 0
         self._begun: set[tuple[ReplicaId, OffsetAndEpoch]] = set()
-        """The replicas that have begun a download, and of which snapshot."""
+        """The replicas that were sent a part of a snapshot known to be whole, and of which snapshot."""
 
     # --- to others ---------------------------------------------------------------------------------------------------
 
-    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
-        """Call `then` once a stored snapshot was read to its end: Kafka's followers load a snapshot without a check."""
-        self._checks.when_checked(snapshot_id, then)
+    def when_checked(self, action: act.SendSnapshotChunk, then: Callable[[], None]) -> None:
+        """Call `then` once the snapshot was read to its end: Kafka's followers load a snapshot without a check.
+
+        It is read once more for a replica that begins anew what it was sent before: the replica may have found damage.
+        A request that is repeated while the snapshot is being read has that one reading.
+        """
+        if self._checks.is_sound(action.snapshot_id):
+            self._note_download(action)
+        self._checks.when_checked(action.snapshot_id, then)
+
+    def _note_download(self, action: act.SendSnapshotChunk) -> None:
+        download = (action.replica_id, action.snapshot_id)
+        if action.position == 0 and download in self._begun:
+            self._begun.discard(download)
+            self._checks.doubt(action.snapshot_id)
+            return
+        if len(self._begun) >= BEGUN_MAX:
+            self._begun.clear()
+        self._begun.add(download)
 
     def chunk(self, action: act.SendSnapshotChunk) -> FetchSnapshotResponse:
         """Return the response with size and bytes put into its one partition, or with the error that it has none.
 
-        A snapshot that cannot be read is read to its end before the next chunk of it leaves, and so is one that a
-        replica begins anew: it may have found that it is damaged by now.
+        A snapshot that cannot be read is read to its end before the next chunk of it leaves.
         """
         if action.snapshot_id not in self._log.snapshots() or self._checks.is_damaged(action.snapshot_id):
             return _with_partition(action.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
-        if self._is_begun_anew(action):
-            self._checks.doubt(action.snapshot_id)
         try:
             return self._read_chunk(action)
         except StorageError as error:
             logger.warning("a chunk of snapshot %s cannot be sent: %s", action.snapshot_id, error)
             self._checks.doubt(action.snapshot_id)
             return _with_partition(action.response, error_code=ErrorCode.SNAPSHOT_NOT_FOUND)
-
-    def _is_begun_anew(self, action: act.SendSnapshotChunk) -> bool:
-        if action.position > 0:
-            return False
-        download = (action.replica_id, action.snapshot_id)
-        if download in self._begun:
-            return True
-        if len(self._begun) >= BEGUN_MAX:
-            self._begun.clear()
-        self._begun.add(download)
-        return False
 
     def _read_chunk(self, action: act.SendSnapshotChunk) -> FetchSnapshotResponse:
         source = self._log.open_snapshot(action.snapshot_id)

@@ -1,9 +1,11 @@
-"""What is done where records are missing that were durable once.
+"""Damage of the log: finding records that are missing although they were durable once, and replacing them.
 
-`scan` finds the holes of a log, with `salvage` for what stands behind bad bytes; `judgement` says which of them are
-damage, and `recovery` acts on that at a start, with `missing` for whole files that are gone. `repair` fills a hole with
-what others have sent; `damaged_log` does so in the log, and `damaged_segments` in its files. The `scrub` reads all that
-is stored, now and then.
+A **hole** is a range of offsets whose records were in the log and cannot be read any more.
+
+`scan` finds the holes of a log, and `salvage` finds whole batches behind bad bytes. `judgement` decides which holes are
+damage and which are a torn tail. `recovery` acts on that at a start; `missing` handles whole files that are gone.
+`repair` stores the batches that another replica has sent for a hole; `damaged_log` puts them into the log, and
+`damaged_segments` into its files. `scrub` reads all stored files at intervals.
 """
 
 from __future__ import annotations

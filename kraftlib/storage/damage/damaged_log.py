@@ -1,7 +1,7 @@
-"""A log some of which is missing: where it begins behind a hole, and how a hole is filled.
+"""A log with holes: the place at which it can begin behind a hole, and the repair of a hole.
 
-A hole is what was there and is not; `kraftlib.storage.damage.scan` finds it, and it stays until others have sent what
-it held, or a snapshot stands in. The log is as long as ever meanwhile, and does not grow.
+A hole stays until another replica has sent its records, or a snapshot replaces them. Until then the log keeps its end
+offset, and takes no new records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REWRITE_BYTES: Final = 8 << 20
 
 
 class DamagedLog:
-    """What is done about the holes of a log. For the disk thread, while the loop waits."""
+    """Finds, steps over and repairs the holes of a log. For the disk thread, while the loop waits."""
 
     def __init__(self, log: GrowingLog) -> None:
         self._log: Final = log

@@ -1,6 +1,6 @@
-"""The chain of segments where some of it is missing: where holes are, what takes their place, where the log can begin.
+"""Segment files with holes: finding the holes, swapping in repaired files, and splitting a file behind a hole.
 
-All of it runs on the disk thread, and nobody appends meanwhile.
+All methods run on the disk thread, and nothing is appended meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kraftlib.types import Offset
 
 
 class DamagedSegments:
-    """What is done about holes in a chain of segments."""
+    """Finds and replaces the damaged parts of a chain of segments."""
 
     def __init__(self, directory: Path, chain: SegmentChain, *, file_mode: int, reserve: Reserve) -> None:
         self._directory: Final = directory

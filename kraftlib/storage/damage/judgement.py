@@ -1,12 +1,13 @@
-"""What the end of a log means: one judgement, on which a start acts, and which `verify-dir` only tells.
+"""The judgement of bad bytes in a log: a torn tail, or damage. A start acts on it, and `verify-dir` only reports it.
 
-What was scanned is compared with what was noted as durable (`kraftlib.storage.log.sync_point`). The note may be
-older than the log, but never claims too much; so whatever it names and the log lacks is damage. It is **void** where
-Kafka has written since, which knows no such notes and may have cut the log: a `quorum-state` without our CRC says so.
+The scanned log is compared with the note of its durable end (`kraftlib.storage.log.sync_point`). The note may be older
+than the log, but never claims too much, so any record that the note covers and the log lacks is damage. The note is
+**void** if Kafka has written since: Kafka does not keep the note and may have truncated the log. A `quorum-state`
+without our CRC shows that.
 
-Where it speaks of another file, the directory was copied, or somebody put back a file. Then it holds all the same: up
-to the noted place the bytes must be those of which it has the CRC. A whole copy passes, a hurt one is damaged, and does
-not open shorter. Only what makes a start fast is not believed then, and all of the log is read.
+If the note names another file, the directory was copied or a file was put back. The note still holds: the bytes up to
+the noted place must have the noted CRC. A whole copy passes; a damaged copy is reported as damaged and does not open
+shorter. Only the notes that make a start fast are not used then, and the whole log is read.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from kraftlib.types import Offset
 
 @attrs.frozen(kw_only=True)
 class Judgement:
-    """What the holes of a log are."""
+    """The verdict on the holes of a log."""
 
     damaged: Sequence[Hole]
-    """Records that may have been acknowledged are missing there."""
+    """Holes in which records are missing that may have been acknowledged."""
     torn: Hole | None
-    """Where a torn tail begins: nothing from there on was ever acknowledged."""
+    """The hole at which a torn tail begins, or None: nothing from there on was ever acknowledged."""
     why: str | None
-    """Why the last one that is damaged is no torn tail."""
+    """The reason why the last damaged hole is no torn tail; None if there is no damage."""
 
 
 def is_void(directory: Path, note: SyncPoint) -> bool:

@@ -1,21 +1,20 @@
-"""What a log directory holds after a stop of any kind, and what bad bytes in it mean.
+"""Recovery of a log directory at a start, after a stop of any kind.
 
-A replica may forget only what it never acknowledged. So there are two kinds of bad bytes:
+A replica may forget only records that it never acknowledged. So there are two kinds of bad bytes:
 
-* a **torn tail**: nothing whole stands behind them, and nobody ever noted that they are durable. They were being
-  written when the machine stopped, nobody was told that they are safe, and they are cut off, durably, before anything
-  is appended there;
-* **damage**: a whole batch or segment stands behind them, or the sync point or a snapshot lies beyond them, or what
-  stands there is whole and in the wrong place. Records that were acknowledged may be gone. Nothing is cut.
+* a **torn tail**: no whole batch follows the bad bytes, and no note says that they were durable. They were being
+  written when the machine stopped and were never acknowledged. They are cut off, durably, before anything is appended;
+* **damage**: a whole batch or segment follows the bad bytes, or the sync point or a snapshot lies beyond them, or a
+  whole batch stands in the wrong place. Records that were acknowledged may be gone. Nothing is cut.
 
-Behind an **exact** sync point nothing was ever acknowledged, so all that is bad there is a torn tail, whatever follows.
-Where there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage, unless it
-is all zeros or too short for a batch.
+Behind an **exact** sync point nothing was ever acknowledged, so bad bytes there are a torn tail, whatever follows.
+If there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage, unless it is
+all zeros or too short for a batch.
 
-Only the end of the log is read, from the place on that `kraftlib-prefix.json` knows of; the rest is checked when it is
-read, and by the scrubber. What was read may still be on its way to the disk, if only the process stopped and not the
-machine; so it is synced before anybody is told that it is there. A snapshot that is newer than the log means that the
-replica stopped between a download and the truncation which follows it: that is finished here.
+Only the end of the log is read, from the position in `kraftlib-prefix.json` on; the rest is checked when it is read,
+and by the scrubber. The bytes that were read may still be on their way to the disk, if only the process stopped and
+not the machine, so they are synced before the replica acknowledges them. A snapshot that is newer than the log means
+that the replica stopped between a download and the truncation which follows it: that is finished here.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class HoleRepair:
         self._path: Final = self._place / f"{hole.start_offset:020d}.range"
         self._size = 0
         self.fetched: list[Batch] = []
-        """What was missing, once the repair is prepared."""
+        """The batches that were missing; empty until the repair is prepared."""
         remove_repairs(directory)
         files.refuse_link(self._place)
         files.make_directory(self._place, mode=files.directory_mode(file_mode))

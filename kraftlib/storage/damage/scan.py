@@ -34,14 +34,14 @@ from kraftlib.types import Offset, OffsetAndEpoch
 
 @attrs.define
 class RecoveredLog:
-    """What a scan of the whole directory found."""
+    """The state of a log directory, as a scan of all its files found it."""
 
     directory: Path
     snapshots: list[OffsetAndEpoch]
     lost_snapshots: list[LostSnapshot] = attrs.Factory(list)
-    """Those that are not whole, and were set aside."""
+    """The snapshots that are not whole, and were set aside."""
     sync_point: SyncPoint | None = None
-    """What was durable once, where that is known and not void."""
+    """The noted end of the durable log; None if there is no such note or it is void."""
     segments: list[Segment] = attrs.Factory(list)
     """Ascending; the last one is to grow. At least one, once recovery has ended."""
     epochs: EpochTable = attrs.Factory(EpochTable)
@@ -54,7 +54,7 @@ class RecoveredLog:
     zero_tails: list[Segment] = attrs.Factory(list)
     """Those whose files end in zeros that were written ahead."""
     bytes_read: int = 0
-    """How much of the log had to be read."""
+    """The number of bytes of the log that had to be read."""
     known_start: Offset = 0
     noted_epochs: EpochTable = attrs.Factory(EpochTable)
     """The epochs of what is below `noted_end`, as they were noted: no checksum of a batch covers its epoch."""

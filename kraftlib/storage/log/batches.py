@@ -1,4 +1,4 @@
-"""What every log of this package checks and counts the same way: continuation, range, size of a read."""
+"""Checks and counts that all logs of this package share: continuation, range, size of a read."""
 
 from __future__ import annotations
 

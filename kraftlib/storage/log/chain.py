@@ -57,7 +57,7 @@ class SegmentSettings:
     file_mode: int
     reserve_bytes: int
     reserve: Reserve
-    """What is given back when the disk is full, so that what was accepted can be written."""
+    """Space that is freed when the disk is full, so that records that were accepted can still be written."""
     spare: Spare
     """The next segment, if it is filled with zeros beforehand."""
 
@@ -204,7 +204,7 @@ class SegmentChain:
 
     @property
     def condemned_count(self) -> int:
-        """How many files are to be removed by now."""
+        """The number of files that are still to be removed."""
         return len(self._condemned)
 
     # On the disk thread -----------------------------------------------------------------------------

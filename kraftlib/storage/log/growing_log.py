@@ -37,13 +37,13 @@ logger: Final = logging.getLogger(__name__)
 TAIL_BYTES: Final = 16 << 20
 
 PREFIX_BYTES: Final = 32 << 20
-"""How much is appended before what a scan would find is noted anew: the most that a start has to read."""
+"""The number of bytes appended between two notes of the scanned state: the most that a start has to read."""
 
 T = TypeVar("T")
 
 
 class GrowingLog:
-    """What appends, flushes, reads and cuts. `FileReplicatedLog` and what it is made of use it, and nobody else.
+    """The log without its damage: appends, flushes, reads and truncates. Only `FileReplicatedLog` and its parts use it.
 
     What is public here is replaced, never changed in place, by the loop or, while that waits, by the disk thread.
     """
@@ -58,7 +58,7 @@ class GrowingLog:
     controls: Sequence[Batch]
     """The control batches in the log that say who votes, or which protocol version is in force."""
     holes: tuple[Hole, ...]
-    """What is known to be missing, ascending."""
+    """The missing ranges that are known, ascending."""
 
     def __init__(
         self,

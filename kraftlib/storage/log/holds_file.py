@@ -1,4 +1,4 @@
-"""Who still reads the log, and from where: `kraftlib-holds.json`, a side file of ours.
+"""The readers that still need the log, each with its offset: `kraftlib-holds.json`, a side file of ours.
 
     {"version": 1, "holds": [{"name": "feed", "offset": 4711, "max_bytes": 1073741824}]}
 

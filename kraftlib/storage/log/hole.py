@@ -22,4 +22,4 @@ class Hole:
     was_durable: bool = True
     """Whether anything says that this was durable once, so that it is no torn tail."""
     reason: str
-    """What was found there."""
+    """The finding at this place, for people."""

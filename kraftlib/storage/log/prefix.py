@@ -54,7 +54,7 @@ class KnownPrefix:
     start_offset: Offset
     """Where the log begins: perhaps inside its first segment, at the end of a snapshot."""
     index_entries: int
-    """How many entries the offset index of the last segment has, up to the mark."""
+    """The number of entries that the offset index of the last segment has, up to the mark."""
     sealed: tuple[SealedSegment, ...]
     epochs: tuple[EpochStart, ...]
     controls: tuple[Batch, ...]

@@ -73,7 +73,7 @@ class Mark(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class SyncPoint:
-    """What one slot says."""
+    """The contents of one slot."""
 
     mark: Mark
     mtime_ns: int

@@ -33,7 +33,7 @@ _KEYS: Final = ({"cut", "flushed_offset"}, {"flushed_offset"})
 
 @attrs.frozen(kw_only=True)
 class Unsynced:
-    """What a sync that failed leaves in doubt."""
+    """The part of the log that a failed sync leaves in doubt."""
 
     flushed_offset: Offset
     """Nothing from here on is durable."""

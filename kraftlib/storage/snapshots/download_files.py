@@ -31,7 +31,7 @@ NOTE_MAX_BYTES: Final = 4_096
 
 @attrs.frozen(kw_only=True)
 class DownloadNote:
-    """What a partial download is a part of."""
+    """The snapshot that a partial download belongs to."""
 
     snapshot_id: OffsetAndEpoch
     size: int

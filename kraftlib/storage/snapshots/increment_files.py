@@ -30,7 +30,7 @@ logger: Final = logging.getLogger(__name__)
 
 @attrs.frozen
 class _Known:
-    """What is known of an increment."""
+    """Base and size of an increment in the directory."""
 
     base: OffsetAndEpoch
     size: int

@@ -71,7 +71,7 @@ class FileSnapshotSink:
 
     @property
     def size(self) -> int:
-        """How many bytes were written."""
+        """The number of bytes that were written."""
         return self._size
 
     def write(self, data: bytes | memoryview) -> None:

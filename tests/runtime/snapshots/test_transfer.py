@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from tests.runtime.fakes import ManualDisk, Trace
+from tests.runtime.snapshots.test_checks import Later
 from tests.runtime.snapshots.test_writing import SNAPSHOT, VOTERS, filled_log, snapshot_bytes
 
 
@@ -179,7 +180,7 @@ def test_nothing_is_sent_of_what_is_damaged(tmp_path: Path) -> None:
     snapshots = LogSnapshots(stored, checks=checks)
     action = act.SendSnapshotChunk(1, response(), SNAPSHOT, 0, 10)
     answers: list[Any] = []
-    snapshots.when_checked(SNAPSHOT, lambda: answers.append(snapshots.chunk(action).topics[0].partitions[0]))
+    snapshots.when_checked(action, lambda: answers.append(snapshots.chunk(action).topics[0].partitions[0]))
     assert damaged == [SNAPSHOT]
     assert [answer.error_code for answer in answers] == [ErrorCode.SNAPSHOT_NOT_FOUND]
 
@@ -187,6 +188,70 @@ def test_nothing_is_sent_of_what_is_damaged(tmp_path: Path) -> None:
     assert (lost.snapshot_id, lost.start_offset, lost.holes) == (SNAPSHOT, 0, ())
     assert list(stored.snapshots()) == []
     stored.close()
+
+
+class Sender:
+    """A snapshot of several chunks in a real directory; the check reads it when it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = FileReplicatedLog.open(path)
+        sink = self.log.create_snapshot(SNAPSHOT)
+        sink.write(snapshot_bytes(*[bytes([value]) * 200 for value in range(20)]))
+        sink.freeze()
+        self.path = path / names.checkpoint_name(SNAPSHOT)
+        self.disk = Later()
+        self.snapshots = LogSnapshots(
+            self.log, checks=SnapshotChecks(self.log, background=self.disk, on_damage=lambda snapshot_id, reason: None)
+        )
+        self.codes: list[int] = []
+
+    def ask(self, position: int, *, replica_id: int = 2) -> None:
+        action = act.SendSnapshotChunk(1, response(), SNAPSHOT, position, 300, replica_id)
+
+        def send() -> None:
+            self.codes.append(self.snapshots.chunk(action).topics[0].partitions[0].error_code)
+
+        self.snapshots.when_checked(action, send)
+
+
+@pytest.fixture
+def sender(tmp_path: Path) -> Iterator[Sender]:
+    sender = Sender(tmp_path)
+    yield sender
+    sender.log.close()
+
+
+def test_a_request_that_is_repeated_during_the_check_causes_no_second_one(sender: Sender) -> None:
+    """The check of a large snapshot outlasts the request timeout, and the follower asks for position 0 again."""
+    for _ in range(3):
+        sender.ask(0)
+    assert (len(sender.disk.work), sender.codes) == (1, [])
+    sender.disk.finish()
+    sender.ask(0)  # the follower had given up the last one as well
+    sender.ask(300)
+    sender.ask(0, replica_id=3)
+
+    assert sender.codes == [ErrorCode.NONE] * 6
+    assert len(sender.disk.work) == 0
+
+
+@pytest.mark.parametrize("reached", [0, 300], ids=["in the first chunk", "in the second"])
+def test_a_replica_that_begins_anew_gets_nothing_before_the_snapshot_was_read_again(
+    reached: int, sender: Sender
+) -> None:
+    """It has refused what it got: the file is damaged since its check."""
+    sender.ask(0)
+    sender.disk.finish()
+    for position in range(0, reached + 1, 300):
+        sender.ask(position)
+    sender.path.write_bytes(sender.path.read_bytes()[:-20])
+    sender.codes.clear()
+
+    sender.ask(0)
+    sender.ask(0)
+    assert (len(sender.disk.work), sender.codes) == (1, [])
+    sender.disk.finish()
+    assert sender.codes == [ErrorCode.SNAPSHOT_NOT_FOUND] * 2
 
 
 def test_a_download_begins_anew_at_position_0(log: MemoryReplicatedLog) -> None:

@@ -21,7 +21,6 @@ ELSEWHERE = {
     "kraftlib.storage.reserve": "it holds space and no data; its tests fill disks",
     "kraftlib.storage.damage.scrub": "it only reads",
     "kraftlib.storage.descriptors": "it opens the null device, and changes no file; see its tests",
-    "kraftlib.storage.forks": "the same, in a forked child",
 }
 """Modules whose calls no story needs to reach, and why."""
 

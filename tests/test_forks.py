@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.storage import forks
+from kraftlib import forks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
