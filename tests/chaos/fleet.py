@@ -63,6 +63,8 @@ class Replica:
         self.directory_id = ""
         self.process: asyncio.subprocess.Process | None = None
         self._lines: LineClient | None = None
+        self._is_ended = True
+        """Whether it was not started yet, or somebody here has ended it or is about to."""
         self._arguments: Final = tuple(arguments)
         self._clock: Final = home / "clock"
         self._shim: Final = shim
@@ -99,6 +101,7 @@ class Replica:
                     raise Stopped(f"replica {self.number} did not start: {self.last_words()}")
                 greeting = json.loads(said)
                 self._lines = await LineClient.connect(parse_endpoint(greeting["clients"]))
+                self._is_ended = False
         except TimeoutError:
             raise Stopped(f"replica {self.number} took more than {START_S:.0f} s to start") from None
         self.directory_id = greeting["directory_id"]
@@ -116,11 +119,13 @@ class Replica:
 
     async def kill(self) -> None:
         """kill -9, paused or not."""
+        self._is_ended = True
         self.signal(signal.SIGKILL)
         await self._gone()
 
     async def stop(self) -> None:
         """Let it hand over, flush and close; kill it if that takes too long."""
+        self._is_ended = True
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
             try:
@@ -140,7 +145,7 @@ class Replica:
 
     def check(self) -> None:
         """Raise Stopped, if the process has ended although nobody ended it."""
-        if self._lines is not None and self.process is not None and self.process.returncode is not None:
+        if not self._is_ended and self.process is not None and self.process.returncode is not None:
             raise Stopped(f"replica {self.number} ended by itself: {self.last_words()}")
 
     async def _gone(self) -> None:

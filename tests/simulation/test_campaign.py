@@ -48,6 +48,10 @@ def test_every_figure_that_is_missed_is_named() -> None:
     ]  # fmt: skip
 
 
+def test_smaller_figures_are_in_proportion() -> None:
+    assert Wanted().times(0.5) == Wanted(seeds=1_000, core_seeds=750, hours=10.0, faults=30_000)
+
+
 def test_the_seeds_are_distinct_and_every_profile_has_its_share_from_the_beginning_on() -> None:
     planned = tasks(Wanted(), 77)
 
@@ -67,13 +71,13 @@ def test_every_bug_comes_round() -> None:
 def test_a_small_campaign_reaches_its_figures_or_says_which_it_missed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(campaign, "fuzz_the_core", lambda *_: {"core": Summary(seeds=9, pairs=Counter(rare=1))})
+    monkeypatch.setattr(campaign, "fuzz_the_core", lambda *_: {"core": Summary(seeds=1_500, pairs=Counter(rare=1))})
     monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": enough()})
     assert main(["--first", "5", "--no-mutants"]) == 0
     shown = capsys.readouterr().out
-    assert "the core alone: 9 seeds (core 9)" in shown
+    assert "the core alone: 1500 seeds (core 1500)" in shown
     assert "1 pairs of situation, event and answer; reached least:\n       1  rare\n" in shown
-    assert "the same again: dev.py campaign --first 5" in shown
+    assert "the same again: dev.py campaign --first 5 --seeds 2000\n" in shown
     assert "2000 seeds, 20.0 simulated cluster-hours, 70000 faults of 14 kinds, 0 violations" in shown
     monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": Summary(seeds=2_000)})
     assert main(["--first", "5", "--no-mutants"]) == 1
@@ -117,7 +121,7 @@ def test_what_breaks_in_the_core_alone_is_missed(
     monkeypatch.setattr(campaign, "simulate_all", lambda *_: {"swarm": enough()})
 
     assert main(["--first", "5", "--no-mutants"]) == 1
-    assert "MISSED: 1 violations of the core alone" in capsys.readouterr().out
+    assert "MISSED: 1 violations of the core alone; 9 of 1500 seeds of the core alone" in capsys.readouterr().out
 
 
 def sleeps(seconds: float) -> float:

@@ -13,6 +13,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Download, Role
 from kraftlib.records.batch import encode_batch
 from kraftlib.testing.rules.fetch_follower import FetchFollowerRules
 from kraftlib.testing.rules.fetch_leader import FetchLeaderRules
@@ -24,6 +25,7 @@ from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from tests.consensus.build import (
     CLUSTER,
     LISTENER,
+    SNAPSHOT,
     fetch_request,
     fetch_response,
     log_view,
@@ -38,7 +40,14 @@ Change = Callable[[list[Any]], list[Any]]
 class Judged:
     """A replica, and rules that look on; what they are shown of its actions may be changed."""
 
-    def __init__(self, kind: type[RuleSet], *epochs: int, voters: tuple[int, ...] = (1, 2, 3), leads: bool) -> None:
+    def __init__(
+        self,
+        kind: type[RuleSet],
+        *epochs: int,
+        voters: tuple[int, ...] = (1, 2, 3),
+        leads: bool,
+        kept: Download | None = None,
+    ) -> None:
         election = None if leads else ElectionState(epoch=1, leader_id=2)
         self.core = Replica(
             RaftConfig(node_id=1),
@@ -48,15 +57,16 @@ class Judged:
             election=election,
             random=random.Random(7),
             endpoints={LISTENER: place(1)},
+            kept=kept,
         )
         self.rules = kind(self.core)
         self.rules.started(self.core.start(0), 0)
 
-    def hear(self, event: Any, change: Change = list) -> None:
+    def hear(self, event: Any, change: Change = list, *, now_ms: int = 0) -> None:
         """Handle an event."""
-        self.rules.hearing(event, self.core.state.now_ms)
-        actions = self.core.handle(event, self.core.state.now_ms)
-        self.rules.handled(event, change(actions), self.core.state.now_ms)
+        self.rules.hearing(event, now_ms)
+        actions = self.core.handle(event, now_ms)
+        self.rules.handled(event, change(actions), now_ms)
 
     def flushed(self, change: Change = list) -> None:
         """All is durable."""
@@ -155,6 +165,19 @@ def test_what_is_said_of_a_snapshot_that_is_not_there(change: Change, rule: str 
     request = SnapshotHashRequest(cluster_id=CLUSTER, replica_id=2, end_offset=3, epoch=1, position=1)
 
     assert broken(lambda: judged.hear(ev.RequestReceived(77, request, 0), change)) == rule
+
+
+def test_a_comparison_of_snapshots_is_given_up_before_a_fetch_timeout_that_is_due_with_it() -> None:
+    kept = Download(snapshot_id=SNAPSHOT, source_epoch=0, position=4, size=8)
+    judged = Judged(FetchFollowerRules, leads=False, kept=kept)
+    response = fetch_response(epoch=1, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch))
+    judged.hear(ev.ResponseReceived(outstanding_to(judged.core, 2).correlation_id, response))
+    judged.hear(ev.DownloadHashed(SNAPSHOT, 4, b"hash"))
+    assert isinstance(outstanding_to(judged.core, 2).request, SnapshotHashRequest)
+
+    late_ms = judged.core.state.config.request_timeout_ms
+    assert broken(lambda: judged.hear(ev.TimeoutReached(), now_ms=late_ms)) is None
+    assert judged.core.role is Role.PROSPECTIVE
 
 
 def broken(step: Callable[[], None]) -> str | None:

@@ -20,7 +20,7 @@ import attrs
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download, Follower, Leader
+from kraftlib.consensus.roles import Download, Follower, Leader, Prospective
 from kraftlib.testing.rules.positions import may_stand_in
 from kraftlib.testing.rules.rule_set import BrokenRuleError
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, OffsetAndEpoch
@@ -177,15 +177,13 @@ class Downloads:
         """Compare what the disk is asked for, what the leader is asked for, and what is known."""
         state = self._state
         role = state.role_state
+        if role is self._role or isinstance(role, Prospective):
+            self._give_up_late_requests()  # a fetch timeout makes it stand, and is looked at after them
         if role is not self._role:
             self._role, self._is_active, self._is_writing = role, False, False
             self._asked.clear()
             if isinstance(role, Leader):
                 self.drop()
-        if self._asked:
-            late_ms = state.now_ms - state.config.request_timeout_ms
-            for number in [number for number, (_, sent_ms) in self._asked.items() if sent_ms <= late_ms]:
-                self._fails(self._asked.pop(number)[0])
         if self._kept is None and state.kept is None and not self._wanted and not self._is_active:
             if actions and not DISK.isdisjoint(map(type, actions)):
                 raise BrokenRuleError("RF37", f"there is no download, and the disk is asked for {actions}")
@@ -196,6 +194,11 @@ class Downloads:
         if asked != self._wanted:
             raise BrokenRuleError(self._rule_of(asked), f"the disk is asked for {asked}, must be for {self._wanted}")
         self._compare(role)
+
+    def _give_up_late_requests(self) -> None:
+        late_ms = self._state.now_ms - self._state.config.request_timeout_ms
+        for number in [number for number, (_, sent_ms) in self._asked.items() if sent_ms <= late_ms]:
+            self._fails(self._asked.pop(number)[0])
 
     def _rule_of(self, asked: list[act.Action]) -> str:
         kinds = {type(action) for action in (*asked, *self._wanted)}

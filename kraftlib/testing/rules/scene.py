@@ -101,11 +101,6 @@ class Scene:
         return type(self.role) is Leader and self.role is self.role_before
 
     @property
-    def follows_on(self) -> bool:
-        """Whether it follows as it did before."""
-        return type(self.role) is Follower and self.role is self.role_before
-
-    @property
     def is_voter(self) -> bool:
         """Whether the voters in force name it."""
         return self.voters.admits(self.key)
