@@ -1,8 +1,9 @@
 """What CI runs of the simulator: `python3 dev.py campaign`.
 
 Other seeds in each run, drawn from the time (or from the commit) and printed; figures that must be reached;
-and some of the planted bugs, each of which must be found. A faster machine runs no other seeds than a slower one. Exit status 1 if a promise is broken, a figure is missed or
-a bug gets away. It ends in time, whatever hangs: then it says which figures it has not come to.
+and some of the planted bugs, each of which must be found. A faster machine runs no other seeds than a slower one. Exit
+status 1 if a promise is broken, a figure is missed or a bug gets away. It ends in time, whatever hangs: then it says
+which figures it has not come to.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import attrs
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Follower, Leader
+from kraftlib.consensus.roles import Leader
 from kraftlib.testing.rules.voter_sets import VotersByOffset
 from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
