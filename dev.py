@@ -241,9 +241,10 @@ def docs(options: argparse.Namespace) -> int:
 
 
 def test(options: argparse.Namespace) -> int:
-    """settle everything: lint, types, docs and tests (--fast: without docs and slow tests)"""
+    """check everything: lint, types, docs and tests (--fast: without docs and Spark; --all: slow tests as well)"""
     ensure_environment(FULL)
-    chosen = ["-m", "not slow"] if options.fast else []
+    every = options.all or (options.pytest and not options.fast)  # slow tests run where they are asked for, too
+    chosen = [] if every else ["-m", "not slow"]
     summaries = []
 
     def pytest(*arguments: str) -> int:
@@ -258,7 +259,8 @@ def test(options: argparse.Namespace) -> int:
         steps["pytest"] = lambda: pytest(*PARALLEL)
     else:
         steps["pytest"] = lambda: pytest(*PARALLEL, f"--ignore={SPARK_TESTS}")
-        steps["spark"] = lambda: pytest(SPARK_TESTS)
+        if not options.fast:
+            steps["spark"] = lambda: pytest(SPARK_TESTS)
 
     rows = []
     for name, step in steps.items():
@@ -339,7 +341,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     for task in (test, env, lint, types, docs, interop, clean):
         made[task.__name__] = tasks.add_parser(task.__name__, help=task.__doc__, description=task.__doc__)
         made[task.__name__].set_defaults(run=task)
-    made["test"].add_argument("--fast", action="store_true", help="without the docs and the tests marked slow")
+    extent = made["test"].add_mutually_exclusive_group()
+    extent.add_argument("--fast", action="store_true", help="without the docs and the tests of Spark")
+    extent.add_argument("--all", action="store_true", help="with the tests marked slow, as in CI")
     made["test"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
     made["interop"].add_argument(
         "--kafka", default=KAFKA, metavar="LIST", help=f"releases, the main one first ({KAFKA})"

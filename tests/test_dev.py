@@ -131,6 +131,36 @@ def test_the_last_line_of_pytest_is_found_however_it_is_cut(dev: ModuleType, mon
     assert dev.call_pytest([]) == (1, "== 2 passed ==")
 
 
+@pytest.mark.parametrize(
+    ("words", "steps", "slow"),
+    [
+        ([], ["lint", "types", "docs", "pytest", "spark"], False),
+        (["--fast"], ["lint", "types", "pytest"], False),
+        (["--all"], ["lint", "types", "docs", "pytest", "spark"], True),
+        (["--", "-k", "election"], ["lint", "types", "docs", "pytest"], True),
+        (["--fast", "--", "-k", "election"], ["lint", "types", "pytest"], False),
+    ],
+)
+def test_slow_tests_run_where_they_are_asked_for(
+    dev: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    steps: list[str],
+    slow: bool,
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(dev, "call", lambda command: 0)
+    monkeypatch.setattr(dev, "call_pytest", lambda arguments: ran.append(arguments) or (0, "== 1 passed =="))
+
+    assert dev.main(["test", *words]) == 0
+    assert [
+        line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.startswith("dev.py: -- ")
+    ] == steps
+    assert ran
+    assert all(("not slow" not in arguments) == slow for arguments in ran)
+
+
 def test_interop_fetches_the_releases_and_runs_the_tests_against_them(
     dev: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
