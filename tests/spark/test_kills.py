@@ -14,6 +14,7 @@ import pytest
 from tests.spark.kills import drill
 
 
+@pytest.mark.slow
 def test_each_committed_record_arrives_exactly_once_through_kills_of_spark(tmp_path: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17 or newer, and none is on the PATH")

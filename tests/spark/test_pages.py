@@ -15,6 +15,8 @@ from tests.captured import DATA
 from tests.snippets import ROOT, blocks
 from tests.storage.builders import some_batches
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("page", ["tutorial/history-in-sql.md", "howto/ask-a-log-with-spark.md"])
 def test_the_code_of_a_page_about_spark_runs(

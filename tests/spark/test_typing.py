@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 PROGRAM = """
@@ -43,6 +44,7 @@ ignore_missing_imports = true
 """
 
 
+@pytest.mark.slow
 def test_the_faces_of_functions_have_types_of_pyspark(tmp_path: Path) -> None:
     (tmp_path / "mypy.ini").write_text(SETTINGS)
     (tmp_path / "right.py").write_text(PROGRAM)
