@@ -13,8 +13,9 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, DiskFullError, KraftError, NotLeaderError, ReplicaFailedError
 from kraftlib.records.accumulator import BatchAccumulator
 from kraftlib.records.batch import Batch
+from kraftlib.records.control import ControlRecord
 from kraftlib.runtime.metrics import RaftMetrics
-from kraftlib.runtime.ports import Core, Message
+from kraftlib.runtime.ports import Core
 from kraftlib.runtime.waiters import APPLIED, COMMITTED, Promise, Waiter, Waiters, again, unknown_outcome
 from kraftlib.types import Epoch, LeaderAndEpoch, Offset
 
@@ -136,7 +137,7 @@ class Appends:
             reason=f"replica {self._config.node_id} lost the leadership of epoch {epoch}",
         )
 
-    def append_control(self, records: Sequence[Message]) -> None:
+    def append_control(self, records: Sequence[ControlRecord]) -> None:
         """Put control records behind what was appended, as a batch of their own."""
         if self._accumulator is not None:
             self._accumulator.append_control(records, epoch=self._epoch, now_ms=self._clock())

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from kraftlib.codec.declared import Message
 from kraftlib.consensus import events as ev
-from kraftlib.runtime.ports import Message
 from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.apis import APIS
 

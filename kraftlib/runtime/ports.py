@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import (
     Action,
     HashDownload,
@@ -25,9 +26,7 @@ from kraftlib.consensus.roles import Role
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.waiters import Promise
 from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
-
-Message = Any
-"""A declared message of `kraftlib.wire.messages`."""
+from kraftlib.wire.messages.fetch import FetchResponse
 
 
 class Core(Protocol):
@@ -77,7 +76,7 @@ class Answers(Protocol):
         """Answer a request; None closes its connection."""
         ...
 
-    def respond_records(self, request_id: int, response: Message, batches: Sequence[Batch]) -> None:
+    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
         """Answer a Fetch with the bytes of `batches` put into its one partition."""
         ...
 

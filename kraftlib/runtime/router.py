@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from kraftlib.codec.declared import Message
 from kraftlib.consensus import events as ev
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.runtime.own_requests import OwnRequests
-from kraftlib.runtime.ports import Answers, Message
+from kraftlib.runtime.ports import Answers
 from kraftlib.types import Endpoint
+from kraftlib.wire.messages.fetch import FetchResponse
 
 
 class CoreInput(Protocol):
@@ -102,7 +104,7 @@ class Router:
         else:
             self.own.answered(request_id, response)
 
-    def respond_records(self, request_id: int, response: Message, batches: Sequence[Batch]) -> None:
+    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
         """Answer a Fetch of a peer with the bytes of `batches`."""
         self._network.respond_records(request_id, response, batches)
 

@@ -95,7 +95,9 @@ FEW: Final = 2
 OFTEN: Final = 50
 """How often an answer must have been given, if what it always says is to be a habit and no accident."""
 
-OWN: Final = ("replicaId", "candidateId", "leaderId", "directoryId", "port", "errorCode")
+OWN: Final = (
+    "replicaId", "candidateId", "leaderId", "nodeEndpoints[].nodeId", "directoryId", "port", "errorCode",
+)  # fmt: skip
 """Endings of fields that say who somebody is, or what has happened to go wrong: these differ."""
 
 DELIBERATE: Final[Mapping[tuple[str, str], Collection[Any] | None]] = {

@@ -49,9 +49,11 @@ def frame(sender: int, **body: Any) -> Seen:
 
 
 def test_a_constant_of_kafkas_that_is_none_of_ours_is_a_strange_habit() -> None:
-    theirs = habits([frame(1, maxWaitMs=500, offset=number, topics=[{"replicaId": 1}]) for number in range(5)])
+    who = {"topics": [{"replicaId": 1}], "nodeEndpoints": [{"nodeId": 1}]}
+    theirs = habits([frame(1, maxWaitMs=500, offset=number, **who) for number in range(5)])
 
     assert strange_habits(theirs, habits([frame(3, maxWaitMs=500, offset=99, topics=[{"replicaId": 3}])])) == []
+    assert strange_habits(theirs, habits([frame(3, nodeEndpoints=[{"nodeId": 3}])])) == []
     assert strange_habits(theirs, habits([frame(3, maxWaitMs=0, offset=1)])) == [], "a deliberate habit of ours"
     (told,) = strange_habits(theirs, habits([frame(3, maxWaitMs=400, offset=1)]))
     assert "maxWaitMs: ['400'], Kafka ['500']" in told
