@@ -13,7 +13,8 @@ from kraftlib.storage.log.epochs import EpochTable
 from tests.storage.images.proof import Examined, examine
 from tests.storage.images.verdict import Outcome
 
-IMAGES = 600
+IMAGES = 180
+"""`dev.py storage` examines ten thousand."""
 IN_MEMORY = Path("/dev/shm")
 
 
@@ -40,23 +41,25 @@ def test_nothing_wrong_is_accepted_in_silence(examined: Examined) -> None:
 
 def test_what_others_can_stand_in_for_is_put_right(examined: Examined) -> None:
     assert examined.well(examined.repairable) >= 0.99, examined.halted
-    assert examined.count(Outcome.REPAIRED) > 50
+    assert examined.count(Outcome.REPAIRED) > 10
 
 
 def test_every_kind_of_file_was_hit(examined: Examined) -> None:
     assert {"segment", "vote", "mirror of the vote", "sync point", "known prefix", "snapshot"} <= set(examined.outcomes)
 
 
+@pytest.mark.slow
 def test_a_storage_that_takes_any_epoch_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The epoch of a batch is in no CRC of Kafka's: what serves a flipped one must be seen to."""
     monkeypatch.setattr(EpochTable, "first_misfit", lambda self, batches: None)
 
-    assert examine(place, IMAGES).wrong != []
+    assert examine(place, 600).wrong != []
 
 
+@pytest.mark.slow
 def test_a_storage_that_believes_an_old_vote_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kraftlib.storage.election.store import FileQuorumStateStore
 
     monkeypatch.setattr(FileQuorumStateStore, "_mirrored_generation", lambda self: 0)
 
-    assert any("the vote is" in line for line in examine(place, 2 * IMAGES).wrong)
+    assert any("the vote is" in line for line in examine(place, 1_200).wrong)

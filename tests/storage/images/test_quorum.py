@@ -35,9 +35,9 @@ def some(place: Path, number: int, count: int, *kinds: str, seed: int = 7) -> Ex
     return examine_piece(Piece(top=place, number=number, count=count, seed=seed, kinds=frozenset(kinds)))
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_nothing_wrong_is_served_applied_or_voted_on(place: Path, number: int) -> None:
-    found = some(place, number, 4)
+def test_nothing_wrong_is_served_applied_or_voted_on(place: Path) -> None:
+    """`dev.py storage` has ten thousand of them."""
+    found = some(place, 0, 4)
 
     assert found.wrong == []
     assert found.images == 4
@@ -50,6 +50,7 @@ def test_a_log_is_repaired_by_the_others(place: Path) -> None:
     assert found.count(Outcome.REPAIRED) > 0
 
 
+@pytest.mark.slow
 def test_a_replica_that_forgets_its_vote_and_does_not_know_is_caught(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_replica_that_forgets_its_vote_and_does_not_know_is_caught(
     assert any("a second time" in each.why for each in found if each.outcome is Outcome.WRONG)
 
 
+@pytest.mark.slow
 def test_a_storage_that_does_not_miss_what_it_had_made_durable_is_caught(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

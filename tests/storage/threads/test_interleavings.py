@@ -38,10 +38,10 @@ def test_two_threads_may_meet_anywhere(meeting: Meeting, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("meeting", MEETINGS, ids=str)
 def test_two_threads_may_really_meet(meeting: Meeting, quickly_changing_threads: None) -> None:
     """Not one after the other, but as Python has it: lines are not the smallest things between which they change."""
-    for _ in range(3):
-        run(meeting, None, SEED)
+    run(meeting, None, SEED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
 def test_bugs_of_two_threads_are_found(race: Race, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that the real one had, planted back."""
