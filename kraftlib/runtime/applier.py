@@ -64,7 +64,7 @@ class Feed:
 
     listener: Listener
     next_offset: Offset | None = None
-    """First offset that it has not been given; None before its first call."""
+    """First offset that it has not been given, or still holds the reader of; None before its first call."""
     told: LeaderAndEpoch | None = None
     """The last leader that the listener was told."""
     reader: BatchReader | LoadedSnapshot | None = None
@@ -313,6 +313,8 @@ class Applier:
         if isinstance(reader, LoadedSnapshot):
             self._loaded(feed, reader)
             return True
+        if isinstance(reader, BatchReader):
+            feed.next_offset = reader.last_offset + 1  # it has held the reader, and is done with it
         if self._high_watermark is not None and self._give(feed, self._high_watermark):
             return True
         leader = self._leader
@@ -343,10 +345,9 @@ class Applier:
         if not batches:
             return False
         reader = feed.reader = BatchReader(batches, on_close=self._reader_closed)
-        if self._guarded(feed, lambda: feed.listener.handle_commit(reader)):
+        if self._guarded(feed, lambda: feed.listener.handle_commit(reader)) and not reader.held:
+            feed.reader, reader.closed = None, True
             feed.next_offset = batches[-1].last_offset + 1
-            if not reader.held:
-                reader.closed = True
             if feed is self._state_machine:
                 self._on_applied(batches)
         return True

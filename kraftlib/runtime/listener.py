@@ -123,7 +123,7 @@ class BatchReader:
     """Some committed batches, in order; iterate over them once.
 
     Closed when the callback returns, unless it called `hold`: then by `close`, from whichever thread. A listener has at
-    most one reader at a time: the next one comes when this is closed.
+    most one reader at a time: the next one comes when this is closed, and only then these batches count as applied.
     """
 
     def __init__(self, batches: Sequence[CommittedBatch], on_close: Callable[[], None]) -> None:

@@ -111,7 +111,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     """
     check_voters(config)
     cluster_id, directory_id = config.cluster_id, None
-    partition, downloads = None, None
+    partition, downloads, increments = None, None, None
     if config.directory is not None and (log is None or elections is None):
         if log is not None or elections is not None:
             raise ConfigError(
@@ -122,7 +122,11 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
         directory = open_directory(config)
         log, elections = directory.log, directory.elections
         partition = directory.path / PARTITION_DIRECTORY
-        downloads = DownloadFiles(partition, file_mode=config.file_mode, frozen=directory.log.adopt_snapshot)
+        keep_space = directory.log.keep_space_for_records
+        downloads = DownloadFiles(
+            partition, file_mode=config.file_mode, frozen=directory.log.adopt_snapshot, before_write=keep_space
+        )
+        increments = IncrementFiles(partition, file_mode=config.file_mode, before_write=keep_space)
         cluster_id, directory_id = directory.cluster_id, directory.directory_id
     elif (log is None or elections is None) and (config.voters or log is not None or elections is not None):
         # Not of an observer that follows from memory: it acknowledges nothing.
@@ -151,7 +155,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             view=view,
             holds=HoldStore(partition, config.file_mode),
             downloads=downloads,
-            increments=None if partition is None else IncrementFiles(partition, file_mode=config.file_mode),
+            increments=increments,
         )
     except BaseException:
         log.close()

@@ -208,6 +208,10 @@ class FileReplicatedLog:
         """Whether the disk has too little space left for more than what is on its way."""
         return self.space.is_full
 
+    def keep_space_for_records(self) -> None:
+        """Raise StorageError of a full disk if what is left of it is only for votes and records. For any thread."""
+        self._log.reserve.keep_for_others()
+
     def look_at_space(self) -> None:
         """Settle `is_full`. Any thread may call it."""
         self.space.look()
@@ -238,7 +242,7 @@ class FileReplicatedLog:
             snapshot_id,
             file_mode=self._log.file_mode,
             frozen=self.adopt_snapshot,
-            before_write=self._log.reserve.keep_for_others,
+            before_write=self.keep_space_for_records,
         )
 
     def adopt_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:

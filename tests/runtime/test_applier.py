@@ -575,6 +575,29 @@ def test_a_held_reader_is_the_only_one_until_it_is_closed(rig: Rig) -> None:
     assert [(reader.base_offset, reader.last_offset) for reader in readers] == [(0, 0), (1, 2)]
 
 
+def test_batches_of_a_held_reader_count_as_applied_once_it_is_closed(rig: Rig) -> None:
+    """A read barrier waits for them, and a snapshot of the listener's state does not end behind them."""
+    readers: list[BatchReader] = []
+
+    class Holding(Listener):
+        def handle_commit(self, reader: BatchReader) -> None:
+            reader.hold()
+            readers.append(reader)
+
+    rig.applier.register(Holding())
+    rig.applier.advance(rig.append(b"1"))
+    rig.run()
+    barrier, proposal = Slot(), Slot()
+    rig.applier.wait_for(0, barrier)
+    rig.waiters.queues[APPLIED].append((0, 0, 1, proposal))
+    rig.run()
+    assert (rig.applier.applied_offset, barrier.done(), proposal.done()) == (0, False, False)
+
+    readers[0].close()
+    rig.run()
+    assert (rig.applier.applied_offset, barrier.result, proposal.done()) == (1, 1, True)
+
+
 def test_a_turn_ends_after_a_slice_of_time_and_goes_on_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applier_module, "TURN_NS", 0)
     monkeypatch.setattr(applier_module, "SLICE_BYTES", 1)

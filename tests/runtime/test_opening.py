@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,13 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.errors import ConfigError, DirectoryInUseError, ElectionStateLostError, NotFormattedError
+from kraftlib.errors import (
+    ConfigError,
+    DirectoryInUseError,
+    ElectionStateLostError,
+    NotFormattedError,
+    StorageError,
+)
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
@@ -25,8 +32,10 @@ from kraftlib.runtime.opening import (
     view_of,
     voters_of_last_epoch,
 )
+from kraftlib.storage import names, reserve
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.storage.snapshots.download_files import DownloadNote
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, EpochStart, OffsetAndEpoch, ReplicaKey, new_uuid
 
 VOTERS = (
@@ -55,6 +64,36 @@ def test_a_directory_of_another_cluster_or_node_is_refused(tmp_path: Path) -> No
         open_config(RaftConfig(node_id=1, directory=tmp_path / "replica", voters=VOTERS, cluster_id="theirs"))
     with pytest.raises(ConfigError):
         open_config(RaftConfig(node_id=2, directory=tmp_path / "replica", voters=VOTERS))
+
+
+def test_the_space_of_the_reserve_is_for_votes_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the reserve was given back on a full disk, neither a download nor an increment may use it up."""
+    format_directory(tmp_path / "replica", node_id=1, cluster_id="ours")
+    opened = open_config(RaftConfig(node_id=1, directory=tmp_path / "replica", voters=VOTERS))
+    pwrite, kept = os.pwrite, tmp_path / "replica" / names.PARTITION_DIRECTORY / names.RESERVE
+
+    def full(descriptor: int, data: bytes, position: int) -> int:
+        if kept.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(reserve, "free_bytes", lambda directory: reserve.RESERVE_BYTES)
+    monkeypatch.setattr(os, "pwrite", full)
+    opened.log.append([encode_batch([b"value"], timestamp_ms=1, base_offset=0, epoch=1)])
+    assert not kept.exists()
+    assert opened.downloads is not None
+    assert opened.increments is not None
+
+    later = OffsetAndEpoch(offset=9, epoch=1)
+    with pytest.raises(StorageError, match="No space left"):
+        opened.downloads.create(DownloadNote(snapshot_id=later, size=100))
+    changes = [(b"key", b"value")]
+    with pytest.raises(StorageError, match="No space left"):
+        opened.increments.write(
+            later, changes, base=BOOTSTRAP_SNAPSHOT, timestamp_ms=0, kraft_version=0, voters=None, step=lambda: None
+        )
+    opened.elections.write(ElectionState(epoch=2, voted_key=ReplicaKey(1)), kraft_version=0, voters=[1, 2, 3])
+    opened.close()
 
 
 def test_a_directory_that_another_process_owns_is_refused(tmp_path: Path) -> None:

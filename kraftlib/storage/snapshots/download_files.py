@@ -39,11 +39,20 @@ class DownloadNote:
 
 
 class DownloadFiles:
-    """The place of the one download that a replica has at a time. `frozen` is told when it has become a snapshot."""
+    """The place of the one download that a replica has at a time."""
 
     def __init__(
-        self, directory: Path, *, file_mode: int = files.FILE_MODE, frozen: Callable[[OffsetAndEpoch], None]
+        self,
+        directory: Path,
+        *,
+        file_mode: int = files.FILE_MODE,
+        frozen: Callable[[OffsetAndEpoch], None],
+        before_write: Callable[[], None] = lambda: None,
     ) -> None:
+        """`frozen` is told when the download has become a snapshot. `before_write` raises StorageError if the space
+        that is left on the disk is not for downloads.
+        """
+        self._before_write: Final = before_write
         self._directory: Final = directory
         self._mode: Final = file_mode
         self._frozen: Final = frozen
@@ -52,6 +61,7 @@ class DownloadFiles:
     def create(self, note: DownloadNote) -> FileSnapshotSink:
         """Begin a download, in place of any other. The note is durable before the first byte."""
         self.drop()
+        self._before_write()
         document = {
             "version": VERSION,
             "offset": note.snapshot_id.offset,
@@ -92,6 +102,7 @@ class DownloadFiles:
             frozen=self._frozen,
             partial_path=part,
             exists=exists,
+            before_write=self._before_write,
         )
 
     def _read_note(self) -> DownloadNote | None:

@@ -42,8 +42,16 @@ class IncrementFiles:
     What is known of them is replaced under a lock, and never changed in place.
     """
 
-    def __init__(self, directory: Path, *, file_mode: int = files.FILE_MODE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        file_mode: int = files.FILE_MODE,
+        before_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_write` raises StorageError if the space that is left on the disk is not for increments."""
         self._directory: Final = directory
+        self._before_write: Final = before_write
         self._mode: Final = file_mode
         self._lock: Final = Lock()
         self._known: Mapping[OffsetAndEpoch, _Known] = {}
@@ -106,6 +114,7 @@ class IncrementFiles:
 
         def put(data: bytes | memoryview) -> None:
             nonlocal position
+            self._before_write()
             with files.storage_errors("write", temporary):
                 files.write_at(descriptor, data, position)
             position += len(data)
