@@ -244,7 +244,7 @@ def test(options: argparse.Namespace) -> int:
     """check everything: lint, types, docs and tests (--fast: without docs and Spark; --all: slow tests as well)"""
     ensure_environment(FULL)
     every = options.all or (options.pytest and not options.fast)  # slow tests run where they are asked for, too
-    chosen = [] if every else ["-m", "not slow"]
+    chosen = ["--hypothesis-profile=all"] if every else ["-m", "not slow"]
     summaries = []
 
     def pytest(*arguments: str) -> int:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 ALLOWED_SKIPS: Final[dict[str, str]] = {}
 """Start of a test's id -> why it may be skipped where everything must run (CI=true)."""
 
-# A deadline would be a timing assert. `pytest --hypothesis-profile=long` searches for longer.
-hypothesis.settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=5_000, print_blob=True)
-hypothesis.settings.load_profile("default")
+# A deadline would be a timing assert. `dev.py test --all` takes the examples of "all", and so does CI;
+# `pytest --hypothesis-profile=long` searches for longer.
+for profile, examples in (("short", 25), ("all", 100), ("long", 5_000)):
+    hypothesis.settings.register_profile(profile, deadline=None, max_examples=examples, print_blob=True)
+hypothesis.settings.load_profile("short")
 
 
 @pytest.hookimpl(wrapper=True)

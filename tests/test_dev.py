@@ -159,6 +159,7 @@ def test_slow_tests_run_where_they_are_asked_for(
     ] == steps
     assert ran
     assert all(("not slow" not in arguments) == slow for arguments in ran)
+    assert all(("--hypothesis-profile=all" in arguments) == slow for arguments in ran)
 
 
 def test_interop_fetches_the_releases_and_runs_the_tests_against_them(

@@ -253,7 +253,7 @@ def vote_twin(here: Situation, ballot: Ballot) -> Seen:
     return Seen(granted=granted, written=written, **same)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(situations(), ballots, st.integers(1, 2))
 def test_vote_is_answered_as_the_table_says(here: Situation, ballot: Ballot, version: int) -> None:
     """Every role, every log, every field."""
@@ -302,7 +302,7 @@ def news_twin(here: Situation, *, epoch: int, leader: int, places: bool, voter: 
     return Seen(error=wrong, **same)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     situations(), st.integers(-1, 9), st.sampled_from([2, 2, 3, 1, 9, -1]), st.booleans(), st.sampled_from([-1, 1, 2])
 )
@@ -316,7 +316,7 @@ def test_begin_is_answered_as_the_reference_says(
     assert see(core_in(here), request, 1) == news_twin(here, epoch=epoch, leader=leader, places=places, voter=voter)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     situations(),
     st.integers(-1, 9),
@@ -465,7 +465,7 @@ def see_fetch(core: Replica, question: Question) -> tuple[Any, ...]:
     return ("empty",)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(situations(roles=("leader",) * 6 + ("fetched", "resigned", "candidate")), questions, st.booleans())
 def test_fetch_is_answered_as_the_reference_says(here: Situation, question: Question, is_of_our_epoch: bool) -> None:
     """Valid, diverging or snapshot; at once or held; and an epoch is never taken over."""
@@ -477,7 +477,7 @@ def test_fetch_is_answered_as_the_reference_says(here: Situation, question: Ques
     assert core.epoch == here.epoch
 
 
-@settings(max_examples=250)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(situations(roles=("leader",)), st.lists(st.tuples(st.sampled_from([2, 3, 9]), st.integers(0, 8)), max_size=8))
 def test_the_high_watermark_is_what_counting_says(here: Situation, fetches: list[tuple[int, int]]) -> None:
     """KIP-595, Fetch: index n // 2 of the end offsets in descending order, above the start of the epoch only.

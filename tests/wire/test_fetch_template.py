@@ -123,7 +123,7 @@ def test_answers_that_differ_in_their_numbers_and_records_come_from_one_template
 
 
 @pytest.mark.parametrize("version", [16, 17, 18])
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(seeds=st.lists(SEEDS, min_size=2, max_size=4), variants=st.lists(st.integers(0, 9), min_size=2, max_size=6))
 def test_whatever_is_sent_and_in_whatever_order_the_general_codec_agrees(
     version: int, seeds: list[int], variants: list[int]

@@ -104,7 +104,7 @@ def test_huge_sizes_and_counts_are_refused_before_anything_is_made_for_them(data
         tracemalloc.stop()
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(data=st.binary(max_size=80), sample=st.integers(0, len(SAMPLES) - 1))
 def test_noise_does_no_harm(data: bytes, sample: int) -> None:
     whole, decode = SAMPLES[sample].values[:2]

@@ -70,7 +70,7 @@ def test_a_vote_without_directory_id_is_the_zero_id_in_the_file() -> None:
 LINE = encode_line(VOTE, kraft_version=1, voters=(), generation=3)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.integers(0, len(LINE) * 8 - 1))
 def test_no_flipped_bit_makes_another_vote(bit: int) -> None:
     """Not even one in the key `crc`: then it would look like a file of Kafka, but for the other keys of ours."""
