@@ -42,7 +42,7 @@ PASSED_ON = {
         ("python", "-m", "tests.spark.elsewhere"),
         "Spark on a cluster and by Connect, kraftlib sent along",
     ),
-    "simulate": (CORE, ("kraftlib", "simulate"), "run the simulator on many seeds, or replay one"),
+    "simulate": (CORE, ("python", "-m", "tools.simulate"), "run the simulator on many seeds, or replay one"),
     "campaign": (
         FULL,
         ("python", "-m", "tests.simulation.campaign"),

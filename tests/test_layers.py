@@ -72,11 +72,6 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",
-    "testing/core_fuzz/forged_*.py": "ways to bend a message; tests/testing/core_fuzz/test_forgery.py",
-    "testing/core_fuzz/made_up.py": "messages that nobody sent; tests/testing/core_fuzz/test_forgery.py",
-    "testing/core_fuzz/phase.py": "a value; tests/testing/core_fuzz/test_plots.py",
-    "testing/rules/*.py": "rules; tests/simulation/test_rules_*.py plant bugs that they find",
-    "testing/scenarios/*.py": "stories; tests/simulation/test_scenarios.py tells every one of them",
     "wire/messages/*.py": "declarations; tests/wire/test_messages.py takes all of them in every version",
     "metadata/*_records.py": "declarations; tests/wire/test_messages.py and tests/metadata/test_frame.py",
 }
@@ -131,6 +126,12 @@ def test_every_import_goes_down_or_stays_in_its_package() -> None:
                 if own != other and not allowed_to_import(own, other):
                     wrong.append(f"{path}:{line} {own} must not import {name}")
     assert wrong == []
+
+
+def test_the_library_imports_neither_its_tools_nor_its_tests() -> None:
+    """They are not in the wheel."""
+    ours = {"tools", "tests", "examples"}
+    assert [(str(p), name) for p in sources() for _, name in imports(tree(p)) if name.split(".")[0] in ours] == []
 
 
 def allowed_to_import(own: str, other: str) -> bool:

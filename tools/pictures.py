@@ -76,7 +76,7 @@ ARROWS: Final[Sequence[tuple[str, str]]] = (
     ("Resigned", "Prospective"),
     ("Resigned", "Follower"),
 )
-"""Who may become what, without those that stay what they are."""
+"""The roles that may follow each role, without the role itself."""
 
 HEAD: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '

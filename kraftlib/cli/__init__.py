@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kraftlib import __version__
@@ -59,8 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parse(arguments)
     except SystemExit as exit_:  # argparse has said what is wrong, or printed the help
         return exit_.code if isinstance(exit_.code, int) else 2
+    return exit_status(lambda: load(options.command).run(options), debug=options.debug)
+
+
+def exit_status(run: Callable[[], int], *, debug: bool = False) -> int:
+    """Return the exit status of a command; what it raises for its user becomes one line, unless `debug` is set."""
     try:
-        status = load(options.command).run(options)
+        status = run()
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -70,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KraftError, OSError, InvariantError) as error:
-        if options.debug:
+        if debug:
             raise
         print(f"kraftlib: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1

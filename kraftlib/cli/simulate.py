@@ -7,16 +7,15 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from kraftlib.cli.scenarios import run_scenarios
 from kraftlib.errors import ConfigError
-from kraftlib.testing.campaign import Finding, Summary, quiet, run_seeds
-from kraftlib.testing.core_fuzz.fuzz import fuzz
-from kraftlib.testing.core_fuzz.themes import THEMES
+from kraftlib.testing.campaign import Finding, Summary, quiet, run_seed, spread
+from kraftlib.testing.judge import SIMULATE, Program
 from kraftlib.testing.minimizer import minimize
 from kraftlib.testing.profiles import PROFILES, profile_of
 from kraftlib.testing.simulation import Report, Simulation, replay_command
@@ -40,9 +39,6 @@ examples:
   kraftlib simulate --seed 362 --minimize       the few strikes that break the promise
   kraftlib simulate --seeds 0:200 --profile crashes --output json
   kraftlib simulate --seeds 0:200 --subject bank.py:subject    your own state machine
-  kraftlib simulate --seeds 0:500 --profile core-votes    the core alone, in any order of messages
-  kraftlib simulate --scenario list             the scenarios: one fault each, and what it shows
-  kraftlib simulate --scenario E4 --seeds 0:50  one of them; `all` for all
 
 profiles:
 """
@@ -55,16 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what goes wrong; every promise of the protocol is checked at every step. Exit status 1 if one is broken, with "
         "the command that shows it again."
     )
-    known = [(profile.name, profile.what) for profile in PROFILES.values()]
-    known += [(theme.name, theme.what) for theme in THEMES.values()]
-    parser.epilog = EXAMPLES + "\n".join(f"  {name:<14} {what}" for name, what in known)
+    parser.epilog = EXAMPLES + listed((profile.name, profile.what) for profile in PROFILES.values())
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seed", type=int, metavar="N", help="run one seed, and print more about it")
     seeds.add_argument("--seeds", type=seed_range, metavar="A:B", help="run the seeds from A up to B, B excluded")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes (1)")
-    parser.add_argument(
-        "--scenario", metavar="ID", help="run one scenario instead, or `all` of them; `list` lists them"
-    )
     parser.add_argument("--profile", default="swarm", metavar="NAME", help="the faults to draw from (swarm)")
     parser.add_argument(
         "--until-ms", type=int, metavar="T", help="simulated ms of faults, instead of the time that the seed draws"
@@ -85,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def listed(profiles: Iterable[tuple[str, str]]) -> str:
+    """Return names of profiles, each with its line for people, as the help shows them."""
+    return "\n".join(f"  {name:<14} {what}" for name, what in profiles)
+
+
 def seed_range(text: str) -> range:
     """Read `A:B`."""
     first, _, last = text.partition(":")
@@ -101,14 +97,20 @@ def strike_numbers(text: str) -> frozenset[int]:
     return frozenset(map(int, words))
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run one seed or many; return 1 if a promise was broken."""
-    if options.scenario is not None:
-        return run_scenarios(options)
-    if options.profile in THEMES:
-        refuse_for_the_core(options)
-    else:
-        profile_of(options.profile)
+def run(options: argparse.Namespace, program: Program = SIMULATE) -> int:
+    """Run one seed or many; return 1 if a promise was broken. `program` may add judges."""
+    profile_of(options.profile)
+    check(options)
+    if options.seed is not None:
+        return run_minimized(options, program) if options.minimize else run_one(options, program)
+    one = partial(
+        run_seed, profile=options.profile, trouble_ms=options.until_ms, subject=options.subject, program=program
+    )
+    return report(spread(one, options.seeds or DEFAULT_SEEDS, jobs=options.jobs), options)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse options that do not fit together. Raises: ConfigError."""
     for name in ("only", "timeline", "minimize"):
         if options.seed is None and getattr(options, name) not in (None, False):
             raise ConfigError(f"--{name} is for one run: choose it with --seed")
@@ -116,17 +118,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--jobs {options.jobs}: at least one process is needed")
     if options.until_ms is not None and options.until_ms < 0:
         raise ConfigError(f"--until-ms {options.until_ms}: it must be at least 0")
-    if options.seed is not None and options.profile in THEMES:
-        return run_one_of_the_core(options)
-    if options.seed is not None:
-        return run_minimized(options) if options.minimize else run_one(options)
-    results = run_seeds(
-        options.seeds or DEFAULT_SEEDS,
-        profile=options.profile,
-        jobs=options.jobs,
-        trouble_ms=options.until_ms,
-        subject=options.subject,
-    )
+
+
+def report(results: Iterable[Report | Finding], options: argparse.Namespace) -> int:
+    """Print the results of many seeds and their sum; return 1 if a promise was broken."""
     summary = Summary()
     began = time.perf_counter()
     for result in shown(results, summary, as_json=options.output == "json"):
@@ -137,37 +132,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_summary(summary)
     return 1 if summary.findings else 0
-
-
-def refuse_for_the_core(options: argparse.Namespace) -> None:
-    """Refuse what a schedule of the core alone does not have. Raises: ConfigError."""
-    for name in ("until_ms", "subject", "timeline", "only", "minimize"):
-        if getattr(options, name) not in (None, False):
-            option = name.replace("_", "-")
-            raise ConfigError(f"--{option} does not go with the profile {options.profile}, which runs the core alone")
-
-
-def run_one_of_the_core(options: argparse.Namespace) -> int:
-    """Run one seed of the core fuzzer, with its steps if wanted, and with the last of them if it breaks something."""
-    as_json, steps = options.output == "json", []  # type: tuple[bool, list[str]]
-
-    def show(step: str) -> None:
-        steps.append(step)
-        if options.trace:
-            print(json.dumps({"step": step}) if as_json else step)
-
-    with quiet():
-        try:
-            report = fuzz(options.seed, options.profile, trace=show)
-        except InvariantViolation as violation:
-            if as_json:
-                print(json.dumps(plain(Finding.of(violation, options.seed, options.profile))))
-            elif not options.trace:
-                print("\n".join(steps[-LATEST_SHOWN:]))
-            print(violation, file=sys.stderr)
-            return 1
-    print(json.dumps(plain(report)) if as_json else describe(report))
-    return 0
 
 
 def shown(results: Iterable[Report | Finding], summary: Summary, *, as_json: bool) -> Iterator[Report | Finding]:
@@ -194,10 +158,12 @@ def plain(result: Report | Finding) -> dict[str, object]:
     }  # fmt: skip
 
 
-def run_one(options: argparse.Namespace) -> int:
+def run_one(options: argparse.Namespace, program: Program) -> int:
     """Run one seed: with its steps if wanted, and with the last of them if it breaks something."""
     as_json = options.output == "json"
-    replay = replay_command(options.seed, options.profile, options.until_ms, options.subject, only=options.only)
+    replay = replay_command(
+        options.seed, options.profile, options.until_ms, options.subject, only=options.only, program=program
+    )
     page = TimelinePage(replay) if options.timeline is not None else None
 
     def show(entry: Entry) -> None:
@@ -213,19 +179,20 @@ def run_one(options: argparse.Namespace) -> int:
         only=options.only,
         subject=DEFAULT if options.subject is None else load_subject(options.subject),
         replay=replay,
+        program=program,
         on_entry=show if options.trace or page is not None else None,
     )
-    report, violation = None, None
+    result, violation = None, None
     with quiet():
         try:
-            report = simulation.run()
+            result = simulation.run()
         except InvariantViolation as broken:
             violation = broken
     if page is not None:
-        outcome = str(violation) if report is None else describe(report)
+        outcome = str(violation) if result is None else describe(result)
         write_page(options.timeline, page.render(outcome=outcome, violation=violation))
-    if violation is None and report is not None:
-        print(json.dumps(plain(report)) if as_json else describe(report))
+    if violation is None and result is not None:
+        print(json.dumps(plain(result)) if as_json else describe(result))
         return 0
     if violation is not None and as_json:
         print(json.dumps(plain(Finding.of(violation, options.seed, options.profile))))
@@ -245,7 +212,7 @@ def write_page(path: Path, page: str) -> None:
     print(f"the run as a picture: {path}", file=sys.stderr)
 
 
-def run_minimized(options: argparse.Namespace) -> int:
+def run_minimized(options: argparse.Namespace, program: Program) -> int:
     """Make a failing seed smaller, and say what is left; return 1, as the seed does."""
     small = minimize(
         options.seed,
@@ -253,6 +220,7 @@ def run_minimized(options: argparse.Namespace) -> int:
         trouble_ms=options.until_ms,
         subject=options.subject,
         progress=lambda text: print(text, file=sys.stderr, flush=True),
+        program=program,
     )
     if small is None:
         print(f"seed {options.seed} breaks no promise: there is nothing to minimize")

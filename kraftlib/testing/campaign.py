@@ -12,7 +12,7 @@ import multiprocessing
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.testing.core_fuzz.fuzz import fuzz
-from kraftlib.testing.core_fuzz.themes import THEMES
+from kraftlib.testing.judge import SIMULATE, Program
 from kraftlib.testing.profiles import profile_of
 from kraftlib.testing.simulation import Report, replay_command, simulate
 from kraftlib.testing.subject import DEFAULT, load_subject
@@ -76,7 +75,7 @@ class Summary:
     stuck: int = 0
     """Runs in which no replica could be elected any more (`liveness.electable`)."""
     pairs: Counter[str] = attrs.field(factory=Counter)
-    """Counts of each situation with each event and answer, in the seeds of the core fuzzer."""
+    """Counts of each situation with each event and answer, in all seeds."""
     seconds: float = 0.0
     """Of this machine."""
 
@@ -128,20 +127,25 @@ class Summary:
         }
 
 
-def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> Report | Finding:
-    """Run one seed; what it breaks comes back as a value. `subject` is `FILE.py:NAME`.
+def run_seed(
+    seed: int,
+    *,
+    profile: str,
+    trouble_ms: int | None = None,
+    subject: str | None = None,
+    program: Program = SIMULATE,
+) -> Report | Finding:
+    """Run one seed; what it breaks comes back as a value. `subject` is `FILE.py:NAME`; `program` may add judges.
 
     So does what breaks the run itself, as CRASH: one seed among thousands must not take the others with it.
     Raises: ConfigError for a profile or a subject that does not exist.
     """
-    if profile in THEMES:
-        return fuzz_seed(seed, theme=profile)
     profile_of(profile)
     simulated = DEFAULT if subject is None else load_subject(subject)
-    replay = replay_command(seed, profile, trouble_ms, subject)
+    replay = replay_command(seed, profile, trouble_ms, subject, program=program)
     with quiet(), collecting_rarely():
         try:
-            return simulate(seed, profile, trouble_ms=trouble_ms, subject=simulated, replay=replay)
+            return simulate(seed, profile, trouble_ms=trouble_ms, subject=simulated, replay=replay, program=program)
         except InvariantViolation as violation:
             return Finding.of(violation, seed, profile)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its seed
@@ -150,15 +154,6 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject:
             return Finding(
                 seed=seed, profile=profile, invariant="CRASH", what=what, time_ms=0, replay=replay, trace_hash=""
             )
-
-
-def fuzz_seed(seed: int, *, theme: str) -> Report | Finding:
-    """Run one seed of the core fuzzer; what it breaks comes back as a value."""
-    with quiet(), collecting_rarely():
-        try:
-            return fuzz(seed, theme)
-        except InvariantViolation as violation:
-            return Finding.of(violation, seed, theme)
 
 
 def run_seeds(
@@ -170,7 +165,13 @@ def run_seeds(
     subject: str | None = None,
 ) -> Iterator[Report | Finding]:
     """Run many seeds, `jobs` at a time, and yield each result as it comes."""
-    one = partial(run_seed, profile=profile, trouble_ms=trouble_ms, subject=subject)
+    yield from spread(partial(run_seed, profile=profile, trouble_ms=trouble_ms, subject=subject), seeds, jobs=jobs)
+
+
+def spread(
+    one: Callable[[int], Report | Finding], seeds: Iterable[int], *, jobs: int = 1
+) -> Iterator[Report | Finding]:
+    """Call `one`, which other processes must be able to import, with each seed, `jobs` at a time."""
     if jobs <= 1:
         yield from map(one, seeds)
         return

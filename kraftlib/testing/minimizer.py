@@ -15,6 +15,7 @@ import attrs
 
 from kraftlib.errors import ConfigError
 from kraftlib.testing.campaign import quiet
+from kraftlib.testing.judge import SIMULATE, Program
 from kraftlib.testing.nemesis import Strike
 from kraftlib.testing.profiles import profile_of
 from kraftlib.testing.simulation import Simulation, replay_command
@@ -70,6 +71,7 @@ def minimize(
     runs_max: int = RUNS_MAX,
     seconds_max: float = SECONDS_MAX,
     progress: Progress = lambda text: None,
+    program: Program = SIMULATE,
 ) -> Minimized | None:
     """Make a failing seed smaller; None if it breaks nothing. `subject` is `FILE.py:NAME`.
 
@@ -77,7 +79,7 @@ def minimize(
     """
     if not profile_of(profile).faults:
         raise ConfigError(f"profile {profile} makes no trouble: there is nothing to leave out")
-    search = _Search(seed, profile, subject, runs_max, time.monotonic() + seconds_max, progress)
+    search = _Search(seed, profile, subject, runs_max, time.monotonic() + seconds_max, progress, program)
     with quiet():
         whole = search.run(None, trouble_ms)
         if whole is None:
@@ -99,7 +101,7 @@ def minimize(
         began_with=len(whole.strikes),
         runs=search.runs,
         complete=complete,
-        replay=replay_command(seed, profile, small.trouble_ms, subject, only=only),
+        replay=replay_command(seed, profile, small.trouble_ms, subject, only=only, program=program),
     )
 
 
@@ -138,7 +140,14 @@ class _Search:
     """Runs choices of strikes, and remembers the smallest one that failed."""
 
     def __init__(
-        self, seed: int, profile: str, subject: str | None, runs_max: int, until_s: float, progress: Progress
+        self,
+        seed: int,
+        profile: str,
+        subject: str | None,
+        runs_max: int,
+        until_s: float,
+        progress: Progress,
+        program: Program,
     ) -> None:
         self.runs = 0
         self.wanted: str | None = None
@@ -150,13 +159,21 @@ class _Search:
         self._runs_max = runs_max
         self._until_s = until_s
         self._progress = progress
+        self._program = program
 
     def run(self, only: Sequence[int] | None, trouble_ms: int | None) -> _Failure | None:
         """Run some of the strikes. Raises: OutOfTimeError."""
         if self.runs and (self.runs >= self._runs_max or time.monotonic() >= self._until_s):
             raise OutOfTimeError
         self.runs += 1
-        simulation = Simulation(self._seed, self._profile, trouble_ms=trouble_ms, only=only, subject=self._subject)
+        simulation = Simulation(
+            self._seed,
+            self._profile,
+            trouble_ms=trouble_ms,
+            only=only,
+            subject=self._subject,
+            program=self._program,
+        )
         try:
             simulation.run()
         except InvariantViolation as violation:

@@ -29,12 +29,12 @@ from kraftlib.runtime.opening import Opened, view_of
 from kraftlib.runtime.router import Router
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
-from kraftlib.testing.core_fuzz.coverage import answer_of, kind_of, situation_of
+from kraftlib.testing.coverage import answer_of, kind_of, situation_of
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
 from kraftlib.testing.incremental import WatchedIncrements
+from kraftlib.testing.judge import BrokenRuleError, Judged
 from kraftlib.testing.network import Port
 from kraftlib.testing.reads import checksum
-from kraftlib.testing.rules import BrokenRuleError, Referee
 from kraftlib.testing.subject import is_incremental, watched
 from kraftlib.testing.surroundings import SimulatedBackground, SimulatedHolds, SimulatedLoop
 from kraftlib.testing.trace import Step
@@ -340,7 +340,8 @@ class WatchedCore:
     def __init__(self, process: Process, replica: Replica) -> None:
         self._process = process
         self._replica = replica
-        self._referee = Referee(replica, judges=process._world.is_judged)
+        judge = process._world.judge
+        self._judge: Judged = replica if judge is None else judge(replica)
         self._checker = process._world.checker
 
     def deadline_ms(self) -> int | None:
@@ -351,7 +352,7 @@ class WatchedCore:
 
     def start(self, now_ms: int) -> Any:
         """As `Core.start`."""
-        actions = self._judged(self._referee.start, now_ms)
+        actions = self._judged(self._judge.start, now_ms)
         self._checker.handled(self._process)
         return actions
 
@@ -365,7 +366,7 @@ class WatchedCore:
         elif isinstance(event, ev.SnapshotInstalled | ev.SnapshotAdopted):
             process.untold.discard(event.snapshot_id)
         situation = situation_of(self._replica.state)
-        actions = self._judged(self._referee.handle, event, now_ms)
+        actions = self._judged(self._judge.handle, event, now_ms)
         process._world.coverage.count(situation, kind_of(event), answer_of(event, actions))
         self._checker.handled(process)
         return actions if process.doom is None else process.until_doom(actions)

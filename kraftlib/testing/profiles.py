@@ -51,10 +51,6 @@ class Profile:
     kraft_versions: tuple[int, ...] = (0, 0, 1)
     """1: the voters stand in the log, and change (KIP-853)."""
 
-    judged_one_in: int = 2
-    """Of so many seeds one is held against the rules at each step (`kraftlib.testing.rules`), which doubles its cost;
-    0: none. The invariants look at all of them."""
-
     faults: tuple[str, ...] = tuple(FAULTS)
     """The faults to draw from."""
 
@@ -105,7 +101,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
             voters=(3, 3, 5),
             observers=(0, 0, 1),
             share=(0.3, 0.8),
-            judged_one_in=0,
             paces=(1.0,),
             trouble_ms=(600_000, 1_200_000),
             rate=(0.2, 1.0),
@@ -120,7 +115,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
             voters=(3, 5),
             observers=(0,),
             kraft_versions=(0, 1),
-            judged_one_in=0,
             paces=(1.0,),
             trouble_ms=(3_600_000, 3_600_000),
             rate=(0.1, 0.5),
@@ -135,7 +129,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
             voters=(3,),
             observers=(0,),
             kraft_versions=(0,),
-            judged_one_in=0,
             paces=(1.0,),
             rate=(71.0, 71.0),  # calls: bursts, reads and several values in one make it 100 records a second
             mixed=0.0,

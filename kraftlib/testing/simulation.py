@@ -22,6 +22,7 @@ from kraftlib.testing import histories, liveness
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.drills import DRILLS
 from kraftlib.testing.incremental import INCREMENTAL
+from kraftlib.testing.judge import SIMULATE, Program
 from kraftlib.testing.nemesis import Nemesis
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Ending
@@ -58,7 +59,7 @@ class Report:
     """Time from the end of the faults until a leader committed something; -1 if none could be elected."""
     trace_hash: str
     pairs: dict[str, int] = attrs.field(factory=dict)
-    """Counts of each situation with each event and answer (`core_fuzz.coverage`)."""
+    """Counts of each situation with each event and answer (`coverage`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; of the pairs, how many there are."""
@@ -79,6 +80,7 @@ class Simulation:
         listener: ListenerFactory | None = None,
         on_entry: Callable[[Entry], None] | None = None,
         replay: str | None = None,
+        program: Program = SIMULATE,
     ) -> None:
         draw = chance.Random(f"{profile.name}/{seed}")
         self.seed = seed
@@ -90,7 +92,7 @@ class Simulation:
         if subject is DEFAULT and profile.odd_configurations and own.random() < INCREMENTS_SHARE:
             subject = INCREMENTAL
         if replay is None:
-            replay = replay_command(seed, profile.name, trouble_ms, only=only)
+            replay = replay_command(seed, profile.name, trouble_ms, only=only, program=program)
         voters, observers = draw.choice(profile.voters), draw.choice(profile.observers)
         self.world = World(
             draw.getrandbits(64),
@@ -105,7 +107,7 @@ class Simulation:
             subject=subject,
             snapshot_interval_records=own.choice((5, 10, 30) if subject is INCREMENTAL else (0, 20, 100)),
             listener=listener,
-            is_judged=profile.judged_one_in > 0 and seed % profile.judged_one_in == 0,
+            judge=program.judge_of(seed, profile.name),
             replay=replay,
             on_entry=on_entry,
         )
@@ -272,9 +274,10 @@ def replay_command(
     subject: str | None = None,
     *,
     only: Collection[int] | None = None,
+    program: Program = SIMULATE,
 ) -> str:
     """Return the one command that runs a seed again, with all of its strikes or only some."""
-    parts = ["kraftlib simulate", f"--seed {seed}"]
+    parts = [program.command, f"--seed {seed}"]
     parts += [] if profile == "swarm" else [f"--profile {profile}"]
     parts += [] if trouble_ms is None else [f"--until-ms {trouble_ms}"]
     parts += [] if only is None else [f"--only {','.join(map(str, sorted(only))) or 'none'}"]
@@ -382,8 +385,9 @@ def simulate(
     listener: ListenerFactory | None = None,
     on_entry: Callable[[Entry], None] | None = None,
     replay: str | None = None,
+    program: Program = SIMULATE,
 ) -> Report:
-    """Run one seed, with all of its strikes or with `only` some.
+    """Run one seed, with all of its strikes or with `only` some. `program` may add judges.
 
     Raises: InvariantViolation; ConfigError for a profile that does not exist.
     """
@@ -396,5 +400,6 @@ def simulate(
         listener=listener,
         on_entry=on_entry,
         replay=replay,
+        program=program,
     )
     return simulation.run()

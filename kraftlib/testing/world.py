@@ -24,7 +24,8 @@ from kraftlib.runtime.listener import Listener
 from kraftlib.testing.admin import Admin, format_dynamic
 from kraftlib.testing.checker import Checker
 from kraftlib.testing.clock import MILLION, MILLISECOND, NodeClock, Timeline
-from kraftlib.testing.core_fuzz.coverage import Coverage
+from kraftlib.testing.coverage import Coverage
+from kraftlib.testing.judge import SIMULATE, Judge
 from kraftlib.testing.listener_watch import ListenerWatch
 from kraftlib.testing.monitor import Monitor
 from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
@@ -57,8 +58,8 @@ class World:
 
     `config` holds fields of `RaftConfig` that differ from their defaults, and `priorities` the election priority of
     nodes that are wanted as leaders. `subject` is the state machine on top, of which each replica writes a snapshot
-    after `snapshot_interval_records`, and `listener` makes one more listener for each life of each replica. `replay` is
-    the command that a violation shows; `on_entry` is told every step.
+    after `snapshot_interval_records`, and `listener` makes one more listener for each life of each replica. `judge`
+    looks on at each step of each core. `replay` is the command that a violation shows; `on_entry` is told every step.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class World:
         subject: Subject = DEFAULT,
         snapshot_interval_records: int | None = None,
         recode_one_in: int = RECODE_ONE_IN,
-        is_judged: bool = True,
+        judge: Judge | None = None,
         real_files: float = REAL_FILES,
         replay: str = "",
         on_entry: Callable[[Entry], None] | None = None,
@@ -85,7 +86,7 @@ class World:
         self.timeline = Timeline()
         self.trace = Trace(listener=on_entry)
         self.violation: InvariantViolation | None = None
-        self.replay = replay or f"kraftlib simulate --seed {seed}"
+        self.replay = replay or f"{SIMULATE.command} --seed {seed}"
         self.cluster_id = "simulated-cluster-id-0"
         self.nodes: dict[ReplicaId, SimulatedNode] = {}
         self.link_us = (300, 400)
@@ -95,8 +96,8 @@ class World:
         self.disk_spread_us = 400
         """Time that an ordinary disk may take beyond its shortest time."""
         self.real_files = real_files
-        self.is_judged = is_judged
-        """Whether each step of each core is held against the rules."""
+        self.judge = judge
+        """Looks on at each step of each core, beside the invariants."""
         self.subject = subject
         self.results: dict[Offset, Any] = {}
         """The result of each record, from the replica that applied it first."""

@@ -16,6 +16,7 @@ from kraftlib.testing import histories, liveness
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.process import Ending
 from kraftlib.testing.world import World
+from tools.rules import Referee
 
 KAFKAS: dict[str, Any] = {
     "election_timeout_ms": 1_000,
@@ -32,7 +33,7 @@ ANY_SIZE = [(1, 0), (2, 1), *SIZES]
 
 def started(seed: int, voters: int, observers: int) -> World:
     """A quorum under load, with its first ten records committed everywhere."""
-    world = World(seed, voters=voters, observers=observers, config=KAFKAS)
+    world = World(seed, voters=voters, observers=observers, config=KAFKAS, judge=Referee)
     world.workload.rate = 200.0
     world.start()
     world.workload.start()

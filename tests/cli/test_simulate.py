@@ -133,19 +133,3 @@ def test_a_wrong_command_line_is_refused(
 ) -> None:
     assert main(["simulate", *arguments]) == status
     assert what in capsys.readouterr().err
-
-
-def test_the_core_alone_is_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--seeds", "0:2", "--profile", "core-votes"]) == 0
-    shown = capsys.readouterr().out
-    assert "pairs of situation and event; reached least:" in shown
-    assert main(["simulate", "--seed", "0", "--profile", "core-votes", "--trace"]) == 0
-    assert "hears VoteRequest granted" in capsys.readouterr().out
-    assert main(["simulate", "--seeds", "0:1", "--profile", "core", "--output", "json"]) == 0
-    summary = json.loads(capsys.readouterr().out.splitlines()[-1])["summary"]
-    assert summary["pairs_reached"] == len(summary["pairs"])
-
-
-def test_a_run_of_the_core_has_no_strikes_and_no_subject(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--seed", "0", "--profile", "core", "--minimize"]) == 1
-    assert "--minimize does not go with the profile core, which runs the core alone" in capsys.readouterr().err

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kraftlib.testing.campaign import quiet
-from kraftlib.testing.scenario import Chapter
-from kraftlib.testing.story import Story
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.vote import VoteRequest
+from tools.scenarios.scenario import Chapter
+from tools.scenarios.story import Story
 
 CAPTURED = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 

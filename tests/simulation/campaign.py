@@ -20,14 +20,15 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from kraftlib.testing.campaign import Finding, Summary, run_seed
-from kraftlib.testing.core_fuzz.coverage import shares
-from kraftlib.testing.core_fuzz.themes import THEMES
+from kraftlib.testing.campaign import Finding, Summary
+from kraftlib.testing.coverage import shares
 from kraftlib.testing.simulation import Report
 from tests.simulation.hunt import hunt
 from tests.simulation.ledger import Row, add_to_page, commit_now, row_of
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Mutant
+from tools.core_fuzz.themes import THEMES
+from tools.simulate.seeds import run_seed
 
 SHARES: Final[Mapping[str, float]] = {
     "swarm": 0.50, "membership": 0.20, "crashes": 0.10, "network": 0.10, "disks": 0.05, "clocks": 0.05,

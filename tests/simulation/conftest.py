@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 USUAL = range(200)
-"""The seeds of every run. Longer campaigns: `kraftlib simulate --seeds A:B --jobs 2`."""
+"""The seeds of every run. Longer campaigns: `dev.py simulate --seeds A:B --jobs 2`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

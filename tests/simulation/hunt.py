@@ -17,12 +17,13 @@ from typing import Any
 
 import attrs
 
-from kraftlib.testing.campaign import Finding, run_seed
-from kraftlib.testing.core_fuzz.themes import THEMES
+from kraftlib.testing.campaign import Finding
 from kraftlib.testing.profiles import profile_of
 from kraftlib.testing.simulation import Simulation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Mutant, planted
+from tools.core_fuzz.themes import THEMES
+from tools.simulate.seeds import run_seed
 
 SEEDS_MAX = 2_000
 FIRST = 10_000

@@ -29,9 +29,10 @@ from typing import Any, Final
 import pytest
 from _pytest.runner import runtestprotocol
 
-from kraftlib.testing.campaign import Finding, run_seed
+from kraftlib.testing.campaign import Finding
 from tests.simulation.changes import Change, changes
 from tests.simulation.mutation import replaced
+from tools.simulate.seeds import run_seed
 
 CORE: Final = Path(__file__).parents[2] / "kraftlib" / "consensus"
 MODULES: Final = (

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from kraftlib.testing.campaign import Finding, Summary
-from kraftlib.testing.core_fuzz.themes import THEMES
 from kraftlib.testing.profiles import PROFILES
 from tests.simulation import campaign
 from tests.simulation.campaign import (
@@ -27,6 +26,7 @@ from tests.simulation.campaign import (
 )
 from tests.simulation.ledger import PAGE, Row, rows_in, totals, with_rows
 from tests.simulation.mutants import MUTANTS
+from tools.core_fuzz.themes import THEMES
 
 
 def enough() -> Summary:

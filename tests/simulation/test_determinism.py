@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROGRAM = """
-from kraftlib.testing.campaign import run_seed
+from tools.simulate.seeds import run_seed
 for seed in (11, 12, 13, 14):
     print(run_seed(seed, profile="swarm").trace_hash)
 """

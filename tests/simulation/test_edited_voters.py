@@ -11,6 +11,7 @@ from kraftlib.consensus.roles import Role
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.process import Ending
 from kraftlib.testing.world import World
+from tools.rules import Referee
 
 OLD, NEW = (1, 2, 3), (4, 5)
 
@@ -30,7 +31,7 @@ def test_who_was_added_to_a_list_by_hand_leads_nobody(seed: int) -> None:
     They would fetch, have everything, and be elected by 3 when the others are down, while {1, 2} elect somebody else.
     """
     with quiet():
-        world = EditedWorld(seed, voters=3, observers=2, real_files=0)
+        world = EditedWorld(seed, voters=3, observers=2, real_files=0, judge=Referee)
         everybody = tuple(StaticVoter(number, node.endpoint) for number, node in world.nodes.items())
         for number in NEW:
             world.nodes[number].config = attrs.evolve(world.nodes[number].config, voters=everybody)

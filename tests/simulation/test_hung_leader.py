@@ -9,13 +9,14 @@ import pytest
 
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.world import World
+from tools.rules import Referee
 
 SEEDS = 30
 
 
 def time_to_replace(seed: int, *, voters: int, after_append: bool, delay_us: int) -> float:
     """How long it took, in fetch timeouts, until another one led and had committed something."""
-    world = World(seed, voters=voters, real_files=0)
+    world = World(seed, voters=voters, real_files=0, judge=Referee)
     world.link_us = (delay_us, delay_us // 4)
     for link in [world.network.link(a, b) for a in world.nodes for b in world.nodes if a != b]:
         world.make_ordinary(link)

@@ -9,10 +9,11 @@ import datetime
 
 import pytest
 
-from kraftlib.testing.campaign import Finding, run_seed
+from kraftlib.testing.campaign import Finding
 from tests.simulation.hunt import SEEDS_MAX, EndlessError, coming_to_an_end, hunt
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Edit, Mutant, OutdatedMutantError, planted, resolve
+from tools.simulate.seeds import run_seed
 
 PER_RUN = 6
 QUICK_MAX = 40

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
-import kraftlib.testing.rules as rules
+import tools.rules as rules
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
@@ -20,12 +20,13 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.testing.campaign import Finding, run_seed
-from kraftlib.testing.rules import BrokenRuleError, Referee
+from kraftlib.testing.campaign import Finding
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, ReplicaKey
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.simulation.mutation import Edit, Mutant, planted
+from tools.rules import BrokenRuleError, Referee
+from tools.simulate.seeds import run_seed
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "invariants.md"
 

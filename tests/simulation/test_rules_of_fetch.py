@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlib.testing.campaign import Finding, run_seed
+from kraftlib.testing.campaign import Finding
 from tests.simulation.hunt import coming_to_an_end
 from tests.simulation.mutation import Edit, Mutant, planted
+from tools.simulate.seeds import run_seed
 
 SEEDS_MAX = 12
 PROFILES = ("core-disks", "core-downloads", "core")

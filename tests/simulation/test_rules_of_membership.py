@@ -16,14 +16,15 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.testing.campaign import Finding, quiet, run_seed
-from kraftlib.testing.rules import BrokenRuleError, Referee
+from kraftlib.testing.campaign import Finding, quiet
 from kraftlib.types import Endpoint, ReplicaKey
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
 from tests.simulation.hunt import coming_to_an_end
 from tests.simulation.mutation import Edit, Mutant, planted
+from tools.rules import BrokenRuleError, Referee
+from tools.simulate.seeds import run_seed
 
 Lie = Callable[[list[act.Action]], list[act.Action]]
 

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 import pytest
 
-from kraftlib.testing.scenarios import SCENARIOS
+from tools.scenarios import SCENARIOS
 
 TESTS = Path(__file__).resolve().parent.parent
 PAGE = TESTS.parent / "docs" / "contributing" / "scenarios.md"

@@ -1,6 +1,6 @@
-"""Every story of `kraftlib.testing.scenarios`, under its id; and bugs that the story of their kind must find.
+"""Every story of `tools.scenarios`, under its id; and bugs that the story of their kind must find.
 
-Longer: `kraftlib simulate --scenario all --seeds 0:100`.
+Longer: `dev.py simulate --scenario all --seeds 0:100`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pytest
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.platter import all_batches
-from kraftlib.testing.scenario import Chapter, NotProvokedError
-from kraftlib.testing.scenarios import SCENARIOS, run_scenario
-from kraftlib.testing.story import Story
 from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
+from tools.scenarios import SCENARIOS, run_scenario
+from tools.scenarios.scenario import Chapter, NotProvokedError
+from tools.scenarios.story import Story
 
 SEEDS_THAT_SHOW: Final = 3
 SEEDS_TO_PROVOKE: Final = 12

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from kraftlib.testing.campaign import run_seeds, summarize
+from kraftlib.testing.campaign import summarize
 from kraftlib.testing.profiles import PROFILES
+from tools.simulate.seeds import run_seeds
 
 PARTS = 4
 """The seeds are spread over several tests, so that several workers share them."""

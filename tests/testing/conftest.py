@@ -56,9 +56,3 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     del sys.modules[module.__name__]
-
-
-@pytest.fixture
-def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no rule look on: what is planted must be found by the judge that the test is about."""
-    monkeypatch.setattr("kraftlib.testing.rules.referee.RULE_SETS", ())

@@ -11,8 +11,6 @@ from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
-pytestmark = pytest.mark.usefixtures("unjudged")
-
 
 @pytest.mark.parametrize("name", DRILLS)
 @pytest.mark.parametrize("kraft_version", [0, 1])

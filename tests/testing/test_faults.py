@@ -176,7 +176,6 @@ def lose_votes(made: World) -> None:
         made.run_for(8_000)
 
 
-@pytest.mark.usefixtures("unjudged")
 def test_a_voter_that_has_lost_its_vote_is_asked_for_one() -> None:
     """The leader dies when it comes back: whoever gave its vote then would be seen."""
     forgetful = next(mutant for mutant in MUTANTS if mutant.name == "amnesiac-votes")

@@ -11,9 +11,9 @@ import kraftlib.testing.histories as histories
 import kraftlib.testing.invariants as invariants
 import kraftlib.testing.linearizability as linearizability
 import kraftlib.testing.liveness as liveness
-import kraftlib.testing.rules
 import kraftlib.testing.strangers as strangers
 import kraftlib.testing.subject as subject
+import tools.rules
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
@@ -30,7 +30,7 @@ def test_every_promise_has_a_row() -> None:
 
 
 def test_every_rule_of_a_single_step_has_a_row() -> None:
-    rules = Path(kraftlib.testing.rules.__file__).parent
+    rules = Path(tools.rules.__file__).parent
     raised = {rule for path in rules.glob("*.py") for rule in re.findall(r'"(R[A-Z]+\d+)"', path.read_text("utf-8"))}
 
     assert raised

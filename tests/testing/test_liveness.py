@@ -16,8 +16,6 @@ from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
-pytestmark = pytest.mark.usefixtures("unjudged")
-
 
 def test_a_healthy_quorum_passes_all_of_it() -> None:
     with world(observers=1) as made:

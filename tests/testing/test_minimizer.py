@@ -17,8 +17,6 @@ from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
 
-pytestmark = pytest.mark.usefixtures("unjudged")
-
 RESTARTS = {"kill", "power-loss", "power-loss-everywhere", "restart-all-in-turn"}
 """What lets a replica begin a new life."""
 VOTE_IS_FORGOTTEN = next(mutant for mutant in MUTANTS if mutant.name == "vote-is-forgotten-at-start")

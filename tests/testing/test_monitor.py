@@ -10,8 +10,6 @@ from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
-pytestmark = pytest.mark.usefixtures("unjudged")
-
 
 def test_a_leader_whom_nobody_asks_must_give_up() -> None:
     """Here it cannot, for its timer is put off; in test_mutants.py the core forgets to."""

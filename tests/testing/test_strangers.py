@@ -13,8 +13,6 @@ from kraftlib.wire.apis import ErrorCode
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
-pytestmark = pytest.mark.usefixtures("unjudged")
-
 
 def test_a_stranger_changes_nothing() -> None:
     with world() as made:

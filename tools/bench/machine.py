@@ -1,4 +1,4 @@
-"""What the machine itself can do, measured in the same run, so that a figure is a ratio and not a boast.
+"""The speed of the machine itself, measured in the same run, so that a figure is a ratio and not a boast.
 
 A commit with one record under way costs at least: the record to a follower, an fdatasync there, the next Fetch back.
 That is one loopback round trip and one fdatasync; the leader's own fdatasync runs meanwhile. `limit_per_s` says how

@@ -21,11 +21,11 @@ from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net.identity import Identities, ReplicaName, replica_name
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.testing import handmade as msg
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, UpdateRaftVoterRequest
 from tests.cli.processes import free_port
 from tests.runtime.quorum import PATIENCE_S, TIMING
+from tools.scenarios import handmade as msg
 
 END = OffsetAndEpoch(epoch=1, offset=1)
 REQUESTS: list[Any] = [

@@ -1,6 +1,6 @@
 """Bugs of the core that take a rare schedule: late answers, lost votes and records, changes of the voters amid crashes.
 
-The first ones stood in the code once. The core fuzzer looks for all of them (`kraftlib.testing.core_fuzz`).
+The first ones stood in the code once. The core fuzzer looks for all of them (`tools.core_fuzz`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,119 @@
+"""What a liar puts among the messages: each kind of step is reached, and each finds what no other step finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kraftlib.testing.campaign import Finding
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.vote import VoteRequest
+from tests.simulation.hunt import coming_to_an_end
+from tests.simulation.mutation import Edit, Mutant, planted
+from tools.core_fuzz import forged_answers, forged_requests
+from tools.core_fuzz.forged_requests import only
+from tools.core_fuzz.fuzz import fuzz
+from tools.core_fuzz.themes import THEMES
+from tools.core_fuzz.world import CoreWorld
+from tools.simulate.seeds import run_seed
+
+SEEDS_MAX = 30
+
+
+def bug(name: str, where: str, old: str, new: str) -> Mutant:
+    """A bug that only a message shows which nobody sends by mistake."""
+    return Mutant(name, "", (Edit(f"consensus.{where}", old, new),))
+
+
+BUGS = [
+    bug(
+        "A-far-epoch", "transitions.maybe_follow", "> state.config.epoch_jump_max", "> state.config.epoch_jump_max + 1"
+    ),
+    bug(
+        "we-are-named-as-leader",
+        "transitions.maybe_follow",
+        "if leader_id == state.key.id and not (epoch == state.epoch and state.leader_id == leader_id):",
+        "if leader_id == state.key.id and epoch > state.epoch:",
+    ),
+    bug(
+        "two-leaders",
+        "transitions.maybe_follow",
+        "state.leader_id) and leader_id != state.leader_id",
+        "state.leader_id) and leader_id < state.leader_id",
+    ),
+    bug(
+        "answer-for-another-partition",
+        "fetch_follower._read_fetch_response",
+        "or topics[0].partitions[0].partition_index != 0",
+        "",
+    ),
+    bug("Fetch-under-our-own-id", "fetch_leader.handle_fetch", "fetcher.id == state.key.id", "fetcher == state.key"),
+    bug(
+        "Fetch-from-an-epoch-to-come",
+        "fetch_leader.handle_fetch",
+        "if partition.last_fetched_epoch > partition.current_leader_epoch:",
+        "if partition.last_fetched_epoch > partition.current_leader_epoch + 1:",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", BUGS, ids=lambda mutant: mutant.name)
+def test_a_lie_shows_who_believes_it(mutant: Mutant) -> None:
+    with planted(mutant):
+        for seed in range(SEEDS_MAX):
+            with coming_to_an_end():
+                found = run_seed(seed, profile="core-lies")
+            if isinstance(found, Finding):
+                return
+    pytest.fail(f"{mutant.name} is not found")
+
+
+def test_lies_of_every_kind_are_told() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(4):
+        counts.update(fuzz(seed, "core-lies").faults)
+
+    assert min(counts[name] for name in ("forged request", "replayed request", "tampered answer", "doubled answer")) > 3
+
+
+def test_each_request_and_answer_can_be_bent() -> None:
+    world = CoreWorld(3, THEMES["core-lies"])
+    bent: set[object] = set()
+    for _ in range(2_000):
+        world.step()
+        for letter in world.wire:
+            host = world.hosts.get(letter.target)
+            bends = (forged_answers if letter.is_answer else forged_requests).BENDS.get(type(letter.body), ())
+            if host is not None and host.core is not None:
+                for bend in bends:
+                    if bend(world.random, host, letter.body) is not None:
+                        bent.add(bend)
+
+    assert bent >= {*forged_requests.BENDS[FetchRequest], *forged_requests.BENDS[VoteRequest]}
+
+
+def test_a_vote_that_binds_is_never_asked_for_with_a_longer_log() -> None:
+    """Nobody could tell: the vote would be counted for a log that its asker does not have."""
+    world = CoreWorld(1, THEMES["core-lies"])
+    seen = 0
+    for _ in range(1_500):
+        world.step()
+        for letter in world.wire:
+            host = world.hosts[letter.target]
+            if not isinstance(letter.body, VoteRequest) or host.core is None:
+                continue
+            asked = only(letter.body)
+            for bend in forged_requests.BENDS[VoteRequest]:
+                forged = bend(world.random, host, letter.body)
+                if forged is None or len(forged.topics) != 1 or len(forged.topics[0].partitions) != 1:
+                    continue
+                said = only(forged)
+                if said.pre_vote or said.replica_id != asked.replica_id or said.last_offset_epoch >= said.replica_epoch:
+                    continue
+                seen += 1
+                jumps = said.replica_epoch - host.running.epoch > host.running.state.config.epoch_jump_max
+                assert said.replica_epoch <= max(asked.replica_epoch, host.running.epoch - 1, 0) or jumps
+                assert (said.last_offset_epoch, said.last_offset) <= (asked.last_offset_epoch, asked.last_offset)
+
+    assert seen > 20

@@ -1,0 +1,184 @@
+"""What a liar, or a replica that is misconfigured, puts among the messages: steps of the core fuzzer.
+
+    replay   a request comes once more, to the one that it was meant for or to another one
+    forge    it comes with something changed, or is made up
+    tamper   an answer is changed, or comes twice
+
+What is changed, and what is not, say `forged_requests`, `made_up` and `forged_answers`.
+"""
+
+from __future__ import annotations
+
+import random as chance
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest
+from kraftlib.wire.messages.vote import VoteRequest
+from tools.core_fuzz import forged_answers, forged_requests, made_up
+from tools.core_fuzz.forged_requests import STRANGER, only
+from tools.core_fuzz.host import VERSIONS, CoreHost, Letter
+
+if TYPE_CHECKING:
+    from tools.core_fuzz.world import CoreWorld
+
+REMEMBERED: Final = 24
+"""So many requests of each kind."""
+
+OLDEST: Final = {FetchRequest: 12}
+"""From which version on requests of a kind come: that of a Fetch which names its topic in another way, or 0."""
+
+
+TRIES_MAX: Final = 30
+"""So many answers of a kind are looked at, at most, to change one of them."""
+
+
+@attrs.define
+class Tampering:
+    """What is to become of the next answers of a kind."""
+
+    kind: type
+    bend: forged_answers.Bend
+    left: int
+    tries: int = 0
+
+
+class Forger:
+    """Sends what nobody has sent."""
+
+    def __init__(self, world: CoreWorld) -> None:
+        self._world = world
+        self._seen: dict[type, deque[Letter]] = {}
+        self._answered: dict[type, None] = {}
+        """The kinds of answers that were sent."""
+        self._tampering: Tampering | None = None
+
+    def note(self, letter: Letter) -> None:
+        """Remember a request that was sent."""
+        kind = type(letter.body)
+        if kind not in self._seen:
+            if kind is ApiVersionsRequest:  # it is not answered by the core
+                return
+            self._seen[kind] = deque(maxlen=REMEMBERED)
+        self._seen[kind].append(letter)
+
+    def _recall(self) -> Letter | None:
+        random = self._world.random
+        if not self._seen:
+            return None
+        kind = random.choice(list(self._seen))
+        return random.choice(self._seen[kind])
+
+    def _receiver(self, meant: int | None = None) -> CoreHost | None:
+        random, up = self._world.random, self._world.up()
+        hosts = [host for host in up if host.number == meant] if random.random() < 0.6 else []
+        if not hosts and random.random() < 0.6:
+            hosts = self._world.leaders()
+        hosts = hosts or up
+        return random.choice(hosts) if hosts else None
+
+    def replay(self) -> None:
+        """Let a request come once more."""
+        letter = self._recall()
+        host = None if letter is None else self._receiver(letter.target)
+        if letter is not None and host is not None and self._is_true_still(letter, host):
+            self._world.count("replayed request")
+            self._deliver(letter, host, letter.body)
+
+    def _is_true_still(self, letter: Letter, host: CoreHost) -> bool:
+        """Whether the one that asked has lost nothing since of what the request vouches for, nor its disk."""
+        if isinstance(letter.body, VoteRequest):
+            is_over = only(letter.body).replica_epoch < host.running.epoch
+            return is_over or self._world.hosts[letter.source].life == letter.life
+        if isinstance(letter.body, AddRaftVoterRequest):
+            voter = self._world.hosts.get(letter.body.voter_id)
+            return voter is not None and voter.key.directory_id == letter.body.voter_directory_id
+        return True
+
+    def forge(self) -> None:
+        """Let a request come that nobody has sent."""
+        random = self._world.random
+        letter = self._recall() if random.random() < 0.7 else None
+        host = self._receiver(None if letter is None else letter.target)
+        if host is None:
+            return
+        if letter is None:
+            self._deliver_made_up(host)
+            return
+        bends = forged_requests.BENDS.get(type(letter.body), ())
+        if not bends or not self._is_true_still(letter, host):
+            return
+        body, bend = letter.body, random.choice(bends)
+        if isinstance(body, VoteRequest) and bend is not forged_requests.binding_or_not and random.random() < 0.7:
+            body = forged_requests.pre_vote_of_now(host, body)
+        self._deliver_bent(letter, host, bend(random, host, body))
+
+    def forge_update(self, host: CoreHost, *, is_true: bool) -> None:
+        """Let a voter say where it is reached, at one more place than before; or a liar."""
+        update = made_up.new_place_of_a_voter if is_true else made_up.update_of_a_voter
+        body = update(self._world.random, host)
+        self._world.count("forged request")
+        self._world.arrive(STRANGER, host, body)
+
+    def _deliver_made_up(self, host: CoreHost) -> None:
+        random = self._world.random
+        body = random.choice(made_up.MADE_UP)(random, host)
+        if body is not None:
+            self._world.count("forged request")
+            self._world.arrive(STRANGER, host, body)
+
+    def _deliver_bent(self, letter: Letter, host: CoreHost, body: Any) -> None:
+        if body is not None:
+            self._world.count("forged request")
+            self._deliver(letter, host, body)
+
+    def _deliver(self, letter: Letter, host: CoreHost, body: Any) -> None:
+        random, kind = self._world.random, type(body)
+        version = VERSIONS.get(kind.__name__, 0)
+        if random.random() < 0.1:
+            version = random.randint(OLDEST.get(kind, 0), version)
+        self._world.arrive(STRANGER if letter.source < 0 else letter.source, host, body, version=version)
+
+    def tamper(self) -> None:
+        """Change the next answer of some kind, or the next few, or let one come twice."""
+        random = self._world.random
+        if self._answered:
+            kind = random.choice([*self._answered, FetchResponse, FetchResponse, FetchResponse])
+            bend = random.choice((*forged_answers.BENDS[kind], doubled))
+            self._tampering = Tampering(kind, bend, random.choice((1, 1, 1, 3)))
+
+    def pass_on(self, letter: Letter) -> Letter:
+        """Return an answer that is sent, or what has become of it."""
+        kind, tampering = type(letter.body), self._tampering
+        if kind in forged_answers.BENDS:
+            self._answered[kind] = None
+        if tampering is None or tampering.kind is not kind:
+            return letter
+        world = self._world
+        host = world.hosts.get(letter.target)
+        tampering.tries += 1
+        if tampering.tries >= TRIES_MAX:
+            self._tampering = None
+        if host is None or host.core is None or host.life != letter.life:
+            return letter
+        body = tampering.bend(world.random, host, letter.body)
+        if body is None:
+            return letter
+        tampering.left -= 1
+        if not tampering.left:
+            self._tampering = None
+        if tampering.bend is doubled:
+            world.count("doubled answer")
+            world.wire.append(letter)
+            return letter
+        world.count("tampered answer")
+        return attrs.evolve(letter, body=body)
+
+
+def doubled(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """Let an answer come twice, as it is."""
+    return answer

@@ -1,0 +1,498 @@
+"""The world of the core fuzzer: replicas, messages in any order, a clock that jumps, and operators.
+
+Nothing moves but by a step, and each step is drawn: which message arrives next, whose flush ends, whose time is up. So
+answers come after the next question, and one connection of two to the same replica is slower than the other, without
+any of it being modelled.
+"""
+
+from __future__ import annotations
+
+import random as chance
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.errors import ensure
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.testing.coverage import Coverage, outcome
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftlib.wire.messages.fetch import FetchResponse
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+from tools.core_fuzz.forgery import Forger
+from tools.core_fuzz.host import NO_LIFE, OPERATOR, VERSIONS, CoreHost, Letter
+from tools.core_fuzz.phase import Phase
+from tools.core_fuzz.plots import Plots
+from tools.core_fuzz.promises import BrokenPromiseError, Promises
+from tools.core_fuzz.store import CoreStore, StoredSnapshot
+from tools.core_fuzz.themes import Theme
+from tools.core_fuzz.trouble import Trouble
+
+FIRST_PORT: Final = 9_000
+
+
+def draw_habits(random: chance.Random) -> dict[str, Any]:
+    """Draw what is configured in another way than most do."""
+    habits: dict[str, Any] = {}
+    if random.random() < 0.2:
+        habits["strict"] = True
+    if random.random() < 0.1:
+        habits["private_apis"] = False
+    if random.random() < 0.15:
+        habits["snapshot_rate_bytes"] = random.choice((100, 1_000, 100_000))
+    if random.random() < 0.2:
+        habits["leader_loss_stagger_ms"] = random.choice((0, 1, 50))
+    if random.random() < 0.2:
+        habits["election_backoff_max_ms"] = random.choice((0, 10, 100))
+    return habits
+
+
+class CoreWorld:
+    """One run. `trace`, if there is one, is told every step."""
+
+    listener_name: Final = "CONTROLLER"
+
+    def __init__(self, seed: int, theme: Theme, *, trace: Callable[[str], None] | None = None) -> None:
+        self.random = random = chance.Random(f"{theme.name}/{seed}")
+        self.theme = theme
+        self.trace = trace
+        self.now_ms = 0
+        self.events = 0
+        self.appends = 0
+        self.changes_done = 0
+        self.counts: Counter[str] = Counter()
+        self.coverage = Coverage()
+        self.wire: list[Letter] = []
+        self.plate: list[Letter] = []
+        """Messages that are held back until somebody lets them go on: they come very late."""
+        self.phase = Phase()
+        self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
+        self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
+        self._number = 0
+        self.dying = 0.0
+        numbers = range(1, random.choice(theme.replicas) + 1)
+        self.first_voters = tuple(numbers)[: random.choice(theme.voters)]
+        is_dynamic = random.random() < theme.dynamic
+        self.batches_at_once = random.choice((1, 2, 100))
+        self._auto_join = is_dynamic and random.random() < 0.25
+        self.priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
+        self._bootstrap = tuple(self.place(number) for number in numbers)
+        self._habits = draw_habits(chance.Random(f"habits of {theme.name}/{seed}"))
+        self.dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
+        self._hold_back = random.choice((0.0, 0.02, 0.1))
+        self._patience = random.choice((1, 2, 5))
+        self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
+        self._skips = random.choice((0.0, 0.05, 0.3))
+        self._calm_share = random.choice((0.0, 0.3, 0.6, 0.8))
+        self.kinds = weights = theme.draw(random)
+        self._cut_share = random.choice((0.0, 0.3, 0.6))
+        self.forgets = random.choice((0.0, 0.3, 1.0)) if weights["lose-election"] else 0.0
+        self.forgetful: CoreHost | None = None
+        self._steps = [self.step_named(name) for name in weights]
+        self._weights = list(weights.values())
+        voters = self._voter_set()
+        self.static_voters = None if is_dynamic else voters
+        self.promises = Promises(voters)
+        bootstrap = StoredSnapshot(b"", (KRaftVersionRecord(kraft_version=1), voters.to_record()))
+        self.hosts = {
+            number: CoreHost(self, number, CoreStore(bootstrap if is_dynamic and number in self.first_voters else None))
+            for number in numbers
+        }
+        for host in self.hosts.values():
+            host.start()
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def place(self, number: ReplicaId) -> Endpoint:
+        """Return where a replica listens."""
+        return Endpoint(f"node-{number}", FIRST_PORT + number)
+
+    def number_at(self, endpoint: Endpoint) -> ReplicaId:
+        """Return which replica listens there."""
+        return endpoint.port - FIRST_PORT
+
+    def _voter_set(self) -> VoterSet:
+        def key(number: int) -> ReplicaKey:
+            return ReplicaKey(number, uuid.UUID(int=1_000 + number))
+
+        return VoterSet.of(
+            Voter(key=key(number), endpoints={self.listener_name: self.place(number)}, max_kraft_version=1)
+            for number in self.first_voters
+        )
+
+    def settings_of(self, host: CoreHost) -> dict[str, Any]:
+        """Return the configuration of a replica."""
+        return {
+            "bootstrap_servers": self._bootstrap,
+            "auto_join": self._auto_join,
+            "election_priority": self.priorities[host.number],
+            "fetch_timeout_ms": 200 * self._patience,
+            "election_timeout_ms": 100 * self._patience,
+            "request_timeout_ms": 300 * self._patience,
+            "fetch_max_wait_ms": 50,
+            "priority_takeover_ms": 200,
+            **self._habits,
+        }
+
+    def up(self) -> list[CoreHost]:
+        """Return the replicas that run."""
+        return [host for host in self.hosts.values() if host.core is not None]
+
+    def leaders(self) -> list[CoreHost]:
+        """Return the replicas that lead an epoch, as they believe."""
+        return [host for host in self.up() if isinstance(host.running.state.role_state, Leader)]
+
+    def is_durable_at(self, key: ReplicaKey, batch: Batch) -> bool:
+        """Whether a voter has this batch on its disk, or a snapshot in its place."""
+        host = self.hosts[key.id]
+        if not key.matches(host.key):
+            return False
+        store = host.store
+        if store.start_offset >= batch.end_offset or batch.end_offset <= self._holes_end(store):
+            return True
+        if store.is_amnesiac and batch.end_offset <= store.told_end_offset:
+            return True  # it was, and its replica knows that it may lack something
+        return batch.end_offset <= store.flushed_offset and any(
+            own.base_offset == batch.base_offset and own.epoch == batch.epoch for own in reversed(store.batches)
+        )
+
+    def _holes_end(self, store: CoreStore) -> int:
+        return max((hole.end_offset for hole in (*store.holes, *store.latent)), default=0)
+
+    def next_number(self) -> int:
+        """Return a number that was not used before."""
+        self._number += 1
+        return self._number
+
+    def count(self, what: str) -> None:
+        """Count something that happened."""
+        self.counts[what] += 1
+
+    def dies_now(self) -> bool:
+        """Whether the power goes right before this action."""
+        return self.dying > 0.0 and self.random.random() < self.dying
+
+    def calm_down(self) -> None:
+        """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
+        self.dying, self.phase.cut = 0.0, frozenset()
+        self.wire += self.plate
+        self.plate = []
+        for host in self.hosts.values():
+            if host.is_full:
+                host.is_full = False
+                host.tell(ev.DiskSpaceChanged(False))
+            if host.core is not None and (
+                host.core.state.shutting_down or host.core.state.machine_failed_ms is not None
+            ):
+                host.crash()
+            if host.core is None:
+                host.start()
+            host.come_upon_damage()
+
+    # --- the steps ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Do one thing, whatever chance says: in a calm phase one that brings the quorum on."""
+        if self.phase.steps <= 0 and self.phase.then is not None:
+            then, self.phase.then = self.phase.then, None
+            then()
+        if self.phase.steps <= 0:
+            self.phase.is_calm = self.random.random() < self._calm_share
+            self.phase.steps = self.random.randrange(20, 200)
+            self.phase.cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
+            self.phase.refuses = self.phase.answers_pass = False
+        self.phase.steps -= 1
+        if self.forgetful is not None:
+            host, self.forgetful = self.forgetful, None
+            self.trouble.forget_and_go_back(host)
+        if self.phase.cut and self.random.random() < 0.1:
+            self.time()  # or a cut would be over before anybody misses anybody
+        elif self.phase.is_calm:
+            self._calm()
+        else:
+            self.random.choices(self._steps, self._weights)[0]()
+
+    def step_named(self, name: str) -> Callable[[], None]:
+        """Return the step of this name, whoever takes it."""
+        found = [getattr(part, name.replace("-", "_"), None) for part in (self, self.trouble, self.plots, self.forger)]
+        steps: list[Callable[[], None]] = [step for step in found if step is not None]
+        ensure(len(steps) == 1, f"{len(steps)} parts know a step {name}")
+        return steps[0]
+
+    def _draw_cut(self) -> frozenset[tuple[ReplicaId, ReplicaId]]:
+        """Draw who is cut off: most often the leader, from all others or some."""
+        random = self.random
+        leaders = [host.number for host in self.leaders()]
+        one = random.choice(leaders) if leaders and random.random() < 0.7 else random.choice(list(self.hosts))
+        others = [number for number in self.hosts if number != one]
+        if random.random() < 0.4:
+            others = random.sample(others, random.randint(1, len(others)))
+        pairs = {(one, other) for other in others} if random.random() < 0.85 else set()
+        pairs |= {(other, one) for other in others} if random.random() < 0.85 else set()
+        self.count("cut links")
+        return frozenset(pairs)
+
+    def _is_lost(self, letter: Letter) -> bool:
+        """Whether a message meets a cut link. It may be on its way until that is mended; or its connection breaks."""
+        if (letter.source, letter.target) not in self.phase.cut or (letter.is_answer and self.phase.answers_pass):
+            return False
+        if self.phase.refuses:
+            self._fail(letter, refused=True)
+            return True
+        chance = self.random.random()
+        if chance < 0.3:
+            self.plate.append(letter)
+        elif chance < 0.6:
+            self._fail(letter, refused=chance < 0.4)
+        return True
+
+    def _calm(self) -> None:
+        chance = self.random.random()
+        if self.wire and chance < 0.75:
+            self.hand(self.wire.pop(0))
+        elif chance < 0.9 and any(host.store.flushes or host.slow for host in self.up()):
+            self.flush()
+        elif chance < 0.97:
+            self.append()
+        elif not self.wire:
+            self.random.choice((self.trouble.start, self.change, self.snapshot, self.read))()
+        if not self.wire and not any(host.store.flushes for host in self.up()):
+            self.pass_time(whole=True)
+
+    def post(self, letter: Letter) -> None:
+        """Put a message on its way."""
+        if letter.is_answer:
+            letter = self.forger.pass_on(letter)
+        else:
+            self.forger.note(letter)
+        self.wire.append(letter)
+
+    def take(self) -> Letter | None:
+        wire = self.wire
+        if not wire:
+            return None
+        return wire.pop(0 if self.random.random() < self._in_order else self.random.randrange(len(wire)))
+
+    def deliver(self) -> None:
+        letter = self.take()
+        if letter is None:
+            if any(host.store.flushes or host.slow for host in self.up()):
+                self.flush()
+            else:
+                self.time()
+        elif letter.is_answer and self.random.random() < self._held_back(letter):
+            self.plate.append(letter)
+        else:
+            self.hand(letter)
+
+    def _held_back(self, letter: Letter) -> float:
+        """How likely an answer comes very late: more so, if it would cut a log back or replace it."""
+        if not self._hold_back or not isinstance(letter.body, FetchResponse):
+            return self._hold_back
+        return 0.4 if outcome(letter.body) in ("diverging", "snapshot") else self._hold_back
+
+    def late(self) -> None:
+        if self.plate:
+            self.count("late answer")
+            self.hand(self.plate.pop(self.random.randrange(len(self.plate))))
+
+    def hand(self, letter: Letter) -> None:
+        """Let a message arrive."""
+        host = self.hosts.get(letter.target)
+        if host is None or (self.phase.cut and self._is_lost(letter)):
+            return
+        if letter.is_answer:
+            if host.core is None or host.life != letter.life:
+                return
+            number = letter.correlation_id
+            failure = ev.Failure.DISCONNECTED if letter.body is None else letter.body
+            is_failure = isinstance(failure, ev.Failure)
+            host.tell(ev.RequestFailed(number, failure) if is_failure else ev.ResponseReceived(number, letter.body))
+        elif host.core is None:
+            self._fail(letter, refused=True)
+        elif isinstance(letter.body, ApiVersionsRequest):
+            feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+            host.requests[number := self.next_number()] = letter
+            host.answer(number, ApiVersionsResponse(supported_features=(feature,)))
+        else:
+            host.hear_request(letter, VERSIONS.get(type(letter.body).__name__, 0))
+
+    def arrive(self, source: ReplicaId, host: CoreHost, body: Any, *, version: int | None = None) -> None:
+        """Let a request arrive at a replica that runs, whoever sent it; nobody hears the answer."""
+        newest = VERSIONS.get(type(body).__name__, 0)
+        host.hear_request(Letter(source, NO_LIFE, host.number, 0, 0, body), newest if version is None else version)
+
+    def lose(self) -> None:
+        letter = self.take()
+        if letter is None:
+            return
+        self.count("message lost")
+        if self.random.random() < 0.7:
+            self._fail(letter, refused=self.random.random() < 0.2)
+
+    def _fail(self, letter: Letter, *, refused: bool) -> None:
+        asker = self.hosts.get(letter.target if letter.is_answer else letter.source)
+        if asker is None or asker.core is None or asker.life != letter.life:
+            return
+        asker.tell(ev.RequestFailed(letter.correlation_id, ev.Failure.DISCONNECTED))
+        if asker.core is not None and (refused or self.random.random() < 0.5):
+            asker.tell(ev.ConnectionLost(letter.destination, refused))
+
+    def flush(self) -> None:
+        busy = [host for host in self.up() if host.store.flushes or host.slow]
+        if not busy:
+            return
+        host = self.random.choice(busy)
+        if host.slow and (not host.store.flushes or self.random.random() < 0.3):
+            host.tell(host.slow.pop(0))
+        else:
+            host.finish_flush()
+
+    def time(self) -> None:
+        self.pass_time(whole=False)
+
+    def pass_time(self, *, whole: bool) -> None:
+        """Let time go to the next moment that somebody waits for; with `whole`, no one's is passed over."""
+        random = self.random
+        due = [(at_ms, host.number) for host in self.up() if (at_ms := host.running.deadline_ms()) is not None]
+        if not due:
+            return
+        at_ms, _ = random.choice(due) if not whole and random.random() < self._skips else min(due)
+        if at_ms > self.now_ms:
+            self.now_ms = (
+                at_ms if whole or random.random() < 0.5 else min(at_ms, self.now_ms + random.choice((1, 5, 20)))
+            )
+        for host in self.up():
+            deadline_ms = None if host.core is None else host.core.deadline_ms()
+            if deadline_ms is not None and deadline_ms <= self.now_ms:
+                host.tell(ev.TimeoutReached())
+
+    def append(self) -> None:
+        for host in self.leaders():
+            if host.running.wants_records and not host.is_full:
+                self.append_to(host)
+
+    def append_to(self, host: CoreHost) -> None:
+        """Let a leader append: the control records that wait, or a few others."""
+        core, submitted = host.running, host.control
+        if submitted is None and core.state.machine_failed_ms is not None:
+            return  # its runtime takes nothing any more
+        host.control = None
+        end_offset = host.store.end_offset
+        if submitted is not None and host.control_epoch == core.epoch:
+            batch = encode_control_batch(
+                list(submitted.records), timestamp_ms=0, base_offset=end_offset, epoch=core.epoch
+            )
+        else:
+            values = [b"%d" % self.random.getrandbits(40)] * self.random.choice((1, 1, 3))
+            batch = encode_batch(values, timestamp_ms=0, base_offset=end_offset, epoch=core.epoch)
+            self.appends += 1
+        host.tell(ev.RecordsSubmitted((batch,), core.epoch))
+
+    def read(self) -> None:
+        if up := self.up():
+            host, number = self.random.choice(up), self.next_number()
+            host.reads[number] = self.promises.committed_end
+            host.tell(ev.ReadBarrierRequested(number, 1_000))
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> None:
+        if up := self.up():
+            self.take_snapshot(self.random.choice(up))
+
+    def take_snapshot(self, host: CoreHost) -> None:
+        """Let a replica take a snapshot of something that is committed, if there is anything new."""
+        store, view, random = host.store, host.running.state.log, self.random
+        # What is committed may be applied before it is flushed here: after a power loss a snapshot is ahead of its log.
+        ends = [batch for batch in store.batches if batch.end_offset <= host.high_watermark]
+        if not ends or store.is_damaged:
+            return
+        batch = ends[-1] if random.random() < 0.5 else random.choice(ends[-3:])
+        snapshot_id = OffsetAndEpoch(offset=batch.end_offset, epoch=batch.epoch)
+        if any(kept.offset >= snapshot_id.offset for kept in store.snapshots):
+            return
+        kraft_version, voters = view.kraft_version.at(snapshot_id.offset - 1), view.voters.at(snapshot_id.offset - 1)
+        controls: tuple[object, ...] = ()
+        if self.static_voters is None:
+            if not len(voters) or kraft_version < 1:
+                raise BrokenPromiseError("I14", f"{host} knows no voters for the snapshot {snapshot_id}")
+            controls = (KRaftVersionRecord(kraft_version=kraft_version), voters.to_record())
+        # The state is the same everywhere; its bytes need not be, in Kafka's replicas.
+        data = (b"%d-" % (host.number if random.random() < 0.6 else 0)) * random.choice((5, 25))
+        snapshot = self._blobs.setdefault((snapshot_id, data), StoredSnapshot(data, controls))
+        if str(snapshot.controls) != str(controls):
+            raise BrokenPromiseError("I14", f"{host} has other voters in snapshot {snapshot_id} than another replica")
+        store.snapshots[snapshot_id] = snapshot
+        self.count("snapshot")
+        host.tell(ev.SnapshotCreated(snapshot_id))
+        if host.core is not None and random.random() < 0.7:
+            host.tell(ev.RetentionDue(snapshot_id))
+
+    def snapshot_of(self, host: CoreHost, snapshot_id: OffsetAndEpoch, data: bytes) -> StoredSnapshot:
+        """Return the snapshot that a download has made; it must be one that somebody took."""
+        snapshot = self._blobs.get((snapshot_id, data))
+        if snapshot is None:
+            raise BrokenPromiseError("I14", f"the download of {snapshot_id} at {host} is made of two files")
+        return snapshot
+
+    # --- operators ---------------------------------------------------------------------------------------------------
+
+    def resign(self) -> None:
+        if leaders := self.leaders():
+            host = self.random.choice(leaders)
+            host.tell(ev.ResignRequested(host.running.epoch))
+
+    def transfer(self) -> None:
+        if leaders := self.leaders():
+            host = self.random.choice(leaders)
+            host.tell(ev.TransferRequested(host.running.epoch, self.random.choice(list(self.hosts)), 500))
+
+    def change(self) -> None:
+        """Ask some leader for a change of the voters."""
+        leaders = [host for host in self.leaders() if host.running.high_watermark is not None]
+        if leaders and self.static_voters is None:
+            self.change_at(self.random.choice(leaders))
+
+    def change_at(self, leader: CoreHost) -> None:
+        """Ask a leader to add a voter, or to remove one."""
+        number = self.random.choice(list(self.hosts))
+        if len(leader.running.voters) == 2 and self.random.random() < 0.5:
+            number = next(voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number)
+        voter = leader.running.voters.get(number)
+        request: AddRaftVoterRequest | RemoveRaftVoterRequest
+        if voter is not None:
+            request = RemoveRaftVoterRequest(
+                cluster_id="fuzz", voter_id=number, voter_directory_id=voter.key.directory_id or uuid.UUID(int=0)
+            )
+        else:
+            place = self.place(number)
+            listener = AddRaftVoterRequest.Listener(name=self.listener_name, host=place.host, port=place.port)
+            request = AddRaftVoterRequest(
+                cluster_id="fuzz",
+                timeout_ms=500,
+                voter_id=number,
+                voter_directory_id=self.hosts[number].key.directory_id or uuid.UUID(int=0),
+                ack_when_committed=self.random.random() < 0.5,
+                listeners=(listener,),
+            )
+        self.count("voter change")
+        letter = Letter(OPERATOR, 0, leader.number, 0, 0, request)
+        self.forger.note(letter)
+        self.hand(letter)
+
+    def operator_hears(self, host: CoreHost, request: Any, response: Any) -> None:
+        """A voter change is answered: one that is done stands in the log of its leader."""
+        if response is None or response.error_code != 0:
+            return
+        self.changes_done += 1
+        if isinstance(request, RemoveRaftVoterRequest) or request.ack_when_committed:
+            offset = host.running.state.log.voters.latest_offset
+            if offset is None or offset >= self.promises.committed_end:
+                raise BrokenPromiseError("V6", f"{host} says that a voter change is done, and it is not committed")

@@ -1,0 +1,322 @@
+"""What a follower makes of the answer to a Fetch (KIP-595, Fetch; KIP-320; KIP-630; KIP-853).
+
+| id | rule |
+|---|---|
+| RF24 | an answer counts if, and only if, it is of this leader and epoch and for what would be asked now |
+| RF25 | of an answer that counts all that continues the log is appended, and nothing else ever is |
+| RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
+| RF27 | a follower's high watermark is its leader's, as far as its log goes, and never falls |
+| RF28 | whoever was asked in vain is left alone for a while, and not for long |
+| RF42 | where acknowledged records go with a hole, it is durable first that this replica votes for nobody |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
+from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.roles import Follower, Leader, Unattached
+from kraftlib.testing.judge import BrokenRuleError
+from kraftlib.types import METADATA_TOPIC_ID, Epoch, Offset, OffsetAndEpoch, OffsetRange
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from tools.rules.downloads import Downloads
+from tools.rules.fetch_asking import Asking, Question
+from tools.rules.positions import cut, end_of, may_stand_in, without_half_a_hole
+from tools.rules.received import continuing
+from tools.rules.repair import Repair
+from tools.rules.rule_set import RuleSet
+
+FETCHING = frozenset({Follower, Unattached})
+"""Roles in which somebody is asked."""
+
+LOG_ACTIONS = frozenset({act.BeginEpoch, act.AppendToLog, act.WriteRepair, act.TruncateLog, act.AdvanceHighWatermark})
+"""Actions that say what becomes of the log."""
+
+PAUSE_MAX_MS = 500
+"""Nobody is left alone for longer, but for a longer pause that is configured."""
+
+
+@attrs.define
+class Asked:
+    """A Fetch that is on its way."""
+
+    destination: int
+    question: Question | None
+    """None, if it asks who leads."""
+    sent_ms: int
+
+
+@attrs.define
+class Outcome:
+    """What the log must make of the event that is being handled."""
+
+    appends: list[tuple[Offset, Offset, Epoch, int]] = attrs.field(factory=list)
+    """Base and end offset, epoch and size of each batch."""
+    repairs: list[tuple[Offset, Offset, Epoch, int]] = attrs.field(factory=list)
+    cuts_to: Offset | None = None
+    advances_to: Offset | None = None
+    forgets: bool = False
+    """Whether acknowledged records go, and what tells so: it votes for nobody until they are back."""
+    is_of_use: bool = True
+
+
+class FetchFollowerRules(RuleSet):
+    """RF20 to RF28, RF32 to RF37, RF40 and RF41."""
+
+    def __init__(self, core: Replica) -> None:
+        super().__init__(core)
+        self._role: object = None
+        self._asked: dict[int, Asked] = {}
+        self._repair = Repair()
+        self._asking = Asking(core, self._repair)
+        self._downloads = Downloads(core)
+        self._holes: list[OffsetRange] = []
+        self._was_amnesiac = False
+        self._outcome: Outcome | None = None
+        """None, if nothing that this life has heard of the leader may change the log now."""
+        self._answered: Asked | None = None
+        self._committed: Offset = core.state.committed_offset
+        self._high_watermark: Offset | None = None
+
+    def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
+        """It may ask at once."""
+        self._downloads.follow(actions)
+        self._end_step(actions)
+
+    # --- what comes --------------------------------------------------------------------------------------------------
+
+    def hearing(self, event: ev.Event, now_ms: int) -> None:
+        """Work out what the event means to the log."""
+        state, kind = self.state, type(event)
+        self._answered, self._outcome = None, None
+        self._high_watermark, self._committed = state.high_watermark, state.committed_offset
+        self._holes, self._was_amnesiac = state.log.holes, state.amnesia is not None
+        self._downloads.hear(event, now_ms)
+        if kind is ev.ResponseReceived:
+            self._answered = asked = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
+            if asked is not None:
+                self._outcome = self._judge(asked, event.response)  # type: ignore[union-attr]
+        elif kind is ev.RequestFailed:
+            self._answered = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
+        elif kind is ev.LogTruncated:
+            self._asking.is_truncating = False
+            self._outcome = self._cut_again(event.end_offset)  # type: ignore[union-attr]
+        else:
+            self._repair.hear(state, event)
+            if kind is ev.SnapshotInstalled:
+                offset = event.snapshot_id.offset  # type: ignore[union-attr]
+                self._outcome = Outcome(advances_to=self._replaced(offset, offset))
+            elif kind is ev.SnapshotAdopted:
+                self._outcome = Outcome(advances_to=self._adopted(event.snapshot_id.offset))  # type: ignore[union-attr]
+            elif kind is ev.StorageFailed and event.begins_at is not None and not event.holes:  # type: ignore[union-attr]
+                known = state.high_watermark
+                self._outcome = Outcome(advances_to=None if known is None or known > state.log.end_offset else known)
+
+    def _replaced(self, offset: Offset, end_offset: Offset) -> Offset | None:
+        """What is told when a snapshot has come: all that is committed, once the log reaches so far."""
+        self._committed = max(self._committed, offset)
+        return self._committed if self._committed <= end_offset else None
+
+    def _adopted(self, offset: Offset) -> Offset | None:
+        known, end_offset = self._high_watermark, self.state.log.end_offset
+        if known is not None and offset <= known <= end_offset:
+            return known
+        return self._replaced(offset, end_offset)
+
+    def _judge(self, asked: Asked, response: FetchResponse) -> Outcome | None:
+        """Return what an answer does to the log; None if it does not count."""
+        state = self.state
+        role, question = state.role_state, asked.question
+        partition = _partition_of(response)
+        if (
+            question is None
+            or partition is None
+            or not isinstance(role, Follower)
+            or question != self._asking.question(role)
+        ):
+            return None
+        leader = partition.current_leader
+        named = partition.error_code, leader.leader_epoch, leader.leader_id
+        if named != (ErrorCode.NONE, state.epoch, role.leader_id):
+            return None
+        return self._outcome_of(role, partition)
+
+    def _outcome_of(self, role: Follower, partition: Any) -> Outcome:
+        state, log = self.state, self.state.log
+        diverging, snapshot, records = partition.diverging_epoch, partition.snapshot_id, partition.records or b""
+        if diverging.epoch >= 0:
+            end_offset = cut(log, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
+            is_allowed = max(self._committed, log.start_offset) <= end_offset < log.end_offset
+            return self._cut(without_half_a_hole(log, end_offset)) if is_allowed else Outcome(is_of_use=False)
+        if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
+            return self._begin_download(snapshot.end_offset, snapshot.epoch)
+        if state.disk_full and len(records):
+            return Outcome(is_of_use=False)
+        if log.holes:
+            return self._repairs(records)
+        batches = continuing(state, records, end_of(log), log.voters)
+        if len(records) and not batches:
+            return Outcome(is_of_use=False)
+        self._downloads.drop()
+        end_offset = batches[-1].end_offset if batches else log.end_offset
+        reached, known = min(partition.high_watermark, end_offset), self._high_watermark
+        # A log that has lost what was committed ends below what it has told, and tells it again when that is back.
+        is_news = reached >= self._committed and (known is None or reached > known or log.end_offset < known)
+        return Outcome(_places(batches), advances_to=reached if is_news else None)
+
+    def _cut(self, end_offset: Offset) -> Outcome:
+        is_lost = any(hole.end_offset > end_offset for hole in self.state.log.holes)
+        return Outcome(cuts_to=end_offset, forgets=is_lost)
+
+    def _cut_again(self, end_offset: Offset) -> Outcome | None:
+        """What follows where a whole batch went, and with it all that stood behind a hole."""
+        log = self.state.log
+        reaches = without_half_a_hole(log, end_offset) if end_offset < log.end_offset else end_offset
+        return self._cut(reaches) if reaches < end_offset else None
+
+    def _begin_download(self, end_offset: Offset, epoch: Epoch) -> Outcome:
+        state = self.state
+        snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
+        fills = self._repair.now(state.epoch) is not None and may_stand_in(state.log, snapshot_id)
+        is_old = end_offset < min(self._committed, state.log.end_offset) and not fills
+        if end_offset < 1 or epoch < 0 or is_old:
+            return Outcome(is_of_use=False)
+        self._downloads.begin(snapshot_id, fills=fills)
+        return Outcome(forgets=not fills and bool(state.log.holes) and end_offset < state.log.end_offset)
+
+    def _repairs(self, records: Any) -> Outcome:
+        state = self.state
+        filled = self._repair.now(state.epoch)
+        if filled is None:
+            self._repair.begin(state)
+            return Outcome()
+        usable = self._repair.usable(state, continuing(state, records, filled.position, None))
+        return Outcome(repairs=_places(usable), is_of_use=bool(usable))
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
+        """Compare."""
+        state = self.state
+        if self._outcome is not None or (actions and not self._is_quiet(actions)):
+            self._look_at_log(event, actions, was_leader=type(self._role) is Leader)
+        if not self._repair.is_idle or state.filling is not None:
+            self._repair.begins_later(state, actions, self._holes)
+            self._repair.follow(state, actions)
+        self._downloads.follow(actions)
+        if self._answered is not None and self.state.role_state is self._role:
+            self._look_at_pause(self._answered, event)
+        self._end_step(actions)
+
+    def _is_quiet(self, actions: Sequence[act.Action]) -> bool:
+        """Whether nothing is done to the log, and nothing else is known to be committed."""
+        if not LOG_ACTIONS.isdisjoint(map(type, actions)):
+            return False
+        known = self._high_watermark
+        is_known = self.state.high_watermark == known and self.state.committed_offset == max(
+            self._committed, known or 0
+        )
+        return is_known or type(self._role) is Leader
+
+    def _look_at_log(self, event: ev.Event, actions: Sequence[act.Action], *, was_leader: bool) -> None:
+        outcome = self._outcome or Outcome()
+        appends: list[Any] = []
+        repairs: list[Any] = []
+        cuts: list[Offset] = []
+        advances: list[Offset] = []
+        is_elected = False
+        for action in actions:
+            kind = type(action)
+            if kind is act.BeginEpoch:
+                is_elected = True
+            elif kind is act.AppendToLog and not is_elected and type(event) is not ev.RecordsSubmitted:
+                appends += _places(action.batches)  # type: ignore[union-attr]
+            elif kind is act.WriteRepair:
+                repairs += _places(action.batches)  # type: ignore[union-attr]
+            elif kind is act.TruncateLog:
+                cuts.append(action.end_offset)  # type: ignore[union-attr]
+                self._asking.is_truncating = True
+            elif kind is act.AdvanceHighWatermark:
+                advances.append(action.high_watermark)  # type: ignore[union-attr]
+        if appends != outcome.appends:
+            raise BrokenRuleError(
+                "RF25", f"{appends} is appended, must be {outcome.appends} behind {end_of(self.state.log)}"
+            )
+        if repairs != outcome.repairs:
+            raise BrokenRuleError(
+                "RF41", f"{repairs} is written into the hole, must be {outcome.repairs}: {self._holes}"
+            )
+        if cuts != ([] if outcome.cuts_to is None else [outcome.cuts_to]):
+            text = f"the log is cut to {cuts}, must be {outcome.cuts_to}: {self._committed} is committed"
+            raise BrokenRuleError("RF26", text)
+        if outcome.forgets and not self._has_forgotten(actions):
+            raise BrokenRuleError("RF42", f"{self._holes} are given up, and it would vote on")
+        if was_leader and self._outcome is None:
+            return
+        wanted = [] if outcome.advances_to is None else [outcome.advances_to]
+        known = self._high_watermark if outcome.advances_to is None else outcome.advances_to
+        if advances != wanted or (not is_elected and self.state.high_watermark != known):
+            text = f"the high watermark is {self.state.high_watermark}, told {advances}, must be {known}, {wanted}"
+            raise BrokenRuleError("RF27", f"{text}; {self._committed} was committed")
+        committed = max(self._committed, known or 0)
+        if self.state.committed_offset != committed:
+            raise BrokenRuleError("RF27", f"{self.state.committed_offset} is taken for committed, and {committed} is")
+
+    def _has_forgotten(self, actions: Sequence[act.Action]) -> bool:
+        """Whether it is durable, before the log is cut, that this replica votes for nobody."""
+        for action in actions:
+            if type(action) is act.PersistElection and action.election.amnesiac:
+                return True
+            if type(action) is act.TruncateLog:
+                break
+        return self._was_amnesiac
+
+    def _look_at_pause(self, answered: Asked, event: ev.Event) -> None:
+        """RF28: nobody who was of no use is asked again at once."""
+        state, outcome = self.state, self._outcome
+        pause_ms, connections = state.config.retry_backoff_ms, state.connections
+        at_once = connections.is_ready(answered.destination, state.now_ms)
+        if (outcome is None or not outcome.is_of_use) and pause_ms:
+            if not connections.is_backing_off(answered.destination, state.now_ms + pause_ms - 1):
+                raise BrokenRuleError("RF28", f"{answered.destination} is asked again at once after {event}")
+        elif outcome is not None and connections.failures(answered.destination):
+            raise BrokenRuleError("RF28", f"{answered.destination} has answered, and counts as failed")
+        longest_ms = max(2 * pause_ms, PAUSE_MAX_MS)
+        if not at_once and connections.is_backing_off(answered.destination, state.now_ms + longest_ms):
+            raise BrokenRuleError("RF28", f"{answered.destination} is left alone for more than {longest_ms} ms")
+
+    def _end_step(self, actions: Sequence[act.Action]) -> None:
+        state = self.state
+        role = state.role_state
+        if role is not self._role:
+            self._role = role
+            self._asked.clear()
+        if self._asked:
+            late_ms = state.now_ms - state.config.request_timeout_ms
+            for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
+                del self._asked[correlation_id]
+        for action in actions:
+            if type(action) is act.SendRequest and type(action.request) is FetchRequest:
+                question = self._asking.look_at_fetch(action)
+                self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
+        if type(role) in FETCHING and state.shutdown_deadline_ms is None:
+            self._asking.look_at_silence(role)  # type: ignore[arg-type]
+
+
+def _partition_of(response: FetchResponse) -> Any:
+    """Return the one partition of an answer; None if it has not exactly this one."""
+    topics = response.responses
+    if response.error_code != ErrorCode.NONE or len(topics) != 1 or topics[0].topic_id != METADATA_TOPIC_ID:
+        return None
+    partitions = topics[0].partitions
+    return partitions[0] if [partition.partition_index for partition in partitions] == [0] else None
+
+
+def _places(batches: Sequence[Any]) -> list[tuple[Offset, Offset, Epoch, int]]:
+    return [(batch.base_offset, batch.end_offset, batch.epoch, len(batch.data)) for batch in batches]

@@ -1,0 +1,151 @@
+"""What somebody is told that does not belong here: another cluster, another list of static voters, another replica.
+
+It is refused before anything of it is believed, counted, and told what is here (reliability: no mistake is silent).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from kraftlib.consensus import events as ev
+from kraftlib.types import ZERO_UUID
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.vote import VoteRequest
+from tools.rules.election_requests import the_partition
+from tools.rules.scene import Scene
+from tools.rules.verdict import SceneRules, name_of
+
+VOTERS_TAG: Final = 10_000
+DETAIL_TAG: Final = 10_001
+
+AMONG_REPLICAS: Final = (
+    VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest,
+)  # fmt: skip
+INTRODUCED: Final = (VoteRequest, BeginQuorumEpochRequest)
+
+REASONS: Final = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "another cluster",
+    ErrorCode.INCONSISTENT_VOTER_SET: "another list of voters",
+}
+MISDIRECTED: Final = "meant for another replica"
+NOT_THE_ONE_MEANT: Final = "not the replica that was meant"
+
+
+class ForeignRules(SceneRules):
+    """RC16 to RC18."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._counts: dict[str, int] = {}
+
+    def hearing(self, event: Any) -> None:
+        """As `SceneRules.hearing`."""
+        kind = type(event)
+        if kind is ev.RequestReceived or kind is ev.ResponseReceived:
+            self._counts = dict(self.scene.state.refused)
+
+    def handled(self, event: Any) -> None:
+        """As `SceneRules.handled`."""
+        if type(event) is ev.RequestReceived:
+            self._rc16_who_is_refused(event)
+        elif type(event) is ev.ResponseReceived:
+            self._rc17_a_refusal_is_counted(event)
+        for sent in self.scene.requests:
+            self._rc18_what_we_say_of_ourselves(sent.request)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _rc16_who_is_refused(self, event: ev.RequestReceived[Any]) -> None:
+        scene, request = self.scene, event.request
+        cluster_id = getattr(request, "cluster_id", None)
+        if scene.config.strict and type(request) in AMONG_REPLICAS and self._is_refused_strictly(request):
+            if event.request_id not in scene.responses or scene.responses[event.request_id] is not None:
+                raise self.broken("RC16", f"strict, and {type(request).__name__} is not closed without an answer")
+            return
+        ids = self._static_ids()
+        said = tagged(request, VOTERS_TAG)
+        is_introduced = type(request) in INTRODUCED
+        if error := scene.cluster_error(cluster_id):
+            self._refused(event, error, f"cluster {scene.state.cluster_id!r}")
+            return
+        if is_introduced and self._is_misdirected(request):
+            self._counted(MISDIRECTED, type(request).__name__)
+        if said and ids and said != struct.pack(f">{len(ids)}i", *ids):
+            text = "{" + ", ".join(map(str, ids)) + "}"
+            self._refused(event, ErrorCode.INCONSISTENT_VOTER_SET, f"voters {text}")
+            return
+        answer = scene.responses.get(event.request_id)
+        error_code = getattr(answer, "error_code", 0)
+        if error_code in REASONS:
+            text = f"{type(request).__name__} of our cluster and of voters {said!r} is refused with"
+            raise self.broken("RC16", f"{text} {name_of(error_code)}, and we count {ids}")
+
+    def _refused(self, event: ev.RequestReceived[Any], error: ErrorCode, detail: str) -> None:
+        scene, name = self.scene, type(event.request).__name__
+        answer = scene.responses.get(event.request_id)
+        if answer is None or answer.error_code != error:
+            raise self.broken("RC16", f"{name} is answered with {answer}, expected was {error.name}")
+        told = tagged(answer, DETAIL_TAG)
+        is_ours = tagged(event.request, VOTERS_TAG) is not None
+        is_told = is_ours and type(event.request) in AMONG_REPLICAS
+        if is_told and told != detail.encode():
+            raise self.broken("RC16", f"who sent {name} is told {told!r} of us, expected was {detail!r}")
+        if told is not None and not is_ours:
+            raise self.broken("RC16", f"who sent {name} knows no tag of ours, and is told {told!r}")
+        self._counted(REASONS[error], name)
+
+    def _counted(self, reason: str, name: str) -> None:
+        now = self.scene.state.refused.get(reason, 0)
+        if now <= self._counts.get(reason, 0):
+            raise self.broken("RC16", f"{name}: {reason!r} is not counted")
+
+    def _is_misdirected(self, request: Any) -> bool:
+        if request.voter_id < 0 or not request.topics or not request.topics[0].partitions:
+            return False
+        directory_id = request.topics[0].partitions[0].voter_directory_id
+        own = self.scene.key
+        return request.voter_id != own.id or directory_id not in (ZERO_UUID, own.directory_id)
+
+    def _is_refused_strictly(self, request: Any) -> bool:
+        if request.cluster_id is None:
+            return True
+        is_ours = type(request) in INTRODUCED and the_partition(request.topics) is not None
+        return is_ours and self._is_misdirected(request)
+
+    def _static_ids(self) -> list[int]:
+        voters = self.scene.voters
+        return sorted(voters.configured) if voters.latest_offset is None else []
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _rc17_a_refusal_is_counted(self, event: ev.ResponseReceived[Any]) -> None:
+        asked = self.scene.answered
+        if asked is None or type(asked.request) not in AMONG_REPLICAS:
+            return
+        reason = REASONS.get(event.response.error_code)
+        if reason is not None:
+            self._counted(reason, f"the answer to {type(asked.request).__name__}")
+
+    # --- ourselves ----------------------------------------------------------------------------------------------------
+
+    def _rc18_what_we_say_of_ourselves(self, request: Any) -> None:
+        if type(request) not in AMONG_REPLICAS:
+            return
+        said, ids = tagged(request, VOTERS_TAG), self._static_ids()
+        expected = struct.pack(f">{len(ids)}i", *ids)
+        if said != expected and (said is not None or type(request) in INTRODUCED):
+            raise self.broken("RC18", f"{type(request).__name__} says voters {said!r}, they are {ids}")
+        if request.cluster_id != self.scene.state.cluster_id:
+            raise self.broken("RC18", f"{type(request).__name__} is sent for cluster {request.cluster_id!r}")
+        if type(request) is FetchRequest and said is None and not getattr(self.scene.role, "has_fetched", False):
+            raise self.broken("RC18", "a Fetch to a leader that has not answered one yet says no voters")
+
+
+def tagged(message: Any, tag: int) -> bytes | None:
+    """Return a tagged field of a message."""
+    return next((data for known, data in message.unknown_tagged_fields if known == tag), None)
