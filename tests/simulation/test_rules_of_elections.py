@@ -197,6 +197,16 @@ def test_a_planted_bug_breaks_a_rule(mutant: Mutant) -> None:
     assert found.invariant.startswith("RV")
 
 
+def test_a_leader_that_does_not_count_a_fetched_piece_of_a_snapshot_breaks_a_rule() -> None:
+    edit = Edit("consensus.fetch_snapshot.handle_fetch_snapshot", "        note_contact(state, role, key)\n", "")
+    with planted(Mutant("pieces-are-no-contact", "a FetchSnapshot does not count for check quorum", (edit,))):
+        runs = (run_seed(seed, profile="core-downloads") for seed in range(1, 31))
+        found = next((one for one in runs if isinstance(one, Finding)), None)
+
+    assert found is not None
+    assert found.invariant == "RV15"
+
+
 def test_the_page_has_every_rule() -> None:
     folder = Path(rules.__file__).parent
     used = {rule for path in folder.glob("*.py") for rule in re.findall(r"\"(RV\d+)\"", path.read_text())}

@@ -5,8 +5,9 @@
   of these together. Until it has all of it again, no other replica loses anything that was durable.
 * Never of a replica that is the only voter of a set which some replica takes for the one in force: nobody else could
   tell what was lost, and `kraftlib` refuses to open such a log.
-* A disk is replaced by an empty one only where no replica takes the old one for a voter, nor could come to: not in a
-  set that is committed, nor in one that is not.
+* A disk is replaced by an empty one where no replica takes the old one for a voter, nor could come to, in a set that is
+  committed or in one that is not. And the disk of a voter, which is dead from then on: where the others are a majority
+  of each such set without it, and nobody else is impaired, until no set names the dead voter.
 
 What the loss may cost is progress, not safety: while a voter is impaired the others must be a majority of each set that
 may be in force, or no leader can be asked for (`electable`).
@@ -38,17 +39,26 @@ def sets_in_force(world: CoreWorld) -> Iterator[VoterSet]:
         yield from log.voters.since(min(committed, world.promises.committed_end) - 1)
 
 
+def has_dead_voters(world: CoreWorld) -> bool:
+    """Whether some set names a voter whose disk was replaced."""
+    if not any(host.disks for host in world.hosts.values()):
+        return False
+    return any(
+        not voter.key.matches(world.hosts[voter.key.id].key) for voters in sets_in_force(world) for voter in voters
+    )
+
+
 def may_lose_something(world: CoreWorld, host: CoreHost) -> bool:
     """Whether a replica that is down may lose what was durable."""
-    if any(is_impaired(other) for other in world.hosts.values() if other is not host):
+    if any(is_impaired(other) for other in world.hosts.values() if other is not host) or has_dead_voters(world):
         return False
     return not any(len(voters) == 1 and host.key in voters for voters in sets_in_force(world))
 
 
 def may_be_replaced(world: CoreWorld, host: CoreHost) -> bool:
     """Whether the disk of a replica may be replaced by an empty one."""
-    if world.static_voters is not None:
-        return host.key not in world.static_voters
+    if world.static_voters is not None and host.key in world.static_voters:
+        return False
     if host.disks == 0 and host.number in world.first_voters and not world.promises.committed_end:
         return False
     for other in world.hosts.values():
@@ -59,7 +69,13 @@ def may_be_replaced(world: CoreWorld, host: CoreHost) -> bool:
             return False
         if log.end_offset < world.promises.committed_end and other is not host:
             return False
-    return not any(host.key in voters for voters in sets_in_force(world))
+    sets = [voters for voters in sets_in_force(world) if host.key in voters]
+    if not sets:
+        return True
+    others = [other for other in world.hosts.values() if other is not host]
+    if has_dead_voters(world) or any(is_impaired(other) for other in others):
+        return False
+    return all(_reaches_majority(others, voters) for voters in sets)
 
 
 def electable(world: CoreWorld) -> bool:
@@ -69,7 +85,7 @@ def electable(world: CoreWorld) -> bool:
     more. Without anybody impaired, the others are always enough to elect one of them.
     """
     whole = [host for host in world.hosts.values() if not is_impaired(host)]
-    if len(whole) == len(world.hosts):
+    if len(whole) == len(world.hosts) and not has_dead_voters(world):
         return True
     if not all(_reaches_majority(whole, voters) for voters in sets_in_force(world) if len(voters)):
         return False

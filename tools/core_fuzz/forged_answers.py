@@ -327,6 +327,22 @@ def _described_by_another(random: chance.Random, host: CoreHost, answer: Any) ->
 COMMON: Final[tuple[Bend, ...]] = (
     _refused, _misplaced, _with_an_error, _of_an_older_epoch, _of_another_leader, _of_an_impossible_epoch, _fails,
 )  # fmt: skip
+
+
+def _fetched_at_another_time(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """The voter of the id of the one that asks has fetched since, or says so less than before."""
+    if not _says_anything(answer):
+        return None
+    later = random.choice((1, 1, 5, -1))
+    rows = tuple(
+        attrs.evolve(row, last_fetch_timestamp=row.last_fetch_timestamp + later)
+        if row.replica_id == host.number
+        else row
+        for row in only(answer).current_voters
+    )
+    return with_partition(answer, current_voters=rows)
+
+
 BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     VoteResponse: (*COMMON, _with_places_of_others, _not_granted, _of_an_old_voter),
     BeginQuorumEpochResponse: (*COMMON, _with_places_of_others),
@@ -342,7 +358,9 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     UpdateRaftVoterResponse: (_error, _fails, _of_no_epoch),
     ReadBarrierResponse: (_error, _fails, _read_from_nowhere),
     ElectionPriorityResponse: (_error, _fails),
-    DescribeQuorumResponse: (_misplaced, _described_by_another, _with_an_error, _fails),
+    DescribeQuorumResponse: (
+        _misplaced, _described_by_another, _with_an_error, _fails, _fetched_at_another_time, _fetched_at_another_time,
+    ),
     ApiVersionsResponse: (_error, _fails_but_is_known, _of_other_features),
 }  # fmt: skip
 """What may be changed in each answer."""

@@ -36,6 +36,10 @@ OLDEST: Final = {FetchRequest: 12}
 TRIES_MAX: Final = 30
 """So many answers of a kind are looked at, at most, to change one of them."""
 
+SPARED: Final = 0.4
+"""How many answers pass unchanged while one of their kind is to be changed: a download with none that is true has no
+end."""
+
 
 @attrs.define
 class Tampering:
@@ -55,7 +59,8 @@ class Forger:
         self._seen: dict[type, deque[Letter]] = {}
         self._answered: dict[type, None] = {}
         """The kinds of answers that were sent."""
-        self._tampering: Tampering | None = None
+        self._tampering: dict[type, Tampering] = {}
+        """By the kind of answer: what is rare is waited for."""
 
     def note(self, letter: Letter) -> None:
         """Remember a request that was sent."""
@@ -149,20 +154,21 @@ class Forger:
         if self._answered:
             kind = random.choice([*self._answered, FetchResponse, FetchResponse, FetchResponse])
             bend = random.choice((*forged_answers.BENDS[kind], doubled))
-            self._tampering = Tampering(kind, bend, random.choice((1, 1, 1, 3)))
+            self._tampering[kind] = Tampering(kind, bend, random.choice((1, 1, 1, 3)))
 
     def pass_on(self, letter: Letter) -> Letter:
         """Return an answer that is sent, or what has become of it."""
-        kind, tampering = type(letter.body), self._tampering
+        kind = type(letter.body)
+        tampering = self._tampering.get(kind)
         if kind in forged_answers.BENDS:
             self._answered[kind] = None
-        if tampering is None or tampering.kind is not kind:
-            return letter
         world = self._world
+        if tampering is None or world.random.random() < SPARED:
+            return letter
         host = world.hosts.get(letter.target)
         tampering.tries += 1
         if tampering.tries >= TRIES_MAX:
-            self._tampering = None
+            del self._tampering[kind]
         if host is None or host.core is None or host.life != letter.life:
             return letter
         body = tampering.bend(world.random, host, letter.body)
@@ -170,7 +176,7 @@ class Forger:
             return letter
         tampering.left -= 1
         if not tampering.left:
-            self._tampering = None
+            self._tampering.pop(kind, None)
         if tampering.bend is doubled:
             world.count("doubled answer")
             world.wire.append(letter)

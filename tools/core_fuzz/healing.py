@@ -58,7 +58,7 @@ def _disks_are_done(world: CoreWorld) -> bool:
             host.finish_flush()
             is_busy = True
         if host.core is not None and host.slow:
-            host.tell(host.slow.pop(0))
+            host.hear_slow_disk()
             is_busy = True
     return is_busy
 

@@ -29,7 +29,7 @@ from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
 from tools.core_fuzz.forged_answers import SPOILED
 from tools.core_fuzz.promises import BrokenPromiseError
-from tools.core_fuzz.store import CoreStore, PendingFlush
+from tools.core_fuzz.store import CoreStore, PendingFlush, StoredSnapshot
 from tools.rules import Referee
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class CoreHost:
         """What the disk has answered: the core hears it before anything else."""
         self.slow: list[ev.Event] = []
         """What is done beside the loop, and heard some time later."""
+        self.writing: dict[OffsetAndEpoch, StoredSnapshot] = {}
+        """Snapshots of our own that are written beside the loop."""
         self.hearing: ev.Event | None = None
         """The event that is being handled."""
         self.requests: dict[int, Letter] = {}
@@ -166,6 +168,8 @@ class CoreHost:
         self.life += 1
         self._leaves = False
         self.events, self.slow, self.requests, self.reads, self.heard_ms = [], [], {}, {}, {}
+        self.writing = {}
+        world.may_move(self.number)
         self.high_watermark, self.control, self.role_seen, self.is_full = 0, None, None, False
         if self.store.holes:
             self.store.come_upon_damage()
@@ -184,6 +188,23 @@ class CoreHost:
         self.referee = Referee(self.core)
         self._perform(self.referee.start(world.now_ms))
         self._hear_the_disk()
+
+    def write_slowly(self, snapshot_id: OffsetAndEpoch, snapshot: StoredSnapshot) -> None:
+        """Write a snapshot beside the loop: it is there when the core hears of it."""
+        if snapshot_id not in self.writing:
+            self.writing[snapshot_id] = snapshot
+            self.slow.append(ev.SnapshotCreated(snapshot_id))
+
+    def hear_slow_disk(self) -> None:
+        """Let the oldest of what is done beside the loop be done. A snapshot that the log has passed is dropped."""
+        event = self.slow.pop(0)
+        if isinstance(event, ev.SnapshotCreated):
+            snapshot = self.writing.pop(event.snapshot_id)
+            if not self.store.has_passed(event.snapshot_id):
+                self.store.snapshots.setdefault(event.snapshot_id, snapshot)
+        self.tell(event)
+        if isinstance(event, ev.SnapshotCreated) and self.world.oddities.random.random() < 0.7:
+            self.tell(ev.RetentionDue(event.snapshot_id))
 
     def crash(self) -> None:
         """End the life: power loss."""

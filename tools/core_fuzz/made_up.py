@@ -100,6 +100,12 @@ def _features(random: chance.Random, host: CoreHost) -> Any:
     return UpdateFeaturesRequest(feature_updates=updates, validate_only=random.random() < 0.3)
 
 
+def upgrade(random: chance.Random) -> UpdateFeaturesRequest:
+    """Return the request that makes a static quorum a dynamic one."""
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
+    return UpdateFeaturesRequest(feature_updates=(update,), validate_only=random.random() < 0.1)
+
+
 def _features_to_look_at(random: chance.Random, host: CoreHost) -> Any:
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
     return UpdateFeaturesRequest(feature_updates=(update,), validate_only=True)

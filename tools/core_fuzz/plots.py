@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaId
+from tools.core_fuzz import made_up
 from tools.core_fuzz.budget import may_lose_something
+from tools.core_fuzz.host import OPERATOR
 
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
@@ -183,7 +185,7 @@ class Plots:
             return
         host, leader = self.random.choice(lost), self.random.choice(leaders)
         self.world.count("shaken amnesiac")
-        match self.random.randrange(5):
+        match self.random.randrange(6):
             case 0:
                 leader.tell(ev.ResignRequested(leader.running.epoch))
             case 1:
@@ -197,6 +199,10 @@ class Plots:
                 cut = others if self.random.random() < 0.3 else [self.random.choice(others)]
                 self.phase.cut = frozenset((host.number, other) for other in cut)
                 self.phase.begin(self.random.randrange(20, 120))
+            case 4:  # it finds out that records are missing, too
+                if host.store.damage(self.random, latent=True):
+                    self.world.count("damaged log")
+                    host.come_upon_damage()
             case _:
                 self.world.trouble.end(host)
                 host.start()
@@ -204,9 +210,12 @@ class Plots:
     def change_twice(self) -> None:
         """Ask for changes of the voters and updates one after the other, while the last one is not committed yet."""
         leaders = [host for host in self.world.leaders() if host.running.high_watermark is not None]
-        if not leaders or self.world.static_voters is not None:
+        if not leaders:
             return
         leader = self.random.choice(leaders)
+        if not self.world.is_dynamic_at(leader):
+            self._upgrade(leader)
+            return
         self.world.count("change amid a change")
         for _ in range(self.random.randint(2, 5)):
             if leader.core is None or leader not in self.world.leaders():
@@ -220,6 +229,16 @@ class Plots:
             for _ in range(self.random.choice((0, 0, 0, 2, 5))):
                 if (letter := self.world.take()) is not None:
                     self.world.hand(letter)
+
+    def _upgrade(self, leader: CoreHost) -> None:
+        """Make a static quorum a dynamic one, if all voters support that, and ask for it again and again."""
+        self.world.count("upgrade")
+        for _ in range(self.random.randint(1, 4)):
+            if leader.core is None or leader not in self.world.leaders():
+                return
+            self.world.arrive(OPERATOR, leader, made_up.upgrade(self.random))
+            if leader.control is not None and self.random.random() < 0.8:
+                self._append_at_once(leader)
 
     def _append_at_once(self, leader: CoreHost) -> None:
         while leader.core is not None and leader.store.flushes:

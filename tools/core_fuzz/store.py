@@ -209,6 +209,12 @@ class CoreStore:
         self.flushed_offset = self.end_offset
         return dropped
 
+    def has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether the log begins behind this snapshot, or at its offset with another one."""
+        start_offset = self.start_offset
+        begins_with_another = any(kept.offset == start_offset and kept != snapshot_id for kept in self.snapshots)
+        return snapshot_id.offset < start_offset or (snapshot_id.offset == start_offset and begins_with_another)
+
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """Let the log begin at the end of this stored snapshot."""
         ensure(snapshot_id in self.snapshots, f"there is no snapshot {snapshot_id} to stand in for the log")
@@ -285,12 +291,19 @@ class CoreStore:
     # --- damage ------------------------------------------------------------------------------------------------------
 
     def damage(self, random: chance.Random, *, latent: bool) -> OffsetRange | None:
-        """Lose some records that were durable; None, if there are none, or some are missing already."""
+        """Lose some records that were durable; None, if there are none, or some are missing already.
+
+        Often the last ones below where an epoch begins: there logs diverge, and are cut.
+        """
         found = [batch for batch in self.batches if batch.end_offset <= self.flushed_offset]
         if self.is_damaged or not found:
             return None
         first = random.randrange(len(found))
         last = min(len(found) - 1, first + random.randrange(4))
+        ends = [place for place in range(len(found) - 1) if found[place].epoch < found[place + 1].epoch]
+        if ends and random.random() < 0.3:
+            last = ends[-1]
+            first = max(0, last - random.randrange(3))
         hole = OffsetRange(found[first].base_offset, found[last].end_offset)
         (self.latent if latent else self.holes).append(hole)
         return hole

@@ -27,6 +27,7 @@ from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from tools.core_fuzz.forgery import Forger
 from tools.core_fuzz.host import NO_LIFE, OPERATOR, VERSIONS, CoreHost, Letter
+from tools.core_fuzz.oddities import Oddities, draw_habits
 from tools.core_fuzz.phase import Phase
 from tools.core_fuzz.plots import Plots
 from tools.core_fuzz.promises import BrokenPromiseError, Promises
@@ -36,21 +37,8 @@ from tools.core_fuzz.trouble import Trouble
 
 FIRST_PORT: Final = 9_000
 
-
-def draw_habits(random: chance.Random) -> dict[str, Any]:
-    """Draw what is configured in another way than most do."""
-    habits: dict[str, Any] = {}
-    if random.random() < 0.2:
-        habits["strict"] = True
-    if random.random() < 0.1:
-        habits["private_apis"] = False
-    if random.random() < 0.15:
-        habits["snapshot_rate_bytes"] = random.choice((100, 1_000, 100_000))
-    if random.random() < 0.2:
-        habits["leader_loss_stagger_ms"] = random.choice((0, 1, 50))
-    if random.random() < 0.2:
-        habits["election_backoff_max_ms"] = random.choice((0, 10, 100))
-    return habits
+PORTS_APART: Final = 100
+"""How far the port of a replica that has moved is from the one before. Every old address still leads to it."""
 
 
 class CoreWorld:
@@ -80,6 +68,8 @@ class CoreWorld:
         self.first_voters = tuple(numbers)[: random.choice(theme.voters)]
         is_dynamic = random.random() < theme.dynamic
         self.batches_at_once = random.choice((1, 2, 100))
+        self.oddities = Oddities.of(seed, theme.name)
+        self._moved: Counter[ReplicaId] = Counter()
         self._auto_join = is_dynamic and random.random() < 0.25
         self.priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
         self._bootstrap = tuple(self.place(number) for number in numbers)
@@ -110,12 +100,19 @@ class CoreWorld:
     # --- what there is -----------------------------------------------------------------------------------------------
 
     def place(self, number: ReplicaId) -> Endpoint:
-        """Return where a replica listens."""
-        return Endpoint(f"node-{number}", FIRST_PORT + number)
+        """Return where a replica listens, and says so."""
+        return Endpoint(f"node-{number}", FIRST_PORT + number + PORTS_APART * self._moved[number])
+
+    def may_move(self, number: ReplicaId) -> None:
+        """Give a replica that starts another address, now and then: the voters of its log name the old one."""
+        if self.oddities.random.random() < self.oddities.moves:
+            self.count("moved replica")
+            self._moved[number] += 1
 
     def number_at(self, endpoint: Endpoint) -> ReplicaId:
         """Return which replica listens there."""
-        return endpoint.port - FIRST_PORT
+        port = endpoint.port - FIRST_PORT
+        return port % PORTS_APART if port > 0 and endpoint.host.startswith("node-") else -1
 
     def _voter_set(self) -> VoterSet:
         def key(number: int) -> ReplicaKey:
@@ -138,7 +135,12 @@ class CoreWorld:
             "fetch_max_wait_ms": 50,
             "priority_takeover_ms": 200,
             **self._habits,
+            "yield_to": self._yields(host.number),
         }
+
+    def _yields(self, number: ReplicaId) -> tuple[ReplicaId, ...] | None:
+        others = tuple(other for other in self._habits.get("yield_to", ()) if other != number)
+        return others or None
 
     def up(self) -> list[CoreHost]:
         """Return the replicas that run."""
@@ -350,7 +352,7 @@ class CoreWorld:
             return
         host = self.random.choice(busy)
         if host.slow and (not host.store.flushes or self.random.random() < 0.3):
-            host.tell(host.slow.pop(0))
+            host.hear_slow_disk()
         else:
             host.finish_flush()
 
@@ -420,7 +422,7 @@ class CoreWorld:
             return
         kraft_version, voters = view.kraft_version.at(snapshot_id.offset - 1), view.voters.at(snapshot_id.offset - 1)
         controls: tuple[object, ...] = ()
-        if self.static_voters is None:
+        if self.static_voters is None or kraft_version >= 1:
             if not len(voters) or kraft_version < 1:
                 raise BrokenPromiseError("I14", f"{host} knows no voters for the snapshot {snapshot_id}")
             controls = (KRaftVersionRecord(kraft_version=kraft_version), voters.to_record())
@@ -429,8 +431,11 @@ class CoreWorld:
         snapshot = self._blobs.setdefault((snapshot_id, data), StoredSnapshot(data, controls))
         if str(snapshot.controls) != str(controls):
             raise BrokenPromiseError("I14", f"{host} has other voters in snapshot {snapshot_id} than another replica")
-        store.snapshots[snapshot_id] = snapshot
         self.count("snapshot")
+        if self.oddities.random.random() < self.oddities.writes_slowly:
+            host.write_slowly(snapshot_id, snapshot)
+            return
+        store.snapshots[snapshot_id] = snapshot
         host.tell(ev.SnapshotCreated(snapshot_id))
         if host.core is not None and random.random() < 0.7:
             host.tell(ev.RetentionDue(snapshot_id))
@@ -457,8 +462,12 @@ class CoreWorld:
     def change(self) -> None:
         """Ask some leader for a change of the voters."""
         leaders = [host for host in self.leaders() if host.running.high_watermark is not None]
-        if leaders and self.static_voters is None:
+        if leaders and (self.static_voters is None or any(self.is_dynamic_at(leader) for leader in leaders)):
             self.change_at(self.random.choice(leaders))
+
+    def is_dynamic_at(self, host: CoreHost) -> bool:
+        """Whether the voters stand in the log of this replica."""
+        return self.static_voters is None or host.running.kraft_version >= 1
 
     def change_at(self, leader: CoreHost) -> None:
         """Ask a leader to add a voter, or to remove one."""

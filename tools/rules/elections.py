@@ -10,7 +10,7 @@ import attrs
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
+from kraftlib.consensus.roles import Leader, Role
 from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import LeaderAndEpoch
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
@@ -193,6 +193,7 @@ class ElectionRules(RuleSet):
         else:
             if isinstance(part, Leading):
                 leading.asked(life, part, event, actions, self.state.log.end_offset)
+                self._rv15_check_quorum(part)
                 if kind is RemoveRaftVoterRequest:
                     self._take_over_transfer(part, event.request)
             return
@@ -203,6 +204,15 @@ class ElectionRules(RuleSet):
                 f"{self.state.id_text} answers {event.request} in version {event.version} with {answers}, and"
                 f" must answer {expected}; it has the log end {self._own_end}, and is {life.part}",
             )
+
+    def _rv15_check_quorum(self, part: Leading) -> None:
+        """A leader has its whole time again once a majority has asked it for something, and not before."""
+        role, life = self.state.role_state, self.life
+        if role is not life.leading_role or not isinstance(role, Leader):
+            return
+        if role.check_quorum_deadline_ms != part.quorum_until_ms:
+            text = f"check quorum of {self.state.id_text} ends at {role.check_quorum_deadline_ms}, and must at"
+            raise BrokenRuleError("RV15", f"{text} {part.quorum_until_ms}, with contact to {part.contacts} since")
 
     def _take_over_transfer(self, part: Leading, request: RemoveRaftVoterRequest) -> None:
         """A leader that is to be removed hands over first, to whom the rules of voter changes say.

@@ -10,6 +10,7 @@ def test_every_plot_is_carried_out() -> None:
     wanted = {
         "deposed leader", "refused link", "muted replica", "last copies", "source of a download changed",
         "outdated download", "shaken amnesiac", "change amid a change", "hand-over in vain", "wrecked replica",
+        "upgrade",
     }  # fmt: skip
     seen: set[str] = set()
     runs = [

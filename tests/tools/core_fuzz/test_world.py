@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
+from kraftlib.types import Endpoint, OffsetAndEpoch
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.core_fuzz.host import Letter
+from tools.core_fuzz.oddities import Oddities
 from tools.core_fuzz.themes import THEMES, Theme
 from tools.core_fuzz.world import CoreWorld
 
@@ -55,3 +59,43 @@ def test_voters_change_and_disks_are_replaced() -> None:
 
     assert done > 3
     assert counts >= {"voter change", "replaced disk", "late answer", "power loss amid actions"}
+
+
+def test_a_replica_that_has_moved_is_reached_at_every_address_that_it_ever_had() -> None:
+    world = CoreWorld(2, CALM)
+    old = world.place(2)
+    world.oddities = Oddities(random.Random(1), moves=1.0, writes_slowly=0.0)
+    world.hosts[2].crash()
+    world.hosts[2].start()
+
+    assert world.place(2) != old
+    assert world.number_at(old) == world.number_at(world.place(2)) == 2
+    assert world.hosts[2].running.state.endpoints["CONTROLLER"] == world.place(2)
+
+
+def test_an_address_of_nobody_leads_nowhere() -> None:
+    assert CoreWorld(2, CALM).number_at(Endpoint("nowhere", 9_001)) == -1
+
+
+def test_a_snapshot_that_the_log_has_passed_while_it_was_written_is_dropped() -> None:
+    passed, kept = OffsetAndEpoch(offset=3, epoch=1), OffsetAndEpoch(offset=9, epoch=1)
+    host = CoreWorld(2, CALM).hosts[1]
+    host.store.start_offset = 5
+    assert host.store.has_passed(passed)
+    assert not host.store.has_passed(kept)
+
+
+def test_snapshots_are_written_beside_the_loop_and_replicas_move() -> None:
+    counts: set[str] = set()
+    written = 0
+    for seed in range(40):
+        world = CoreWorld(seed, THEMES["core-disks"])
+        for _ in range(600):
+            world.step()
+            written += any(host.writing for host in world.hosts.values())
+        counts |= set(world.counts)
+        if written and "moved replica" in counts:
+            return
+
+    assert written
+    assert "moved replica" in counts
