@@ -16,7 +16,6 @@ import pyarrow as pa
 from kraftlib.analysis.conditions import place_values
 from kraftlib.analysis.decoder import Fields, headers_of
 from kraftlib.analysis.headers import Headers
-from kraftlib.analysis.metadata_columns import json_record
 from kraftlib.analysis.schemas import HEADERS, TIMESTAMP, Schema
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array, read_unsigned
@@ -163,6 +162,8 @@ def header_lists(rows: Rows) -> Any:
 
 def json_records(rows: Rows) -> Any:
     """Return Kafka's metadata records as JSON in the form of Kafka's tools; null for what is none, or is not known."""
+    from kraftlib.analysis.metadata_columns import json_record
+
     values = binaries(rows.area, rows.fields.value_start, rows.fields.value_size)
     framed = frame_numbers(rows)[2]
     return pa.array(

@@ -11,17 +11,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from kraftlib.analysis.entities import Entity, parse_entity
 from kraftlib.analysis.layout import checked_layout, with_storage_options
 from kraftlib.analysis.other_names import instead_of
 from kraftlib.analysis.schemas import REPORTS, VIEWS
 from kraftlib.analysis.value_decoder import decoder_name
 from kraftlib.errors import ConfigError
-from kraftlib.metadata import RECORDS
+
+if TYPE_CHECKING:
+    from kraftlib.analysis.entities import Entity
 
 MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 INCLUDES: Final = ("log", "snapshot", "latest", "all")
@@ -285,6 +286,8 @@ def _decode(text: str) -> str | None:
         return None
     if name.lower() == JSON:
         return JSON
+    from kraftlib.metadata import RECORDS
+
     known = [record.__name__ for record in RECORDS.values()]
     named_by_dump = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", one).upper(): one for one in known}
     name = named_by_dump.get(name, name)
@@ -296,6 +299,8 @@ def _decode(text: str) -> str | None:
 
 
 def _about(text: str) -> frozenset[Entity]:
+    from kraftlib.analysis.entities import parse_entity
+
     return frozenset(map(parse_entity, _names(text)))
 
 

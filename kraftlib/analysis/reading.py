@@ -3,7 +3,8 @@
     table = read_table("/data/__cluster_metadata-0", columns="offset,epoch,value", startOffset=1000)
 
 `read_table` plans and reads as Spark would, one split after the other: for small data it is all one needs, and for the
-Spark source it is the twin that must give the same rows.
+Spark source it is the twin that must give the same rows. The modules that plan and decode are imported when they are
+first used: the driver of a Spark session only checks options here, and a process that plans decodes nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kraftlib.analysis.batch_columns import batch_tables, file_table
-from kraftlib.analysis.chunks import chunks
-from kraftlib.analysis.columns import Table
-from kraftlib.analysis.conditions import Pruning
 from kraftlib.analysis.options import ReadOptions, parse_options
-from kraftlib.analysis.record_tables import RecordColumns
 from kraftlib.analysis.schemas import REPORTS, Schema, schema_of
-from kraftlib.analysis.splits import Split, plan, settled
 from kraftlib.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kraftlib.analysis.columns import Table
+    from kraftlib.analysis.conditions import Pruning
+    from kraftlib.analysis.splits import Split
 
 
 def read_table(path: str | os.PathLike[str], **options: object) -> Any:
@@ -37,6 +37,8 @@ def read(options: ReadOptions) -> Iterator[Table]:
 
     Raises: CorruptBatchError, ConfigError, StorageError.
     """
+    from kraftlib.analysis.splits import plan
+
     schema = schema_for(options)
     if options.view in REPORTS:
         raise ConfigError(f"the view {options.view!r} is a report: kraftlib.analysis.reports.report makes it")
@@ -68,9 +70,12 @@ def schema_for(options: ReadOptions) -> Schema:
 
 
 def read_splits(
-    splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Pruning = Pruning()
+    splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Pruning | None = None
 ) -> Iterator[Table]:
     """Yield the rows of the splits of one task, without those that fail a condition of `pruning`."""
+    from kraftlib.analysis.conditions import Pruning
+
+    pruning = pruning or Pruning()
     for table in _tables(splits, options, schema, pruning):
         left = pruning.apply(table)
         if left.num_rows or not pruning.conditions:
@@ -78,6 +83,11 @@ def read_splits(
 
 
 def _tables(splits: Iterable[Split], options: ReadOptions, schema: Schema, pruning: Pruning) -> Iterator[Table]:
+    from kraftlib.analysis.batch_columns import batch_tables, file_table
+    from kraftlib.analysis.chunks import chunks
+    from kraftlib.analysis.record_tables import RecordColumns
+    from kraftlib.analysis.splits import settled
+
     for planned in splits:
         split = settled(planned)
         if split is None:

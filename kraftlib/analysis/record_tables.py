@@ -7,7 +7,7 @@ What inflates is decoded in groups, so that neither an honest nor a malicious ba
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import numpy as np
@@ -26,10 +26,8 @@ from kraftlib.analysis.columns import (
 )
 from kraftlib.analysis.conditions import Pruning, place_values
 from kraftlib.analysis.decoder import Blocks, decode
-from kraftlib.analysis.entities import Entity, is_about, types_about
 from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows_of_headers
 from kraftlib.analysis.headers import Headers
-from kraftlib.analysis.metadata_columns import decoded, record_class_named
 from kraftlib.analysis.options import JSON, ReadOptions
 from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import Split, bounds_of
@@ -39,6 +37,9 @@ from kraftlib.errors import CorruptBatchError, InvariantError, StorageError
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.records.compression import Codec, decompress
 from kraftlib.records.record import decode_block
+
+if TYPE_CHECKING:
+    from kraftlib.analysis.entities import Entity
 
 _MILLIS_MAX: Final = (2**63 - 1) // 1_000
 
@@ -273,6 +274,8 @@ class RecordColumns:
 
     def tables_of_type(self, rows: Rows, name: str) -> Iterator[Table]:
         """Yield the records of one type of Kafka's metadata, with their fields."""
+        from kraftlib.analysis.metadata_columns import decoded, record_class_named
+
         api_key, _, framed = frame_numbers(rows)
         rows = rows.select(framed & (api_key == record_class_named(name).api_key))
         if not len(rows):
@@ -307,6 +310,8 @@ class RecordColumns:
 
 def about(rows: Rows, wanted: frozenset[Entity]) -> Array:
     """Return which records of Kafka's metadata are about one of `wanted`; only those of the right types are decoded."""
+    from kraftlib.analysis.entities import is_about, types_about
+
     api_key, _, framed = frame_numbers(rows)
     types = sorted({number for entity in wanted for number in types_about(entity.kind)})
     keep = framed & np.isin(api_key, types)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kraftlib.analysis.metadata_columns import struct_type
 from kraftlib.analysis.value_decoder import decoded_type
 from kraftlib.errors import ConfigError
 
@@ -167,6 +166,8 @@ def schema_of(
     if decoder is not None:
         fields = [pa.field("record", decoded_type(decoder)) if f.name == "record" else f for f in fields]
     elif decode not in (None, "json"):
+        from kraftlib.analysis.metadata_columns import struct_type  # and with it the declarations of Kafka's records
+
         fields = [pa.field("record", struct_type(str(decode))) if f.name == "record" else f for f in fields]
     return pa.schema(fields)
 

@@ -1,4 +1,4 @@
-"""What an audit reads, as a data source of its own: the batches of logs in stretches, a row each."""
+"""The data source of an audit: the batches of logs in stretches, a row each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kraftlib.analysis.audit_stretches import STRETCHES, stretches
 from kraftlib.analysis.reading import read_splits, schema_for
+from kraftlib.spark.readers import Reader, Splits, asked
 from kraftlib.spark.sessions import prepare_worker
-from kraftlib.spark.source import KraftDataSource, Reader, Splits
+from kraftlib.spark.source import KraftDataSource
 from kraftlib.spark.types import ddl_of
 
 FORMAT: Final = "kraft-audit"
 
 
 class AuditSource(KraftDataSource):
-    """What `kraftlib.spark.jobs.audit` reads; the options are those of the view `batches`."""
+    """The table that `kraftlib.spark.jobs.audit` reads; the options are those of the view `batches`."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,7 +31,7 @@ class AuditSource(KraftDataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what plans and reads."""
-        return AuditReader(self.asked(self.options))
+        return AuditReader(asked(self.options))
 
 
 class AuditReader(Reader):

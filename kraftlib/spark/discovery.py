@@ -1,4 +1,4 @@
-"""What Spark finds by its name: in a wheel this file is the module `pyspark_kraft`, beside kraftlib.
+"""The module that Spark finds by its name: in a wheel this file is `pyspark_kraft`, beside kraftlib.
 
 Before the first Python data source is used Spark imports every top-level module whose name begins with `pyspark_`, and
 takes the class `DefaultSource` of each. If one of them raises, Spark goes on without any, other people's among them. So

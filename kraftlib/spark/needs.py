@@ -1,7 +1,8 @@
-"""What Spark needs beside kraftlib, looked for before Spark does: its own complaints are pages that name no remedy."""
+"""Checks of Java and of the workers' Python, made before Spark fails on them with pages that name no remedy."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -15,10 +16,10 @@ from kraftlib.errors import ConfigError
 
 JAVA_MIN: Final = 17
 MODULES: Final = ("attrs", "crc32c", "lz4", "numpy", "pyarrow", "zstandard")
-"""What a worker imports; most of it is compiled, so it cannot be sent along."""
+"""The packages that a worker imports; most of them are compiled, so they cannot be sent along."""
 
 _ANSWER_S: Final = 60.0
-_VERSION: Final = re.compile(r'version "(?:1\.)?([0-9]+)')
+_VERSION: Final = re.compile(r'(?:version |^JAVA_VERSION=)"(?:1\.)?([0-9]+)', re.MULTILINE)
 _PROBE: Final = "import sys, importlib.util as u; print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])"
 
 
@@ -43,7 +44,14 @@ def check_java() -> None:
 
 @lru_cache(maxsize=8)
 def java_version(java: str) -> int | None:
-    """Return the major version of a Java, 8 for `1.8.0`; None, if it does not say."""
+    """Return the major version of a Java, 8 for `1.8.0`; None, if it does not say.
+
+    The file `release` of its directory says it, without the start of a JVM; if there is none, the JVM is asked.
+    """
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        match = _VERSION.search((Path(java).resolve().parent.parent / "release").read_text(encoding="utf-8"))
+        if match is not None:
+            return int(match[1])
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -17,7 +17,7 @@ from kraftlib.spark.types import ddl_of
 
 
 class SeedSource(DataSource):
-    """What `kraftlib.spark.jobs.sweep` reads."""
+    """The table that `kraftlib.spark.jobs.sweep` reads."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options

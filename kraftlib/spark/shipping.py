@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHIP: Final = ("auto", "never")
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
 _NO_PATH: Final = "there is no path"
-"""What the format complains of when it is asked for nothing."""
+"""The error of the format when it is given no path."""
 
 
 _contexts: Final[WeakSet[Any]] = WeakSet()

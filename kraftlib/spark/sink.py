@@ -60,7 +60,7 @@ def checkpoint_writer(options: Mapping[str, str], schema: Any, *, overwrite: boo
 
 
 class Runs(WriterCommitMessage):
-    """What one task left behind."""
+    """The paths of the sorted runs that one task wrote."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths

@@ -1,23 +1,16 @@
-"""The data source `kraft`: Spark plans with `analysis.splits` and reads with `analysis.reading`.
+"""The data source `kraft`, as Spark finds it; the readers, streams and checkpoints have modules of their own.
 
-Streams and checkpoints have modules of their own, which are loaded when they are asked for.
-
-Spark calls this in short-lived processes: an object of these classes is pickled, plans or reads, and is gone. Rows
-leave as Arrow batches; as tuples they would be slower than one process without Spark.
-
-Filters reach the source only where the session allows it, and a reader that could take them makes the query fail where
-it does not: hence two classes of readers. A comparison of a column with values is taken over, to the row; everything
-else is handed back to Spark. What was taken over holds for whatever else is asked of that DataFrame, too, filtered or
-not: so it is for `kraftlib.spark.lookup`, which asks once.
+Spark makes four processes for the first query of a session: one looks for data sources, one asks for the columns, one
+plans, and the workers read. An object of this class is pickled from one to the next. So this module imports next to
+nothing: numpy, pyarrow and `kraftlib.analysis` are imported by the method that needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from contextlib import contextmanager
 from typing import Any, Final
 
-import attrs
 import pyspark
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,48 +18,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
 )
 
-from kraftlib.analysis.conditions import IN, IS_NOT_NULL, IS_NULL, Condition, Pruning, condition_on
-from kraftlib.analysis.options import Bounds, Range, ReadOptions, parse_options, to_millis
-from kraftlib.analysis.reading import read_splits, schema_for
-from kraftlib.analysis.reports import report_for
-from kraftlib.analysis.schemas import REPORTS, Schema
-from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError, KraftError
 from kraftlib.spark.catalog import metadata_of, options_in, without_properties
-from kraftlib.spark.sessions import prepare_worker
-from kraftlib.spark.stream_options import RefusedStream, without_stream_options
-from kraftlib.spark.types import ddl_of, same_type, struct_of
 
 FORMAT: Final = "kraft"
 
-_PRUNED_BY: Final = {
-    "records": {"offset": "offset", "epoch": "epoch", "timestamp": "timestamp"},
-    "batches": {"epoch": "epoch"},
-}
-"""View -> column -> the bound that a filter on it narrows."""
-
 _ADMISSION: Final = "pyspark.sql.streaming.datasource"
-"""What PySpark 4.1 lacks."""
-
-_SIGNS: Final[dict[type[Filter], str]] = {
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-}
+"""The module that PySpark 4.1 lacks."""
 
 
 class KraftDataSource(DataSource):
@@ -82,21 +42,30 @@ class KraftDataSource(DataSource):
 
     def schema(self) -> Any:
         """Return the columns that the options ask for; for a table in a catalog the options stand with them."""
-        schema = schema_for(self.asked(without_stream_options(self.options)))
+        with importing():
+            from kraftlib.analysis.reading import schema_for
+            from kraftlib.spark.readers import asked
+            from kraftlib.spark.stream_options import without_stream_options
+            from kraftlib.spark.types import ddl_of, struct_of
+        schema = schema_for(asked(without_stream_options(self.options)))
         return struct_of(schema, metadata_of(self.options)) if self.is_table else ddl_of(schema)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Return what plans and reads; `schema` may hold fewer columns than were offered."""
-        options = narrowed(self.asked(options_in(schema) | dict(self.options)), schema)
-        return PushdownReader(options) if options.pushdown else Reader(options)
+        """Return the reader that plans and reads; `schema` may hold fewer columns than were offered."""
+        with importing():
+            from kraftlib.spark.readers import reader_of
+        return reader_of(options_in(schema) | dict(self.options), schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Return what follows an archive, or a live quorum by way of one."""
+        """Return the reader that follows an archive, or a live quorum by way of one."""
+        with importing():
+            from kraftlib.spark.readers import asked, narrowed
+            from kraftlib.spark.stream_options import RefusedStream, without_stream_options
         given = options_in(schema) | dict(self.options)
         try:
             from kraftlib.spark.stream import stream_reader
 
-            narrowed(self.asked(without_stream_options(given)), schema)
+            narrowed(asked(without_stream_options(given)), schema)
             return stream_reader(given, schema)
         except KraftError as error:
             return RefusedStream(error)
@@ -106,9 +75,9 @@ class KraftDataSource(DataSource):
             return RefusedStream(ConfigError(f"a stream needs PySpark 4.2 or newer, and this is {pyspark.__version__}"))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        """Return what writes a checkpoint."""
-        from kraftlib.spark.sink import checkpoint_writer
-
+        """Return the writer of a checkpoint."""
+        with importing():
+            from kraftlib.spark.sink import checkpoint_writer
         return checkpoint_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 (Spark's name)
@@ -118,130 +87,12 @@ class KraftDataSource(DataSource):
             " the state of a log with kraftlib.spark.jobs.compact"
         )
 
-    def asked(self, given: Mapping[str, str]) -> ReadOptions:
-        """Return the options, checked."""
-        options = parse_options(given)
-        if not options.path:
-            raise ConfigError(
-                "there is no path: .load(path) or the option 'path' says where the logs are; a table that was created"
-                " with a list of columns has none: leave them out, and name them in the option 'columns'"
-            )
-        return options
 
-
-def narrowed(options: ReadOptions, schema: Any) -> ReadOptions:
-    """Return the options with the columns of a Spark schema. Raises: ConfigError for a column of another type."""
-    names = tuple(schema.names)
-    ours = schema_for(attrs.evolve(options, columns=names))
-    for field, wanted in zip(ours, schema.fields, strict=True):
-        if not same_type(field.type, wanted.dataType):
-            raise ConfigError(f"the column {field.name!r} is {ddl_of([field])}, not {wanted.dataType.simpleString()}")
-    return attrs.evolve(options, columns=names)
-
-
-class Splits(InputPartition):
-    """The work of one task."""
-
-    def __init__(self, splits: list[Split]) -> None:
-        self.splits = splits
-
-
-class Report(InputPartition):
-    """The one task of a report."""
-
-    def __init__(self) -> None:
-        """Hold nothing: the options say everything."""
-
-
-class Reader(DataSourceReader):
-    """Plans and reads, unaware of filters."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self.read_options = options
-        self.pruning = Pruning()
-
-    def partitions(self) -> list[Splits | Report]:
-        """Return the work of each task."""
-        if self.read_options.view in REPORTS:
-            return [Report()]
-        return [Splits(group) for group in plan(self.read_options, self.pruning)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the rows of one task as Arrow batches. Where nothing was planned, Spark makes up an empty partition."""
-        prepare_worker()
-        options = self.read_options
-        if isinstance(partition, Report):
-            yield from report_for(options).select(options.columns).to_batches()
-        elif isinstance(partition, Splits):
-            yield from read_splits(partition.splits, options, schema_for(options), self.pruning)
-
-
-class PushdownReader(Reader):
-    """Plans fewer tasks and reads fewer batches, where filters allow it."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 (Spark's name)
-        """Narrow what is read, and yield the filters that Spark has to judge itself."""
-        options = self.read_options
-        self.pruning, left = pruning_of(filters, options.view, schema_for(options))
-        yield from left
-
-
-def pruning_of(filters: list[Filter], view: str, schema: Schema) -> tuple[Pruning, list[Filter]]:
-    """Return what of filters a reader of `schema` does itself, and the filters that it does not do to the row."""
-    bounds, conditions, left = Bounds(), [], []
-    for one in filters:
-        path: tuple[str, ...] = getattr(one, "attribute", ())
-        name = path[0] if len(path) == 1 else ""
-        narrowed_by = _PRUNED_BY.get(view, {}).get(name)
-        if narrowed_by is not None:
-            bounds &= Bounds(**{narrowed_by: _range_of(one)})
-        index = schema.get_field_index(name)
-        condition = _condition_of(one, schema.field(index)) if index >= 0 and view not in REPORTS else None
-        if condition is None:
-            left.append(one)
-        else:
-            conditions.append(condition)
-    return Pruning(bounds=bounds, conditions=tuple(conditions)), left
-
-
-def _condition_of(one: Filter, field: Any) -> Condition | None:
-    """Return a filter on a column as a condition; None, if there is no such one."""
-    value: Any = getattr(one, "value", None)
-    match one:
-        case IsNull():
-            return condition_on(field, IS_NULL)
-        case IsNotNull():
-            return condition_on(field, IS_NOT_NULL)
-        case In():
-            return condition_on(field, IN, [each for each in value if each is not None])  # nothing equals null
-        case EqualTo() | EqualNullSafe():
-            return condition_on(field, IN, [value])
-        case LessThan() | LessThanOrEqual() | GreaterThan() | GreaterThanOrEqual():
-            return condition_on(field, _SIGNS[type(one)], [value])
-    return None
-
-
-def _range_of(one: Filter) -> Range:
-    """Return the range of whole numbers outside of which a filter lets nothing pass."""
-    if isinstance(one, In):
-        numbers = [number for value in one.value if (number := _number(value)) is not None]
-        if len(numbers) != len(one.value) or not numbers:
-            return Range()
-        return Range(start=min(numbers), end=max(numbers) + 1)
-    value = _number(getattr(one, "value", None))
-    if value is None:
-        return Range()
-    match one:
-        case EqualTo() | EqualNullSafe():
-            return Range(start=value, end=value + 1)
-        case GreaterThan() | GreaterThanOrEqual():
-            return Range(start=value)  # a timestamp was rounded down, so "greater" may be equal here
-        case LessThan() | LessThanOrEqual():
-            return Range(end=value + 1)
-    return Range()
-
-
-def _number(value: object) -> int | None:
-    if isinstance(value, datetime):
-        return to_millis(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+@contextmanager
+def importing() -> Iterator[None]:
+    """Turn an error of the imports within, of any type, into one that names the remedy. Raises: ImportError."""
+    try:
+        yield
+    except Exception as error:  # a broken package may raise anything at its import
+        reason = f"{type(error).__name__}: {error}"
+        raise ImportError(f"the format kraft needs what kraftlib[spark] installs: {reason}") from error

@@ -1,4 +1,4 @@
-"""What a stream is asked for: the options of `spark.readStream.format("kraft")`, checked."""
+"""The options of a stream: those of `spark.readStream.format("kraft")`, checked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BATCH_ONLY: Final = (
 
 @attrs.frozen(kw_only=True)
 class StreamOptions:
-    """What a stream is asked for, beside how records are read."""
+    """The checked options of a stream; `reading` holds those that tables have, too."""
 
     reading: ReadOptions
     max_bytes: int = MAX_BYTES
@@ -62,7 +62,7 @@ class StreamOptions:
     start: str | int | datetime = EARLIEST
     """Where a query without a checkpoint begins: earliest, latest, an offset at which a batch begins, or a time."""
     patience_s: float = PATIENCE_S
-    """How long a quorum may be unreachable, or an archive behind the place that was read, before the query fails."""
+    """The time that a quorum may be unreachable, or an archive behind the query, before the query fails."""
 
 
 _KAFKAS: Final = {

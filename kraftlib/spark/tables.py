@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kraftlib.analysis.explain import explain as analysis_explain
-from kraftlib.analysis.files import absolute
 from kraftlib.analysis.options import pin_text
-from kraftlib.analysis.reading import options_of, text_options
-from kraftlib.analysis.splits import pin as pinned_files
+from kraftlib.analysis.reading import options_of, schema_for, text_options
 from kraftlib.spark.sessions import PUSHDOWN
 from kraftlib.spark.shipping import ship_to
+from kraftlib.spark.types import ddl_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,17 +40,33 @@ def read(spark: SparkSession, path: str | os.PathLike[str], **options: object) -
     does `lookup`. Raises: ConfigError for an unknown option.
     """
     register(spark)
-    options_of(path, **options)  # to fail here, in the caller's own traceback
-    return load(spark, "kraft", path, options)
+    asked = options_of(path, **options)  # to fail here, in the caller's own traceback
+    # Spark asks a process of its own for the columns, which is spared numpy and pyarrow if they are given. The type of
+    # a decoder's column is what its function returns, so that one is asked there.
+    columns = None if asked.value_decoder else ddl_of(schema_for(asked))
+    return load(spark, "kraft", path, options, columns=columns)
 
 
-def load(spark: SparkSession, name: str, path: str | os.PathLike[str], options: Mapping[str, object]) -> DataFrame:
-    """Return what is at `path` by the format of that name, with tasks for all processors of the session."""
+def load(
+    spark: SparkSession,
+    name: str,
+    path: str | os.PathLike[str],
+    options: Mapping[str, object],
+    *,
+    columns: str | None = None,
+) -> DataFrame:
+    """Return what is at `path` by the format of that name, with tasks for all processors of the session.
+
+    `columns` is the DDL of the table, if it is known.
+    """
+    from kraftlib.analysis.files import absolute
+
     given = text_options(options)
     if "parallelism" not in {name.lower() for name in given}:
         given["parallelism"] = str(parallelism(spark))
     # Planners are processes of their own, which need not be where this one is.
-    return spark.read.format(name).options(**given).load(absolute(path))
+    reader = spark.read.format(name).options(**given)
+    return (reader if columns is None else reader.schema(columns)).load(absolute(path))
 
 
 def lookup(spark: SparkSession, path: str | os.PathLike[str], condition: str | Column, **options: object) -> DataFrame:
@@ -77,6 +91,8 @@ def explain(
     more than names, sizes and indexes. Through Spark Connect nobody says how many tasks a condition leaves.
     """
     from pyspark.errors import PySparkException
+
+    from kraftlib.analysis.explain import explain as analysis_explain
 
     told = analysis_explain(path, **{"parallelism": parallelism(spark), **options})
     if condition is None:
@@ -111,6 +127,8 @@ def pin(path: str | os.PathLike[str], **options: object) -> str:
 
     A log grows while it is read, and each action of Spark plans anew: pinned, all of them see the same rows.
     """
+    from kraftlib.analysis.splits import pin as pinned_files
+
     return pin_text(pinned_files(attrs.evolve(options_of(path, **options), pin=None)))
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource
 assert issubclass(mod.DefaultSource, DataSource)
 print(mod.DefaultSource.name())
 try:
-    mod.DefaultSource(options={})
+    mod.DefaultSource(options={"path": "/nowhere"}).schema()
 except ImportError as error:
     print(error)
 """
@@ -41,6 +41,22 @@ def looked_up(directory: Path, broken: str, text: str) -> list[str]:
 def test_the_format_is_found_by_its_name(tmp_path: Path) -> None:
     assert looked_up(tmp_path, "", "") == ["kraft"]
     assert discovery.DefaultSource is KraftDataSource
+
+
+def test_the_search_for_data_sources_imports_neither_numpy_nor_pyarrow() -> None:
+    """Spark searches in a process of its own, for every session that uses any Python data source, ours or not."""
+    program = (
+        "import kraftlib.spark.discovery as d, sys; d.DefaultSource(options={'path': '/x'});"
+        "print(d.DefaultSource.name(), sorted({'numpy', 'pyarrow', 'kraftlib.analysis'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "kraft []\n"
+
+
+def test_a_package_that_cannot_be_imported_at_all_is_named_when_the_format_is_used(tmp_path: Path) -> None:
+    found = looked_up(tmp_path, "attrs", "raise ValueError('half an installation')")
+    assert found[0] == "kraft"
+    assert "what kraftlib[spark] installs" in found[1]
 
 
 def test_a_missing_or_broken_package_is_named_when_the_format_is_used_and_not_before(tmp_path: Path) -> None:

@@ -38,6 +38,14 @@ def test_no_java_a_wrong_home_and_one_that_is_too_old(tmp_path: Path, monkeypatc
         check_java()
 
 
+def test_the_version_of_a_java_is_read_from_its_release_file_without_a_start(tmp_path: Path) -> None:
+    java = script(tmp_path / "jdk" / "bin" / "java", "exit 1")
+    (tmp_path / "jdk" / "release").write_text(
+        'IMPLEMENTOR="Some"\nJAVA_RUNTIME_VERSION="21+35"\nJAVA_VERSION="21.0.2"\n'
+    )
+    assert java_version(str(java)) == 21
+
+
 def test_workers_of_another_python_are_named_with_the_remedy(tmp_path: Path) -> None:
     check_worker(sys.executable)
     bare = script(tmp_path / "python3", f'exec {sys.executable} -S -I "$@"')

@@ -39,7 +39,7 @@ FINDING: Final = (
 )
 """`Finding` as Spark sees it."""
 TASK_BYTES: Final = "512m"
-"""What a task reads, unless it is said: a row stands for many batches, so rows are few, and tasks are what costs."""
+"""The bytes of a task, unless the caller says otherwise. A row stands for many batches, so the cost is in the tasks."""
 
 
 def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> Audit:

@@ -46,7 +46,7 @@ RESULTS: Final = pa.schema(
 
 @attrs.frozen(kw_only=True)
 class SweepOptions:
-    """What a sweep runs."""
+    """The seeds that a sweep runs, and how."""
 
     profile: str = "swarm"
     subject: str | None = None

@@ -11,8 +11,8 @@ from kraftlib.spark.jobs.audit import audit
 from tests.analysis.faults import KINDS, inject_at
 from tests.analysis.test_audit import unmatched
 from tests.spark.bench import data
+from tests.spark.bench.first import COLUMNS, aggregated
 from tests.spark.bench.frame import Context, Figure
-from tests.spark.bench.scan import COLUMNS, aggregated
 
 FAULTS: Final = 200
 APART: Final = 8

@@ -14,8 +14,8 @@ from kraftlib.analysis import audit as twin
 from kraftlib.analysis.reading import options_of, read
 from kraftlib.spark.jobs.audit import audit
 from tests.spark.bench import data
+from tests.spark.bench.first import COLUMNS, aggregated
 from tests.spark.bench.frame import Context, Figure
-from tests.spark.bench.scan import COLUMNS, aggregated
 
 SIZES_MB: Final = (16, 128, 1024)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader
@@ -12,19 +12,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from kraftlib import spark as kraft
 from kraftlib.records.batch import read_batches
 from tests.spark.bench import data
+from tests.spark.bench.first import COLUMNS, aggregated
 from tests.spark.bench.frame import Context, Figure
-
-COLUMNS: Final = ("offset", "epoch", "timestamp", "key", "value")
-AGGREGATE: Final = (
-    "count(*)", "sum(length(value))", "max(offset)", "min(timestamp)", "count(key)",
-)  # fmt: skip
-
-
-def aggregated(frame: Any) -> Any:
-    """Ask something that needs every column, by epoch."""
-    from pyspark.sql import functions as f
-
-    return frame.groupBy("epoch").agg(*map(f.expr, AGGREGATE)).collect()
+from tests.spark.bench.whole import spent
 
 
 def measure(context: Context) -> list[Figure]:
@@ -44,6 +34,26 @@ def measure(context: Context) -> list[Figure]:
         Figure(name="  of Parquet", value=theirs / ours, unit="x", goal=">= 0.45"),
         Figure(name="  one column", value=many / narrow / 1e6, unit="M records/s"),
     ]
+
+
+def measure_processor(context: Context) -> list[Figure]:
+    """Return the processor seconds of full scans, all processes together, beside those of Parquet."""
+    spark, path, parquet = context.spark, context.directory / "log", str(context.directory / "parquet")
+    data.log(path, context.megabytes)
+    kraft.read(spark, path, columns=COLUMNS).write.mode("overwrite").parquet(parquet)
+    values, their_values, epochs, their_epochs = context.best(
+        lambda: aggregated(kraft.read(spark, path, columns=COLUMNS)),
+        lambda: aggregated(spark.read.parquet(parquet)),
+        lambda: kraft.read(spark, path, columns="epoch").groupBy("epoch").count().collect(),
+        lambda: spark.read.parquet(parquet).groupBy("epoch").count().collect(),
+        clock=spent,
+    )
+    return [
+        Figure(name="scan of all values, processor seconds", value=values / their_values, unit="of Parquet",
+               goal="<= 1.2", beside=f"{values:.2f} s, {their_values:.2f} s"),
+        Figure(name="  count by epoch", value=epochs / their_epochs, unit="of Parquet", goal="<= 2",
+               beside=f"{epochs:.2f} s, {their_epochs:.2f} s"),
+    ]  # fmt: skip
 
 
 class TupleSource(DataSource):

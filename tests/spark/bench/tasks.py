@@ -38,14 +38,17 @@ class IdleSource(DataSource):
         return "offset bigint"
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return IdleReader()
+        return IdleReader(int(self.options.get("tasks", TASKS)))
 
 
 class IdleReader(DataSourceReader):
     """Reads nothing."""
 
+    def __init__(self, tasks: int) -> None:
+        self.tasks = tasks
+
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(TASKS)]
+        return [InputPartition(number) for number in range(self.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from kraftlib.spark.sessions import prepare_worker
