@@ -27,7 +27,7 @@ KAFKAS: dict[str, Any] = {
 }
 LIMIT_MS = 120_000
 
-SIZES = [(3, 0), (4, 2), (5, 5)]
+SIZES = [(3, 0), (4, 2), pytest.param(5, 5, marks=pytest.mark.slow)]
 ANY_SIZE = [(1, 0), (2, 1), *SIZES]
 
 
@@ -123,7 +123,7 @@ def test_a_leader_that_is_cut_off_is_replaced(voters: int, observers: int) -> No
     all_reach(world, [node_id for node_id in world.nodes if node_id != old], world.committed_end + 10)
 
 
-@pytest.mark.parametrize("observers", [0, 3])
+@pytest.mark.parametrize("observers", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_side_with_the_majority_goes_on_and_after_healing_everybody(observers: int) -> None:
     """canMakeProgressIfMajorityIsReachable: {1, 2} and {3, 4, 5}."""
     world = started(5, 5, observers)

@@ -17,6 +17,7 @@ from kraftlib.types import parse_endpoint
 from tests.cli.processes import wait_for_end
 
 
+@pytest.mark.slow
 async def test_a_cluster_elects_kills_restarts_and_leaves_nothing_behind(tmp_path: Path) -> None:
     deaths: list[tuple[int, int]] = []
     died = asyncio.Event()

@@ -16,7 +16,7 @@ from tests.cli.conftest import Command
 from tests.cli.processes import COMMAND, running, wait_for_end
 
 
-@pytest.mark.parametrize("kill_after_ms", [0, 60])
+@pytest.mark.parametrize("kill_after_ms", [pytest.param(0, marks=pytest.mark.slow), 60])
 def test_a_short_demo_holds(kill_after_ms: int, kraftlib: Command, tmp_path: Path) -> None:
     result = kraftlib("demo", "--records", 300, "--kill-after-ms", kill_after_ms, "--directory", tmp_path)
 
@@ -45,6 +45,7 @@ def test_a_missing_record_is_a_failure(kraftlib: Command, monkeypatch: pytest.Mo
         wait_for_end(int(pid))
 
 
+@pytest.mark.slow
 def test_a_voter_killed_outside_the_script_is_started_again(tmp_path: Path) -> None:
     """Whoever plays with kill -9 while it runs sees the demo go on, and hold."""
     with running("demo", "--records", 2_000, "--kill-after-ms", 100, "--directory", tmp_path) as process:

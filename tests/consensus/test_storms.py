@@ -37,7 +37,7 @@ from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import follower, leader, replica
 from tests.consensus.extensions.test_read_index import proven
 
-SECONDS = 10
+SECONDS = 4
 PER_PEER_AND_SECOND = 60
 """A pause of 20 to 40 ms after each answer in vain, and more after failures in a row."""
 
