@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-USUAL = range(200)
+USUAL = range(4)
 """The seeds of every run. Longer campaigns: `dev.py simulate --seeds A:B --jobs 2`."""
 
 

@@ -84,6 +84,7 @@ def test_a_small_campaign_reaches_its_figures_or_says_which_it_missed(
     assert "MISSED: 0.0 of 20.0 simulated hours" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_real_one_runs_all_profiles_until_its_hours_are_full(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--first", "5", "--no-mutants", "--seeds", "3", "--jobs", "1", "--minutes", "5"])
     shown = capsys.readouterr().out

@@ -35,7 +35,7 @@ def time_to_replace(seed: int, *, voters: int, after_append: bool, delay_us: int
     return (world.now_ms - began_ms) / leader.config.fetch_timeout_ms
 
 
-@pytest.mark.parametrize("voters", [3, 5])
+@pytest.mark.parametrize("voters", [3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("after_append", [False, True])
 @pytest.mark.parametrize("delay_us", [300, 30_000])
 def test_a_hung_leader_is_replaced_within_1_2_fetch_timeouts(voters: int, after_append: bool, delay_us: int) -> None:

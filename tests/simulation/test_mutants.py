@@ -1,6 +1,7 @@
 """The simulator must bite: every planted bug is found within a bounded number of seeds.
 
-A few of them in every run, other ones each day; all of them with `python3 -m tests.simulation.hunt`.
+Two of them with the slow tests, other ones each day, and some with `dev.py campaign`, other ones for each commit.
+All of them: `dev.py mutants`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Edit, Mutant, OutdatedMutantError, planted, resolve
 from tools.simulate.seeds import run_seed
 
-PER_RUN = 6
+PER_RUN = 2
 QUICK_MAX = 40
 """Bugs that take more seeds than this are left to the long form."""
 
@@ -23,11 +24,12 @@ BITING = [mutant for mutant in MUTANTS if not mutant.equivalent and not mutant.s
 
 
 def todays() -> list[Mutant]:
-    """Some of the bugs; the whole list within a fortnight."""
+    """Some of the bugs; the whole list within a few months."""
     first = datetime.datetime.now(datetime.UTC).date().toordinal() * PER_RUN % len(BITING)
     return [BITING[(first + number) % len(BITING)] for number in range(PER_RUN)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", todays(), ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant) -> None:
     found = hunt(mutant, seeds_max=QUICK_MAX)

@@ -131,8 +131,9 @@ PLANTED = (
      "offset is None"),
     ("RC7", "core-voters", "consensus.voter_changes.advance_change", "state.high_watermark > change.offset",
      "state.high_watermark >= change.offset"),
-    ("RC8", "core-voters", "consensus.voter_changes.advance_change", "if committed and not state.is_voter:",
-     "if not state.is_voter:"),
+    pytest.param(
+        "RC8", "core-voters", "consensus.voter_changes.advance_change", "if committed and not state.is_voter:",
+        "if not state.is_voter:", marks=pytest.mark.slow),
     ("RC12", "core", "consensus.extensions.read_index._advance_round",
      "confirmed + state.is_voter < state.voters.majority", "False"),
     ("RC3", "core-voters", "consensus.transitions._first_records", "state.log.voters.latest_offset == -1 or ", ""),

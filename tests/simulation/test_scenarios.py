@@ -20,8 +20,7 @@ from tools.scenarios import SCENARIOS, run_scenario
 from tools.scenarios.scenario import Chapter, NotProvokedError
 from tools.scenarios.story import Story
 
-SEEDS_THAT_SHOW: Final = 3
-SEEDS_TO_PROVOKE: Final = 12
+SEEDS_TO_PROVOKE: Final = 6
 SEEDS_TO_FIND_A_BUG: Final = 8
 
 FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -69,20 +68,21 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
 PLANTED: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 
+@pytest.mark.parametrize(("first", "wanted"), [(0, 1), pytest.param(SEEDS_TO_PROVOKE, 2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scenario_id", SCENARIOS)
-def test_scenario(scenario_id: str) -> None:
+def test_scenario(scenario_id: str, first: int, wanted: int) -> None:
     """A seed in which the trouble does not come about shows nothing; others then must."""
     shown = 0
-    for seed in range(SEEDS_TO_PROVOKE):
+    for seed in range(first, first + SEEDS_TO_PROVOKE):
         try:
             with quiet():
                 shown += bool(run_scenario(scenario_id, seed).provoked)
         except NotProvokedError:
             continue
-        if shown == SEEDS_THAT_SHOW:
+        if shown == wanted:
             break
 
-    assert shown == SEEDS_THAT_SHOW
+    assert shown == wanted
 
 
 class Lying(MemoryReplicatedLog):
