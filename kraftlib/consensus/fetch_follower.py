@@ -167,9 +167,9 @@ def handle_fetch_response(
 ) -> list[Action]:
     """Follow the leader's log: append what it sends, or truncate, or fetch its snapshot."""
     answer, partition = _read_fetch_response(state, response)
+    concerns_us, actions = common_part(state, outstanding, answer)
     if partition is not None:
         note_epoch(state, outstanding.destination, answer.epoch)
-    concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if not concerns_us or partition is None:
         return actions

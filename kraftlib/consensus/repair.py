@@ -21,7 +21,7 @@ confirms no leader. Its vote comes back when, in one epoch e, all of this is tru
 1. it follows the leader L of e, and L knows its high watermark: a majority holds a record of e;
 2. an answer of L without records has shown that everything in L's log is here, flushed: L's end was reached;
 3. every other voter, of the set in force at the last committed record and of each later one in the log, has told its
-   epoch since, by answering a Fetch, and none is above e.
+   epoch since, by answering a Fetch. A newer epoch is taken over when it is told, so none is above e.
 
 **Why no second vote is cast.** Votes are given in epochs above e only, since the leader of e is known. So let the
 forgotten vote be one for V in E > e, and E the first epoch that two replicas could win by it. V made E durable before
@@ -176,10 +176,14 @@ def truncated_end(state: ReplicaState, end_offset: Offset) -> Offset:
 
 
 def note_epoch(state: ReplicaState, replica_id: ReplicaId, epoch: Epoch) -> None:
-    """A replica has answered a Fetch, and named the epoch that it is in."""
+    """A replica has answered a Fetch, and named the epoch that it is in.
+
+    A newer epoch than ours has been taken over by now. Where it was not, the answer was refused and is no word of that
+    replica, which is asked again: waiting for an epoch that never begins would cost our vote for good.
+    """
     amnesia = state.amnesia
-    if amnesia is not None and epoch >= 0 and replica_id in _others(state):
-        amnesia.reported[replica_id] = max(epoch, amnesia.reported.get(replica_id, 0))
+    if amnesia is not None and 0 <= epoch <= state.epoch and replica_id in _others(state):
+        amnesia.reported.add(replica_id)
 
 
 def note_leader_end(state: ReplicaState, high_watermark: Offset) -> None:
@@ -226,13 +230,10 @@ def maybe_recall(state: ReplicaState) -> list[Action]:
         return []
     if state.log.holes or role.download is not None:
         return []  # its end is where it was, and not what is there
-    newest = max(amnesia.reported.values())
-    if state.epoch < newest or amnesia.leader_epoch != state.epoch:
+    if amnesia.leader_epoch != state.epoch:
         return []
     logger.warning(
-        "%s: it votes again: the other voters are in epochs up to %d, and all that the leader has is here",
-        state.id_text,
-        newest,
+        "%s: it votes again: no voter has told a newer epoch, and all that the leader has is here", state.id_text
     )
     state.amnesia = None
     return persist(state)

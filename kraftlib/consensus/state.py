@@ -53,8 +53,8 @@ class Read:
 class Amnesia:
     """The part of a lost election state that is known again (`kraftlib.consensus.repair`)."""
 
-    reported: dict[ReplicaId, Epoch] = attrs.field(factory=dict)
-    """The epoch that each other voter has told."""
+    reported: set[ReplicaId] = attrs.field(factory=set)
+    """The other voters that have told their epoch, which was none above that of this replica then."""
     leader_epoch: Epoch = -1
     """The latest epoch in which the end of the log of a leader that knows its high watermark was reached."""
 

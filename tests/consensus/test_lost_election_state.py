@@ -11,7 +11,6 @@ import pytest
 from kraftlib.consensus.actions import PersistElection, SendRequest
 from kraftlib.consensus.events import ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
-from kraftlib.consensus.repair import note_epoch
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Role
 from kraftlib.records.batch import Batch, encode_batch
@@ -317,13 +316,28 @@ def test_it_waits_until_what_is_committed_is_durable_here() -> None:
     assert not core.state.election.amnesiac
 
 
-def test_nobody_but_a_voter_tells_it_anything_and_the_newest_word_counts() -> None:
+def test_an_answer_without_an_epoch_tells_nothing() -> None:
     core = amnesiac()
-    for voter_id, epoch in ((3, 2), (3, 1), (9, 7), (2, -1)):
-        note_epoch(core.state, voter_id, epoch)
+    answer(core, 3, epoch=-1)
+    wait(core, 3_000)
 
-    assert core.state.amnesia is not None
-    assert core.state.amnesia.reported == {3: 2}
+    assert is_asked(core, 3)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "leader_id"),
+    [(2 + 1_000_000 + 1, None), (3, 1)],
+    ids=["an epoch that is too far ahead", "an epoch that it would lead itself"],
+)
+def test_an_epoch_that_it_does_not_take_over_is_not_waited_for(epoch: int, leader_id: int | None) -> None:
+    """It would never vote again: nobody reaches an epoch that only a damaged or a foreign answer has named."""
+    core = amnesiac()
+    answer(core, 3, epoch=epoch, leader_id=leader_id)
+    assert core.epoch == 2
+
+    answer_when_asked(core, 3, epoch=2)
+    follows_again(core, epoch=2)
+    assert not core.state.election.amnesiac
 
 
 def key(replica_id: int) -> ReplicaKey:

@@ -2,8 +2,7 @@
 
 The border is that of `forged_requests`. Nobody could recognise, so nobody forges: a vote that was refused and is now
 granted, records that are others and fit, a high watermark or a read that is ahead, a divergence above what is
-committed, a leader where none is known. Nor is a replica that has forgotten its vote told of an epoch that has not
-begun: it would wait for that until it is started anew. Errors instead of success cost time, and nothing else.
+committed, a leader where none is known. Errors instead of success cost time, and nothing else.
 """
 
 from __future__ import annotations
@@ -120,8 +119,7 @@ def _of_another_leader(random: chance.Random, host: CoreHost, answer: Any) -> An
         return None
     state = host.running.state
     if random.random() < 0.4:
-        newer = 0 if state.amnesia is not None else random.choice((0, 0, 1))
-        return _with_leader(answer, host.number, state.epoch + newer)
+        return _with_leader(answer, host.number, state.epoch + random.choice((0, 0, 1)))
     if not knows_leader(host, state.epoch):
         return None
     others = [number for number in (*host.world.hosts, STRANGER) if number != state.leader_id]
@@ -129,7 +127,7 @@ def _of_another_leader(random: chance.Random, host: CoreHost, answer: Any) -> An
 
 
 def _of_an_impossible_epoch(random: chance.Random, host: CoreHost, answer: Any) -> Any:
-    if not _says_anything(answer) or host.running.state.amnesia is not None:
+    if not _says_anything(answer):
         return None
     most = host.running.state.config.epoch_jump_max
     return _with_leader(answer, random.choice((-1, STRANGER, host.number)), host.running.epoch + most + 1)

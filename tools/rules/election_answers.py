@@ -219,10 +219,9 @@ def _end(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action], b
 
 def _fetch(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action], before: Before) -> None:
     said = read(life, sent.request, response)
-    if life.forgotten is not None and said.epoch >= 0 and sent.destination in before.others:
-        reported = life.forgotten.reported
-        reported[sent.destination] = max(said.epoch, reported.get(sent.destination, 0))
     goes_on = concerns(life, sent, said)
+    if life.forgotten is not None and 0 <= said.epoch <= life.epoch and sent.destination in before.others:
+        life.forgotten.reported.add(sent.destination)
     if not goes_on or not isinstance(life.part, Following):
         return
     if said.leader_id != life.part.leader_id or sent.question != before.question:

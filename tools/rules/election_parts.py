@@ -160,5 +160,5 @@ class Sent:
 class Forgotten:
     """What is known again of a lost election."""
 
-    reported: dict[ReplicaId, int] = attrs.field(factory=dict)
+    reported: set[ReplicaId] = attrs.field(factory=set)
     reached_epoch: int = -1

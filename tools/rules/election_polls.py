@@ -70,9 +70,7 @@ def _recall(life: Life) -> None:
         return
     others = life.other_voters()
     download = getattr(state.role_state, "download", None)
-    if not others <= forgotten.reported.keys() or download is not None:
-        return
-    if max(forgotten.reported.values()) <= life.epoch == forgotten.reached_epoch:
+    if others <= forgotten.reported and download is None and life.epoch == forgotten.reached_epoch:
         life.forgotten = None
         life.write()
 
