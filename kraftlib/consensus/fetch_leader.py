@@ -165,8 +165,7 @@ def may_send(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
 
     A Fetch under nobody's name is always served: it is that of a replica without a vote to refuse (see `repair`).
     """
-    offset = state.log.voters.latest_offset
-    is_settled = offset is None or offset < state.committed_offset
+    is_settled = state.are_voters_committed
     return is_settled or fetcher is None or fetcher in state.voters
 
 

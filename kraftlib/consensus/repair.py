@@ -230,6 +230,9 @@ def maybe_recall(state: ReplicaState) -> list[Action]:
         return []
     if state.log.holes or role.download is not None:
         return []  # its end is where it was, and not what is there
+    if not state.is_voter and not state.are_voters_committed:
+        # It was sent the change that removes it because it has no vote to refuse (`fetch_leader.may_send`).
+        return []
     if amnesia.leader_epoch != state.epoch:
         return []
     logger.warning(

@@ -173,6 +173,12 @@ class ReplicaState:
         return self._is_voter
 
     @property
+    def are_voters_committed(self) -> bool:
+        """Whether the voter set in force is known to be committed; a configured one always is."""
+        offset = self.log.voters.latest_offset
+        return offset is None or offset < self.committed_offset
+
+    @property
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
         return self.is_voter and self.amnesia is None and not self.log.holes and self.machine_failed_ms is None

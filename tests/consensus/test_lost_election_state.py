@@ -368,6 +368,25 @@ def test_it_waits_for_a_voter_that_only_an_uncommitted_record_leaves_out() -> No
         assert (core.state.amnesia is None) == (high_watermark == 3), "until the removal is committed"
 
 
+def test_it_does_not_vote_again_before_the_change_that_removes_it_is_committed() -> None:
+    """Nobody gave it that change as a voter: its longer log would refuse the others the vote that they still need."""
+    members = [key(number) for number in (1, 2, 3)]
+    first = [KRaftVersionRecord(kraft_version=1), voter_set(*members).to_record()]
+    log = LogView.build()
+    log.append([encode_control_batch(first, timestamp_ms=0, base_offset=0, epoch=3)])
+    log.flushed_offset = log.end_offset
+    core = replica(log=log, directory_id=key(1).directory_id, election=ElectionState(epoch=3, amnesiac=True))
+    led_by_2(core)
+    removing = encode_control_batch([voter_set(*members[1:]).to_record()], timestamp_ms=0, base_offset=2, epoch=3)
+
+    sends(core, removing, high_watermark=2)
+    sends(core, high_watermark=2)
+    assert core.state.election.amnesiac
+    wait(core, 100)
+    sends(core, high_watermark=3)
+    assert not core.state.election.amnesiac
+
+
 def test_it_waits_for_a_voter_that_only_a_record_beyond_the_high_watermark_names() -> None:
     """Its forgotten vote may have been for that one, which others who have the record may elect with it."""
     members = [key(number) for number in (1, 2, 3, 4)]

@@ -70,6 +70,9 @@ def _recall(life: Life) -> None:
         return
     others = life.other_voters()
     download = getattr(state.role_state, "download", None)
+    offset = state.log.voters.latest_offset
+    if not life.is_voter and offset is not None and offset >= state.committed_offset:
+        return  # the change that removes it came to it because it has no vote to refuse
     if others <= forgotten.reported and download is None and life.epoch == forgotten.reached_epoch:
         life.forgotten = None
         life.write()
