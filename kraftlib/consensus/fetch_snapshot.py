@@ -45,6 +45,9 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
 """Never more than this in one answer, whatever is asked for."""
 
+BEGIN_ANEW = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
+"""Errors after which a Fetch, a little later, tells what snapshot to have from its beginning."""
+
 REFUSALS_MAX = 3
 """After so many answers in a row that say nothing, the download begins anew: its position may be what is wrong."""
 
@@ -161,12 +164,10 @@ def handle_fetch_snapshot_response(
         back_off(state, outstanding)
         return _pause_download(state, role)
     answer, partition = _read_response(state, response)
-    gone = partition is not None and partition.error_code == ErrorCode.SNAPSHOT_NOT_FOUND
-    if gone and isinstance(role, Follower) and answer.epoch == state.epoch:
-        restart_fetch_timer(state, role)
-        return drop_download(state, role)
-    beyond = partition is not None and partition.error_code == ErrorCode.POSITION_OUT_OF_RANGE
-    if beyond and isinstance(role, Follower) and answer.epoch == state.epoch:
+    is_lost = partition is not None and partition.error_code in BEGIN_ANEW
+    if is_lost and isinstance(role, Follower) and answer.epoch == state.epoch:
+        if answer.error == ErrorCode.SNAPSHOT_NOT_FOUND:
+            restart_fetch_timer(state, role)
         back_off(state, outstanding)
         return drop_download(state, role)
     concerns_us, actions = common_part(state, outstanding, answer)

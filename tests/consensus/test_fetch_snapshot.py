@@ -96,6 +96,7 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
         core = downloading()
         actions = reply(core, 2, response)
         assert (DropSnapshotDownload in kinds(actions)) == (not response.error_code), "of -1 nobody knows what it means"
+        assert FetchRequest not in kinds(actions), "a leader that names what it does not have is not asked in a loop"
         actions = core.handle(TimeoutReached(), core.state.now_ms + 50)
         asked = [action for action in actions if isinstance(action, SendRequest)]
         waiting = [request.request for request in core.state.connections._outstanding.values()]

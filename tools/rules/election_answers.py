@@ -281,10 +281,10 @@ def _fetch_snapshot(life: Life, sent: Sent, response: Any, actions: Sequence[act
         return
     said = read(life, sent.request, response)
     is_now = isinstance(life.part, Following) and said.partition is not None and said.epoch == life.epoch
-    if is_now and said.error == ErrorCode.SNAPSHOT_NOT_FOUND and isinstance(life.part, Following):
-        restart(life, life.part)
-    elif is_now and said.error == ErrorCode.POSITION_OUT_OF_RANGE:
+    if is_now and said.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
         life.fail(sent.destination)
+        if said.error == ErrorCode.SNAPSHOT_NOT_FOUND and isinstance(life.part, Following):
+            restart(life, life.part)
     elif concerns(life, sent, said) and isinstance(life.part, Following):
         if any(isinstance(action, act.WriteSnapshotChunk) for action in actions):
             part = life.part
