@@ -19,9 +19,10 @@ from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_
 from kraftlib.consensus.responses import leader_error, only_partition
 from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import ReplicaState, listener_endpoints
-from kraftlib.consensus.transitions import KRAFT_VERSION_MAX, updated_voters
+from kraftlib.consensus.transitions import updated_voters
 from kraftlib.consensus.voter_changes import read_listeners, submit_control
 from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.records.control import KRAFT_VERSION_MAX
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse

@@ -1,7 +1,8 @@
 """The records of a leader that a follower accepts: those that continue its log, and no others.
 
 Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
-own one (scenario L10), voter sets whose majorities meet (KIP-853), and a leader that counts the same static voters.
+own one (scenario L10), voter sets whose majorities meet (KIP-853), a kraft.version that this release supports, and a
+leader that counts the same static voters.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch
-from kraftlib.records.control import decode_control
-from kraftlib.records.control_messages import LeaderChangeMessage, VotersRecord
+from kraftlib.records.control import check_kraft_version, decode_control
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from kraftlib.types import OffsetAndEpoch
 
 
@@ -65,7 +66,7 @@ def voters_of_a_record(state: ReplicaState) -> VoterSet | None:
 
 
 def _check_control(batch: Batch, voters: VoterSet | None) -> VoterSet | None:
-    """Check what a control batch says of the voters, who are `voters` before it; return who they are behind it."""
+    """Check what a control batch says of voters and kraft.version; return the voters behind it, `voters` before it."""
     for record in batch.records():
         control = decode_control(record)
         if isinstance(control, VotersRecord):
@@ -73,6 +74,8 @@ def _check_control(batch: Batch, voters: VoterSet | None) -> VoterSet | None:
             if voters is not None and not changed.is_neighbour_of(voters):
                 raise RemoteProtocolError(f"{changed} follows {voters}: more than one voter changed at once")
             voters = changed
+        elif isinstance(control, KRaftVersionRecord):
+            check_kraft_version(control)
     return voters
 
 

@@ -38,13 +38,10 @@ from kraftlib.consensus.roles import (
 from kraftlib.consensus.state import Amnesia, ReplicaState, logger
 from kraftlib.consensus.voters import Tally, VoterSet
 from kraftlib.errors import ensure
-from kraftlib.records.control import ControlRecord, encode_control_batch
+from kraftlib.records.control import KRAFT_VERSION_MAX, ControlRecord, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
-
-KRAFT_VERSION_MAX = 1
-"""The newest kraft.version that this release supports."""
 
 UINT31_MAX = 0x7FFFFFFF
 

@@ -23,10 +23,9 @@ from kraftlib.consensus.requests import back_off, endpoint_of, send
 from kraftlib.consensus.responses import leader_error
 from kraftlib.consensus.roles import ChangeRequest, Endpoints, Leader, Progress, Transfer, VoterChange
 from kraftlib.consensus.state import ReplicaState
-from kraftlib.consensus.transitions import KRAFT_VERSION_MAX
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
-from kraftlib.records.control import ControlRecord
+from kraftlib.records.control import KRAFT_VERSION_MAX, ControlRecord
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode

@@ -28,6 +28,9 @@ from kraftlib.records.record import Record, encode_block
 
 ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 
+KRAFT_VERSION_MAX: Final = 1
+"""The newest kraft.version that this release supports."""
+
 _KEY: Final = struct.Struct(">hh")
 _KEY_VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
@@ -116,6 +119,12 @@ def check_voters(record: VotersRecord) -> None:
     ids = [voter.voter_id for voter in record.voters]
     if len(set(ids)) != len(ids) or not ids:
         raise RemoteProtocolError(f"a Voters record names voters {ids}: somebody must, and an id once only")
+
+
+def check_kraft_version(record: KRaftVersionRecord) -> None:
+    """Check that a kraft.version can be in force. Raises: RemoteProtocolError, if this release does not know it."""
+    if not 0 <= record.kraft_version <= KRAFT_VERSION_MAX:
+        raise RemoteProtocolError(f"kraft.version {record.kraft_version}: 0 to {KRAFT_VERSION_MAX} are supported")
 
 
 def control_key(record: Record) -> ControlKey:

@@ -29,7 +29,13 @@ from kraftlib.records.batch import (
     read_batch,
 )
 from kraftlib.records.compression import Codec
-from kraftlib.records.control import ControlRecord, check_voters, decode_control_batch, encode_control_batch
+from kraftlib.records.control import (
+    ControlRecord,
+    check_kraft_version,
+    check_voters,
+    decode_control_batch,
+    encode_control_batch,
+)
 from kraftlib.records.control_messages import (
     KRaftVersionRecord,
     SnapshotFooterRecord,
@@ -208,11 +214,10 @@ def check_header(records: Sequence[ControlRecord]) -> SnapshotHeaderRecord:
     for record in records[1:]:
         if not isinstance(record, KRaftVersionRecord | VotersRecord):
             raise CorruptBatchError(f"the header of the snapshot holds {record}", position=0)
-        if isinstance(record, VotersRecord):
-            try:
-                check_voters(record)
-            except KraftError as error:  # a replica that has installed it could not start any more
-                raise CorruptBatchError(f"the header of the snapshot: {error}", position=0) from error
+        try:  # a replica that has installed it could not start any more, or would not follow its quorum's rules
+            check_voters(record) if isinstance(record, VotersRecord) else check_kraft_version(record)
+        except KraftError as error:
+            raise CorruptBatchError(f"the header of the snapshot: {error}", position=0) from error
     return first
 
 

@@ -21,6 +21,7 @@ import attrs
 from kraftlib.errors import ConfigError
 from kraftlib.metadata.config_records import FeatureLevelRecord
 from kraftlib.metadata.frame import encode_record
+from kraftlib.records.control import KRAFT_VERSION_MAX
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.types import Endpoint, ReplicaId, parse_endpoint, parse_uuid, uuid_text
@@ -57,7 +58,6 @@ def feature_levels(release: str) -> Mapping[str, int]:
     return levels
 
 
-KRAFT_VERSION_MAX: Final = 1
 _CONTROLLER: Final = re.compile(r"([0-9]{1,10})@(.+):([A-Za-z0-9_-]{22})", re.ASCII)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kraftlib.consensus.actions import AppendToLog
 from kraftlib.consensus.received import acceptable_batches
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
-from tests.consensus.build import follower, log_view, voter_set
+from tests.consensus.build import fetch_response, follower, kinds, log_view, reply, voter_set
 
 
 def data(*batches: Batch) -> bytes:
@@ -60,6 +61,19 @@ def test_a_quorum_of_nobody_is_not_believed() -> None:
 
     assert acceptable_batches(state, data(batch)) == ()
     assert state.refused == {"corrupt batch": 1}
+
+
+@pytest.mark.parametrize("kraft_version", [2, -1])
+def test_a_kraft_version_that_is_not_known_is_not_acknowledged(kraft_version: int) -> None:
+    """Its rules are not known: this replica would count majorities by those of another version."""
+    core = follower(1, 1, epoch=5, leader_id=2)
+    record = KRaftVersionRecord(kraft_version=kraft_version)
+    batch = encode_control_batch([record], timestamp_ms=0, base_offset=2, epoch=5)
+    actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, records=data(batch)))
+
+    assert AppendToLog not in kinds(actions)
+    assert (core.kraft_version, core.state.log.end_offset) == (0, 2)
+    assert core.status().refused == {"corrupt batch": 1}
 
 
 @pytest.mark.parametrize(

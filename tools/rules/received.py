@@ -9,7 +9,7 @@ from kraftlib.consensus.voters import History, VoterSet
 from kraftlib.errors import KraftError
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch
 from kraftlib.records.control import decode_control
-from kraftlib.records.control_messages import LeaderChangeMessage, VotersRecord
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from kraftlib.types import OffsetAndEpoch
 
 
@@ -34,6 +34,8 @@ def continuing(
             if batch.base_offset != offset or batch.epoch < epoch or batch.epoch > state.epoch:
                 break
             controls = [decode_control(record) for record in batch.records()] if batch.is_control else []
+            if any(isinstance(said, KRaftVersionRecord) and said.kraft_version not in (0, 1) for said in controls):
+                break
             sets = [VoterSet.from_record(control) for control in controls if isinstance(control, VotersRecord)]
         except KraftError:
             break
