@@ -23,6 +23,7 @@ from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
 from kraftlib.consensus.received import acceptable_batches
 from kraftlib.consensus.repair import (
     asks_first,
+    doubt_vote,
     fetch_position,
     forget_old_leader,
     handle_repair_response,
@@ -42,8 +43,7 @@ from kraftlib.consensus.requests import (
     send,
 )
 from kraftlib.consensus.roles import Follower, Resigned
-from kraftlib.consensus.state import Amnesia, ReplicaState, logger
-from kraftlib.consensus.transitions import persist
+from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.errors import ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
@@ -208,8 +208,7 @@ def _follow_log(
         replaces = role.download is not None and not role.download.fills
         if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:
             # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
-            state.amnesia = state.amnesia or Amnesia()
-            outcome = [*outcome, *persist(state)]
+            outcome = [*outcome, *doubt_vote(state)]
         return outcome
     if state.disk_full and partition.records:
         # Nothing is acknowledged by asking for it again; that it was offered says that the leader lives.
@@ -281,24 +280,24 @@ def _cut(state: ReplicaState, end_offset: Offset) -> list[Action]:
     # Nobody can tell any more which of the missing records we have acknowledged, and of which epochs they were: the
     # leader may have some of them, too. Our shorter log does not say that a candidate must have them, so we vote for
     # nobody until all that is committed is here again.
-    state.amnesia = state.amnesia or Amnesia()
-    return [*persist(state), TruncateLog(end_offset)]
+    return [*doubt_vote(state), TruncateLog(end_offset)]
 
 
 def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
     """Only whole batches go: take over where the log really ends. No Fetch names the end before.
 
-    Where that is the end of a hole, the hole goes, too.
+    Where that is the end of a hole, the hole goes, too. Where it is below what is committed, a leader has named a high
+    watermark amid a batch, and committed records went with the rest of it: as after a lost hole, we vote for nobody.
     """
     state.is_truncating = False
     ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")
-    least = min(state.committed_offset, state.log.end_offset)  # a hole that was cut off may have been committed
-    ensure(event.end_offset >= least, f"truncated below the high watermark {state.committed_offset}")
     if event.end_offset == state.log.end_offset:
         return []
+    went_too_far = event.end_offset < min(state.committed_offset, state.log.end_offset)
     state.log.truncate(event.end_offset)
     end_offset = truncated_end(state, event.end_offset)
-    return _cut(state, end_offset) if end_offset < event.end_offset else []
+    actions = doubt_vote(state) if went_too_far else []
+    return [*actions, *(_cut(state, end_offset) if end_offset < event.end_offset else [])]
 
 
 def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list[Action] | None:

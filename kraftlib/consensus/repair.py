@@ -51,7 +51,7 @@ from kraftlib.consensus.events import Repaired, RepairRefused, RepairWritten, St
 from kraftlib.consensus.received import read_batches_after
 from kraftlib.consensus.requests import endpoint_of
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective
-from kraftlib.consensus.state import Filling, ReplicaState, logger
+from kraftlib.consensus.state import Amnesia, Filling, ReplicaState, logger
 from kraftlib.consensus.transitions import become_resigned, become_unattached, persist
 from kraftlib.consensus.voters import Voter
 from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId
@@ -173,6 +173,12 @@ def truncated_end(state: ReplicaState, end_offset: Offset) -> Offset:
 
 
 # --- a lost election state --------------------------------------------------------------------------------------------
+
+
+def doubt_vote(state: ReplicaState) -> list[Action]:
+    """Vote for nobody, durably, until all that the leader has is here: records that we acknowledged are gone."""
+    state.amnesia = state.amnesia or Amnesia()
+    return persist(state)
 
 
 def note_epoch(state: ReplicaState, replica_id: ReplicaId, epoch: Epoch) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kraftlib.consensus.actions import AppendToLog, FlushLog, SendRequest, TruncateLog
+from kraftlib.consensus.actions import AppendToLog, FlushLog, PersistElection, SendRequest, TruncateLog
 from kraftlib.consensus.events import (
     ConnectionLost,
     DiskSpaceChanged,
@@ -185,6 +185,17 @@ def test_a_truncation_inside_a_batch_ends_where_the_log_says() -> None:
 
     assert core.state.log.end_offset == 1
     assert partition_of(asked.request).fetch_offset == 1
+
+
+def test_a_high_watermark_amid_a_batch_costs_the_vote_and_stops_nobody() -> None:
+    """A leader that names one and then a divergence there takes committed records with the rest of the batch."""
+    core = follower(1, 1, 1, epoch=5, leader_id=2)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, high_watermark=2))
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, diverging=(2, 1)))
+    actions = core.handle(LogTruncated(1), core.state.now_ms)
+
+    assert [action.election.amnesiac for action in actions if isinstance(action, PersistElection)] == [True]
+    assert (core.status().log_end_offset, core.high_watermark, core.role) == (1, 2, Role.FOLLOWER)
 
 
 def test_a_silent_leader_is_given_up_after_the_fetch_timeout() -> None:
