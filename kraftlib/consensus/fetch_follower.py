@@ -13,7 +13,7 @@ from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus.actions import Action, AppendToLog, FlushLog, TruncateLog
 from kraftlib.consensus.deadlines import note_sign_of_life, stand_soon
 from kraftlib.consensus.events import ConnectionLost, LogTruncated
-from kraftlib.consensus.extensions.misconfiguration import detail_of, introduction
+from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.fetch_leader import (
     FULL_DISK_MAX_BYTES,
     advance_high_watermark,
@@ -34,19 +34,18 @@ from kraftlib.consensus.repair import (
     truncated_end,
 )
 from kraftlib.consensus.requests import (
-    Answer,
     back_off,
     bootstrap_servers,
     common_part,
     endpoint_of,
-    node_endpoints,
+    read_answer,
     send,
 )
+from kraftlib.consensus.responses import only_partition
 from kraftlib.consensus.roles import Follower, Resigned
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.errors import ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch
-from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 FAILURES_TO_DOUBT = 2
@@ -166,7 +165,8 @@ def handle_fetch_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: FetchResponse
 ) -> list[Action]:
     """Follow the leader's log: append what it sends, or truncate, or fetch its snapshot."""
-    answer, partition = _read_fetch_response(state, response)
+    ours = only_partition(response.responses, "topic_id", wanted=METADATA_TOPIC_ID)
+    answer, partition = read_answer(state, response, ours)
     concerns_us, actions = common_part(state, outstanding, answer)
     if partition is not None:
         note_epoch(state, outstanding.destination, answer.epoch)
@@ -220,32 +220,6 @@ def _follow_log(
     if outcome is not None and state.kept is not None:
         outcome = [*outcome, *drop_download(state, role)]  # the log goes on without it
     return outcome
-
-
-def _read_fetch_response(
-    state: ReplicaState, response: FetchResponse
-) -> tuple[Answer, FetchResponse.PartitionData | None]:
-    if response.error_code != ErrorCode.NONE:
-        return Answer(top_level_error=response.error_code, detail=detail_of(response)), None
-    topics = response.responses
-    if (
-        len(topics) != 1
-        or topics[0].topic_id != METADATA_TOPIC_ID
-        or len(topics[0].partitions) != 1
-        or topics[0].partitions[0].partition_index != 0
-    ):
-        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
-    partition = topics[0].partitions[0]
-    leader = partition.current_leader
-    leader_id = None if leader.leader_id < 0 else leader.leader_id
-    answer = Answer(
-        top_level_error=ErrorCode.NONE,
-        error=partition.error_code,
-        epoch=leader.leader_epoch,
-        leader_id=leader_id,
-        endpoints=node_endpoints(state, response.node_endpoints, leader_id),
-    )
-    return answer, partition
 
 
 def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] | None:

@@ -24,7 +24,7 @@ from kraftlib.consensus.deadlines import note_contact, restart_check_quorum
 from kraftlib.consensus.events import RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.received import voters_of_a_record
-from kraftlib.consensus.responses import cluster_error, leader_only_error, refuse_request
+from kraftlib.consensus.responses import cluster_error, leader_only_error, only_partition, refuse_request
 from kraftlib.consensus.roles import Leader, ParkedFetch, Progress
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import majority_offset
@@ -65,7 +65,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     error = cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
         return refuse_request(state, event, error)
-    partition = _fetch_partition(request)
+    partition = only_partition(request.topics, "topic_id", "partition", wanted=METADATA_TOPIC_ID)
     if event.version < FETCH_SERVED_FROM or partition is None:
         return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
     if min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch) < 0:
@@ -118,14 +118,6 @@ def _park(
     role.parked[parked.request_id] = parked
     if role.parked_deadline_ms is None or parked.deadline_ms < role.parked_deadline_ms:
         role.parked_deadline_ms = parked.deadline_ms
-
-
-def _fetch_partition(request: FetchRequest) -> FetchRequest.FetchPartition | None:
-    """Return the one partition of a Fetch; None unless it is exactly the metadata partition."""
-    topics = request.topics
-    if len(topics) != 1 or topics[0].topic_id != METADATA_TOPIC_ID or len(topics[0].partitions) != 1:
-        return None
-    return topics[0].partitions[0] if topics[0].partitions[0].partition == 0 else None
 
 
 def _fetcher(request: FetchRequest, partition: FetchRequest.FetchPartition) -> ReplicaKey | None:

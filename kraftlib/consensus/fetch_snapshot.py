@@ -33,8 +33,8 @@ from kraftlib.consensus.events import (
 )
 from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_of, node_endpoints, send
-from kraftlib.consensus.responses import cluster_error, leader_only_error, refuse_request
+from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
+from kraftlib.consensus.responses import cluster_error, leader_only_error, only_partition, refuse_request
 from kraftlib.consensus.roles import Download, Follower, Leader
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.errors import ensure
@@ -163,7 +163,7 @@ def handle_fetch_snapshot_response(
         # tells which: the same snapshot of the same leader goes on where it was.
         back_off(state, outstanding)
         return _pause_download(state, role)
-    answer, partition = _read_response(state, response)
+    answer, partition = read_answer(state, response, only_partition(response.topics, "name", "index"))
     is_lost = partition is not None and partition.error_code in BEGIN_ANEW
     if is_lost and isinstance(role, Follower) and answer.epoch == state.epoch:
         if answer.error == ErrorCode.SNAPSHOT_NOT_FOUND:
@@ -201,31 +201,6 @@ def _is_next_chunk(state: ReplicaState, download: Download, partition: FetchSnap
         f" {download.position} of {download.snapshot_id}",
     )
     return False
-
-
-def _read_response(
-    state: ReplicaState, response: FetchSnapshotResponse
-) -> tuple[Answer, FetchSnapshotResponse.PartitionSnapshot | None]:
-    if response.error_code != ErrorCode.NONE:
-        return Answer(top_level_error=response.error_code), None
-    topics = response.topics
-    if (
-        len(topics) != 1
-        or topics[0].name != METADATA_TOPIC
-        or len(topics[0].partitions) != 1
-        or topics[0].partitions[0].index != 0
-    ):
-        return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
-    partition = topics[0].partitions[0]
-    leader_id = None if partition.current_leader.leader_id < 0 else partition.current_leader.leader_id
-    answer = Answer(
-        top_level_error=ErrorCode.NONE,
-        error=partition.error_code,
-        epoch=partition.current_leader.leader_epoch,
-        leader_id=leader_id,
-        endpoints=node_endpoints(state, response.node_endpoints, leader_id),
-    )
-    return answer, partition
 
 
 def drop_download(state: ReplicaState, role: Follower) -> list[Action]:

@@ -13,7 +13,7 @@ from kraftlib.consensus.deadlines import stand_after
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import common_part, endpoint_of, read_partition, send
+from kraftlib.consensus.requests import common_part, endpoint_of, read_answer, send
 from kraftlib.consensus.responses import (
     cluster_error,
     only_partition,
@@ -91,7 +91,7 @@ def handle_begin_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: BeginQuorumEpochResponse
 ) -> list[Action]:
     """The voter knows of us."""
-    answer, _ = read_partition(state, response, endpoints=response.node_endpoints)
+    answer, _ = read_answer(state, response, only_partition(response.topics))
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if concerns_us and isinstance(role, Leader) and outstanding.destination in role.progress:
@@ -208,7 +208,7 @@ def handle_end_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: EndQuorumEpochResponse
 ) -> list[Action]:
     """The voter knows that we leave."""
-    answer, _ = read_partition(state, response, endpoints=response.node_endpoints)
+    answer, _ = read_answer(state, response, only_partition(response.topics))
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if concerns_us and isinstance(role, Resigned):

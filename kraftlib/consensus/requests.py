@@ -15,7 +15,6 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, SendRequest
 from kraftlib.consensus.extensions.misconfiguration import detail_of, look_at_refusal
 from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
-from kraftlib.consensus.responses import only_partition
 from kraftlib.consensus.roles import Endpoints, Follower, Unattached
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.consensus.transitions import maybe_follow
@@ -171,25 +170,28 @@ def _note_resignation(state: ReplicaState, outstanding: Outstanding[Message], an
         role.has_fetched = False
 
 
-def read_partition(state: ReplicaState, response: Any, *, endpoints: Sequence[Any]) -> tuple[Answer, Any]:
-    """Read the one partition of a Vote, BeginQuorumEpoch or EndQuorumEpoch answer."""
+def read_answer(state: ReplicaState, response: Any, partition: Any | None) -> tuple[Answer, Any]:
+    """Read the common part of a response about the one partition, which is None if it is about anything else.
+
+    The partition comes back beside it, unless the response as a whole is an error.
+    """
     if response.error_code != ErrorCode.NONE:
         return Answer(top_level_error=response.error_code, detail=detail_of(response)), None
-    partition = only_partition(response.topics)
     if partition is None:
         return Answer(top_level_error=ErrorCode.NONE, misplaced=True), None
-    leader_id = None if partition.leader_id < 0 else partition.leader_id
+    leader = getattr(partition, "current_leader", partition)  # elections name it beside the error
+    leader_id = None if leader.leader_id < 0 else leader.leader_id
     answer = Answer(
         top_level_error=ErrorCode.NONE,
         error=partition.error_code,
-        epoch=partition.leader_epoch,
+        epoch=leader.leader_epoch,
         leader_id=leader_id,
-        endpoints=node_endpoints(state, endpoints, leader_id),
+        endpoints=_node_endpoints(state, response.node_endpoints, leader_id),
     )
     return answer, partition
 
 
-def node_endpoints(state: ReplicaState, endpoints: Sequence[Any], leader_id: ReplicaId | None) -> Endpoints:
+def _node_endpoints(state: ReplicaState, endpoints: Sequence[Any], leader_id: ReplicaId | None) -> Endpoints:
     """Read where an answer says that the leader is reached on our listener; empty if it does not say."""
     for place in endpoints:
         if place.node_id == leader_id and place.host and 0 < place.port < 65536:

@@ -70,12 +70,17 @@ def cluster_error(state: ReplicaState, cluster_id: str | None) -> ErrorCode:
     return ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def only_partition(topics: Sequence[Any]) -> Any | None:
-    """Return the one partition of a request by topic name; None unless it is exactly the metadata partition."""
-    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+def only_partition(
+    topics: Sequence[Any], topic: str = "topic_name", index: str = "partition_index", *, wanted: Any = METADATA_TOPIC
+) -> Any | None:
+    """Return the one partition of a message; None unless it is exactly the metadata partition.
+
+    `topic` and `index` are the fields in which this message has the topic and the number of the partition.
+    """
+    if len(topics) != 1 or getattr(topics[0], topic) != wanted or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]
-    return partition if partition.partition_index == 0 else None
+    return partition if getattr(partition, index) == 0 else None
 
 
 def voter_only_error(state: ReplicaState, epoch: Epoch, replica_id: ReplicaId) -> ErrorCode:
@@ -153,18 +158,19 @@ def _leader_number(state: ReplicaState) -> int:
     return -1 if leader_id is None else leader_id
 
 
+def _leader_node(state: ReplicaState, node: Any, *, is_named: bool) -> tuple[Any, ...]:
+    """Say where the leader is reached, if that is known, and if the version has a place for it (`is_named`)."""
+    place = state.leader_endpoint if is_named else None
+    return () if place is None else (node(node_id=_leader_number(state), host=place.host, port=place.port),)
+
+
 def vote(state: ReplicaState, *, error: ErrorCode, granted: bool = False, version: int) -> VoteResponse:
     """Answer a Vote."""
     partition = VoteResponse.PartitionData(
         error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch, vote_granted=granted
     )
     topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    place = state.leader_endpoint if version >= 1 else None
-    endpoints = (
-        ()
-        if place is None
-        else (VoteResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
-    )
+    endpoints = _leader_node(state, VoteResponse.NodeEndpoint, is_named=version >= 1)
     return VoteResponse(topics=(topic,), node_endpoints=endpoints)
 
 
@@ -179,10 +185,7 @@ def quorum_epoch(
     kind: Any = response
     partition = kind.PartitionData(error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch)
     topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    place = state.leader_endpoint if version >= 1 else None
-    endpoints = (
-        () if place is None else (kind.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
-    )
+    endpoints = _leader_node(state, kind.NodeEndpoint, is_named=version >= 1)
     answer: BeginQuorumEpochResponse | EndQuorumEpochResponse = kind(topics=(topic,), node_endpoints=endpoints)
     return answer
 
@@ -217,12 +220,7 @@ def fetch(
         records=b"",
     )
     topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
-    place = state.leader_endpoint if version >= FETCH_ENDPOINTS_FROM else None
-    endpoints = (
-        ()
-        if place is None
-        else (FetchResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
-    )
+    endpoints = _leader_node(state, FetchResponse.NodeEndpoint, is_named=version >= FETCH_ENDPOINTS_FROM)
     return FetchResponse(responses=(topic,), node_endpoints=endpoints)
 
 
@@ -249,12 +247,7 @@ def fetch_snapshot(
         unaligned_records=b"",
     )
     topic = FetchSnapshotResponse.TopicSnapshot(name=topic_name, partitions=(partition,))
-    place = state.leader_endpoint if version >= 1 else None
-    endpoints = (
-        ()
-        if place is None
-        else (FetchSnapshotResponse.NodeEndpoint(node_id=_leader_number(state), host=place.host, port=place.port),)
-    )
+    endpoints = _leader_node(state, FetchSnapshotResponse.NodeEndpoint, is_named=version >= 1)
     return FetchSnapshotResponse(topics=(topic,), node_endpoints=endpoints)
 
 

@@ -120,11 +120,11 @@ class ReplicaState:
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     stalls: int = 0
-    """How often this replica gave up leading because no follower got on, since anything was committed (see
-    `deadlines`)."""
+    """The number of times that this replica gave up leading because no follower got on, since anything was committed
+    (see `deadlines`)."""
     setbacks: int = 0
-    """How often this replica stood, or was handed the leadership, since it last committed something as leader: its
-    priority fades with it."""
+    """The number of times that this replica stood, or was handed the leadership, since it last committed something as
+    leader: its priority fades with it."""
     hand_overs: dict[ReplicaId, HandOver] = attrs.field(factory=dict)
     """The last hand-over to each voter that is to lead in our place (see `extensions.priority`)."""
     kept: Download | None = None

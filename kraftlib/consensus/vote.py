@@ -11,7 +11,7 @@ from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_partition, send
+from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
 from kraftlib.consensus.responses import (
     cluster_error,
     epoch_jumps,
@@ -201,7 +201,7 @@ def handle_vote_response(
     """Count an answer to the election that is running."""
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         return handle_vote_unsupported(state, outstanding)
-    answer, partition = read_partition(state, response, endpoints=response.node_endpoints)
+    answer, partition = read_answer(state, response, only_partition(response.topics))
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if not concerns_us or not isinstance(role, Prospective | Candidate):

@@ -11,8 +11,7 @@ from kraftlib.consensus.requests import (
     bootstrap_servers,
     common_part,
     error_name,
-    node_endpoints,
-    read_partition,
+    read_answer,
 )
 from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch
@@ -181,7 +180,7 @@ def test_the_leader_of_id_0_is_somebody() -> None:
     """Nobody is -1."""
     partition = VoteResponse.PartitionData(leader_id=0, leader_epoch=5)
     response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
-    answer, _ = read_partition(replica().state, response, endpoints=())
+    answer, _ = read_answer(replica().state, response, response.topics[0].partitions[0])
 
     assert answer.leader_id == 0
 
@@ -192,11 +191,7 @@ def test_the_leader_of_id_0_is_somebody() -> None:
      (3, "h", 1, False)],
 )  # fmt: skip
 def test_an_answer_says_where_its_leader_is_or_nothing(node_id: int, host: str, port: int, is_told: bool) -> None:
-    @attrs.frozen
-    class Told:
-        node_id: int
-        host: str
-        port: int
-
-    found = node_endpoints(replica().state, [Told(node_id, host, port)], 2)
-    assert found == ({LISTENER: Endpoint(host, port)} if is_told else {})
+    partition = VoteResponse.PartitionData(leader_id=2, leader_epoch=5)
+    response = VoteResponse(node_endpoints=(VoteResponse.NodeEndpoint(node_id=node_id, host=host, port=port),))
+    answer, _ = read_answer(replica().state, response, partition)
+    assert answer.endpoints == ({LISTENER: Endpoint(host, port)} if is_told else {})

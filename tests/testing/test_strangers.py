@@ -67,7 +67,7 @@ def test_what_nobody_could_mean_is_refused_and_changes_nothing(kraft_version: in
         ("fetch_leader.handle_fetch", "error is not ErrorCode.NONE:", "False:"),
         ("fetch_leader.handle_fetch", "partition.last_fetched_epoch > partition.current_leader_epoch", "False"),
         ("fetch_leader.handle_fetch", "fetcher.id == state.key.id", "False"),
-        ("fetch_leader._fetch_partition", "topics[0].partitions[0].partition == 0", "True"),
+        ("responses.only_partition", "getattr(partition, index) == 0", "True"),
     ],
 )  # fmt: skip
 def test_a_core_that_believes_the_impossible_is_caught(where: str, old: str, new: str) -> None:

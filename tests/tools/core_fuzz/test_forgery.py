@@ -44,8 +44,8 @@ BUGS = [
     ),
     bug(
         "answer-for-another-partition",
-        "fetch_follower._read_fetch_response",
-        "or topics[0].partitions[0].partition_index != 0",
+        "responses.only_partition",
+        "if getattr(partition, index) == 0 else None",
         "",
     ),
     bug("Fetch-under-our-own-id", "fetch_leader.handle_fetch", "fetcher.id == state.key.id", "fetcher == state.key"),
