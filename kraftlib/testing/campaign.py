@@ -75,7 +75,7 @@ class Summary:
     stuck: int = 0
     """Runs in which no replica could be elected any more (`liveness.electable`)."""
     pairs: Counter[str] = attrs.field(factory=Counter)
-    """Counts of each situation with each event and answer, in all seeds."""
+    """Counts of each situation with each event and answer, in the seeds whose program has them counted."""
     seconds: float = 0.0
     """Of this machine."""
 

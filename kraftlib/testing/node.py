@@ -12,7 +12,6 @@ from kraftlib.consensus.roles import Role
 from kraftlib.runtime.waiters import Promise
 from kraftlib.storage.log.holds_file import StoredHold
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
-from kraftlib.testing import platter
 from kraftlib.testing.clock import NodeClock
 from kraftlib.testing.damage import DamagedLog, damaged
 from kraftlib.testing.disk import SimulatedDisk
@@ -114,8 +113,8 @@ class SimulatedNode:
         if trusted:
             self.log.close()
             self.log = self.log.reopen()
-        elif not self.is_damaged and self.random.random() < world.real_files:
-            self.log = platter.crash(self.log, self.random)
+        elif not self.is_damaged and self.random.random() < world.real_files and world.recovery is not None:
+            self.log = world.recovery(self.log, self.random)
         else:
             self.log = self.log.crash(self.random, torn_tail=True)
         self.elections = self.elections.crash(self.random)

@@ -29,7 +29,6 @@ from kraftlib.runtime.opening import Opened, view_of
 from kraftlib.runtime.router import Router
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
-from kraftlib.testing.coverage import answer_of, kind_of, situation_of
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
 from kraftlib.testing.incremental import WatchedIncrements
 from kraftlib.testing.judge import BrokenRuleError, Judged
@@ -365,9 +364,7 @@ class WatchedCore:
             process.snapshot_created(event.snapshot_id)
         elif isinstance(event, ev.SnapshotInstalled | ev.SnapshotAdopted):
             process.untold.discard(event.snapshot_id)
-        situation = situation_of(self._replica.state)
         actions = self._judged(self._judge.handle, event, now_ms)
-        process._world.coverage.count(situation, kind_of(event), answer_of(event, actions))
         self._checker.handled(process)
         return actions if process.doom is None else process.until_doom(actions)
 

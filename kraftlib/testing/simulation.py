@@ -59,7 +59,7 @@ class Report:
     """Time from the end of the faults until a leader committed something; -1 if none could be elected."""
     trace_hash: str
     pairs: dict[str, int] = attrs.field(factory=dict)
-    """Counts of each situation with each event and answer (`coverage`)."""
+    """Counts of each situation with each event and answer, if the program has them counted."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; of the pairs, how many there are."""
@@ -108,6 +108,7 @@ class Simulation:
             snapshot_interval_records=own.choice((5, 10, 30) if subject is INCREMENTAL else (0, 20, 100)),
             listener=listener,
             judge=program.judge_of(seed, profile.name),
+            recovery=program.recovery,
             replay=replay,
             on_entry=on_entry,
         )
@@ -260,7 +261,6 @@ class Simulation:
             messages_lost=world.network.lost,
             leader_after_ms=leader_after_ms,
             trace_hash=world.trace.hash,
-            pairs=world.coverage.named(),
         )
 
     def _phase(self, number: int) -> None:

@@ -24,8 +24,7 @@ from kraftlib.runtime.listener import Listener
 from kraftlib.testing.admin import Admin, format_dynamic
 from kraftlib.testing.checker import Checker
 from kraftlib.testing.clock import MILLION, MILLISECOND, NodeClock, Timeline
-from kraftlib.testing.coverage import Coverage
-from kraftlib.testing.judge import SIMULATE, Judge
+from kraftlib.testing.judge import SIMULATE, Judge, Recovery
 from kraftlib.testing.listener_watch import ListenerWatch
 from kraftlib.testing.monitor import Monitor
 from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
@@ -59,7 +58,8 @@ class World:
     `config` holds fields of `RaftConfig` that differ from their defaults, and `priorities` the election priority of
     nodes that are wanted as leaders. `subject` is the state machine on top, of which each replica writes a snapshot
     after `snapshot_interval_records`, and `listener` makes one more listener for each life of each replica. `judge`
-    looks on at each step of each core. `replay` is the command that a violation shows; `on_entry` is told every step.
+    looks on at each step of each core, and `recovery` stands in for some power losses. `replay` is the command that a
+    violation shows; `on_entry` is told every step.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class World:
         snapshot_interval_records: int | None = None,
         recode_one_in: int = RECODE_ONE_IN,
         judge: Judge | None = None,
+        recovery: Recovery | None = None,
         real_files: float = REAL_FILES,
         replay: str = "",
         on_entry: Callable[[Entry], None] | None = None,
@@ -95,7 +96,9 @@ class World:
         """Whether a replica that has stopped, on demand or because of its disk, is started again at once."""
         self.disk_spread_us = 400
         """Time that an ordinary disk may take beyond its shortest time."""
-        self.real_files = real_files
+        self.recovery = recovery
+        """Reads real files again, in this share of the power losses; the others are left to a model."""
+        self.real_files = real_files if recovery is not None else 0.0
         self.judge = judge
         """Looks on at each step of each core, beside the invariants."""
         self.subject = subject
@@ -109,8 +112,6 @@ class World:
         """After how many records a life writes a snapshot by itself; 0: only when it is told to."""
         self.increments_loaded = 0
         """The number of states that were restored from a checkpoint and its increments."""
-        self.coverage = Coverage()
-        """The pairs of a situation and the result of an event that the run has reached."""
         self.states: dict[Offset, int] = {}
         """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener

@@ -21,12 +21,12 @@ from typing import Any, Final, Protocol
 import attrs
 
 from kraftlib.testing.campaign import Finding, Summary
-from kraftlib.testing.coverage import shares
 from kraftlib.testing.simulation import Report
 from tests.simulation.hunt import hunt
 from tests.simulation.ledger import Row, add_to_page, commit_now, row_of
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Mutant
+from tools.core_fuzz.coverage import shares
 from tools.core_fuzz.themes import THEMES
 from tools.simulate.seeds import run_seed
 

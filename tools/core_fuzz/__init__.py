@@ -7,6 +7,7 @@ any flush end, any deadline pass, and the power may go before any action of a li
 
     store       the disk of one replica            world       messages, the clock, the steps
     host        its core, and its actions          fuzz        one run from a seed
+    coverage    the pairs of situation and event that a run has reached, here and in the full simulator
 
 The profiles `core` and `core-...` of `dev.py simulate` are its themes, and `dev.py campaign` runs them, too.
 """

@@ -20,13 +20,13 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role, RoleState
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
-from kraftlib.testing.coverage import answer_of, kind_of, situation_of
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
+from tools.core_fuzz.coverage import answer_of, kind_of, situation_of
 from tools.core_fuzz.forged_answers import SPOILED
 from tools.core_fuzz.promises import BrokenPromiseError
 from tools.core_fuzz.store import CoreStore, PendingFlush, StoredSnapshot

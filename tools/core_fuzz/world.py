@@ -20,11 +20,11 @@ from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.testing.coverage import Coverage, outcome
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+from tools.core_fuzz.coverage import Coverage, outcome
 from tools.core_fuzz.forgery import Forger
 from tools.core_fuzz.host import NO_LIFE, OPERATOR, VERSIONS, CoreHost, Letter
 from tools.core_fuzz.oddities import Oddities, draw_habits

@@ -35,6 +35,7 @@ from tools.rules import Referee
 from tools.scenarios.meddling import Meddling
 from tools.scenarios.scenario import NotProvokedError, Scenario, ScenarioReport
 from tools.simulate.program import COMMAND
+from tools.storage_proof import platter
 
 TIMES: Final = {
     "election_timeout_ms": 100,
@@ -111,7 +112,9 @@ class Story:
         fields = dict(scenario.world(self.random))
         config = {**TIMES, **fields.pop("config", {})}
         replay = f"{COMMAND} --scenario {scenario.id} --seed {seed}"
-        self.world = World(self.random.getrandbits(64), config=config, replay=replay, judge=Referee, **fields)
+        self.world = World(
+            self.random.getrandbits(64), config=config, replay=replay, judge=Referee, recovery=platter.crash, **fields
+        )
         self.world.seed = seed
         self.provoked: Counter[str] = Counter()
         self.meddling = Meddling(self.world.network)

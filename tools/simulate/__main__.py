@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kraftlib.cli import exit_status, simulate
-from kraftlib.testing.profiles import PROFILES
+from kraftlib.testing.campaign import spread
+from kraftlib.testing.profiles import PROFILES, profile_of
 from tools.core_fuzz.themes import THEMES
 from tools.simulate import core
 from tools.simulate.program import PROGRAM
 from tools.simulate.scenarios import run_scenarios
+from tools.simulate.seeds import run_seed
 
 EXAMPLES: Final = """
 examples:
@@ -41,7 +44,15 @@ def run(options: argparse.Namespace) -> int:
     """Run seeds or scenarios; return 1 if a promise was broken."""
     if options.scenario is not None:
         return run_scenarios(options)
-    return core.run(options) if options.profile in THEMES else simulate.run(options, PROGRAM)
+    if options.profile in THEMES:
+        core.refuse(options)
+    else:
+        profile_of(options.profile)
+    simulate.check(options)
+    if options.seed is None:
+        one = partial(run_seed, profile=options.profile, trouble_ms=options.until_ms, subject=options.subject)
+        return simulate.report(spread(one, options.seeds or simulate.DEFAULT_SEEDS, jobs=options.jobs), options)
+    return core.run_one(options) if options.profile in THEMES else simulate.run(options, PROGRAM)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,24 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from functools import partial
 
 from kraftlib.cli import simulate
 from kraftlib.errors import ConfigError
-from kraftlib.testing.campaign import Finding, quiet, spread
+from kraftlib.testing.campaign import Finding, quiet
 from kraftlib.testing.violation import InvariantViolation
 from tools.core_fuzz.fuzz import fuzz
-from tools.simulate.seeds import fuzz_seed
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run one seed or many of a theme; return 1 if a promise was broken."""
-    refuse(options)
-    simulate.check(options)
-    if options.seed is not None:
-        return run_one(options)
-    one = partial(fuzz_seed, theme=options.profile)
-    return simulate.report(spread(one, options.seeds or simulate.DEFAULT_SEEDS, jobs=options.jobs), options)
 
 
 def refuse(options: argparse.Namespace) -> None:

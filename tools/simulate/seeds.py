@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+import attrs
+
 from kraftlib.testing import campaign
 from kraftlib.testing.campaign import Finding, collecting_rarely, quiet, spread
 from kraftlib.testing.simulation import Report
 from kraftlib.testing.violation import InvariantViolation
+from tools.core_fuzz.coverage import Coverage
 from tools.core_fuzz.fuzz import fuzz
 from tools.core_fuzz.themes import THEMES
-from tools.simulate.program import PROGRAM
+from tools.simulate.program import counting
 
 
 def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> Report | Finding:
@@ -21,7 +24,10 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject:
     """
     if profile in THEMES:
         return fuzz_seed(seed, theme=profile)
-    return campaign.run_seed(seed, profile=profile, trouble_ms=trouble_ms, subject=subject, program=PROGRAM)
+    coverage = Coverage()
+    program = counting(coverage)
+    result = campaign.run_seed(seed, profile=profile, trouble_ms=trouble_ms, subject=subject, program=program)
+    return result if isinstance(result, Finding) else attrs.evolve(result, pairs=coverage.named())
 
 
 def fuzz_seed(seed: int, *, theme: str) -> Report | Finding:

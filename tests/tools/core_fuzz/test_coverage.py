@@ -9,11 +9,11 @@ import pytest
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
-from kraftlib.testing.coverage import Coverage, answer_of, kind_of, shares
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
+from tools.core_fuzz.coverage import Coverage, answer_of, kind_of, shares
 
 
 def fetched(**fields: Any) -> FetchResponse:
