@@ -314,7 +314,7 @@ def test_a_start_that_is_interrupted_leaves_nothing() -> None:
             while sys._current_frames()[caller].f_code.co_name != "wait":  # noqa: ASYNC110 - it cannot tell us
                 await asyncio.sleep(0.001)
             signal.pthread_kill(caller, signal.SIGINT)  # Ctrl-C while the caller waits
-            await asyncio.sleep(PATIENCE_S)
+            await asyncio.sleep(0.2)
             return await super().start(receiver)
 
     voters = (StaticVoter(1, Endpoint("replica", 1)),)

@@ -26,7 +26,15 @@ def has_something_to_run(path: Path) -> bool:
     return any(b.language == "python" or b.remark == "run" for b in blocks(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if has_something_to_run(page)], ids=page_id)
+@pytest.mark.parametrize(
+    "page",
+    [
+        # One of the pages simulates for half a minute.
+        pytest.param(page, marks=pytest.mark.slow if page.stem == "simulate-your-service" else [], id=page_id(page))
+        for page in PAGES
+        if has_something_to_run(page)
+    ],
+)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.snippets", str(page)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -118,10 +118,10 @@ def versions_are_told(port: int) -> bool:
     return len(answer) == 8 and struct.unpack(">ii", answer)[1] == 7
 
 
-@pytest.mark.parametrize("scenario", ["E5", "L10"])
+@pytest.mark.parametrize("scenario", [pytest.param("E5", marks=pytest.mark.slow), "L10"])
 def test_p11_nothing_is_switched_off_by_optimization(scenario: str) -> None:
     """`python -O` strips `assert`: the same story takes the same course, and a planted violation is still found."""
-    command = ["-m", "kraftlib.cli", "simulate", "--scenario", scenario, "--seeds", "0:2", "--output", "json"]
+    command = ["-m", "tools.simulate", "--scenario", scenario, "--seeds", "0:2", "--output", "json"]
     told = [
         subprocess.run(
             [sys.executable, *flags, *command], cwd=ROOT, capture_output=True, timeout=120, check=True

@@ -29,6 +29,7 @@ def strike(made: World, name: str, seed: int, *, times: int) -> None:
         made.run_for(1_500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "bug", "more"),
     [

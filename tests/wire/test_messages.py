@@ -32,7 +32,7 @@ RENAMED = {"CandidateEpoch": "ReplicaEpoch", "CandidateId": "ReplicaId", "Candid
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY)
-@settings(max_examples=30)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(seed=SEEDS)
 def test_what_is_written_is_read_again_and_is_what_the_schema_says(cls: type[Message], version: int, seed: int) -> None:
     value = any_message(cls, version, seed)
@@ -101,7 +101,7 @@ def test_kio_knows_all_raft_messages() -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), KNOWN_TO_KIO)
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(seed=SEEDS)
 def test_kio_reads_our_bytes_and_writes_them_again(cls: type[Message], version: int, seed: int) -> None:
     from kio.serial import entity_reader, entity_writer
@@ -142,7 +142,7 @@ def test_kafka_python_knows_what_a_client_sends() -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), KNOWN_TO_KAFKA_PYTHON)
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(seed=SEEDS)
 def test_kafka_python_reads_our_frames_and_writes_the_messages_again(
     cls: type[Message], version: int, seed: int

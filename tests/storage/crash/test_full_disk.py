@@ -268,7 +268,7 @@ def look_again(replica: Replica, past: History) -> None:
         opened.close()
 
 
-@pytest.mark.parametrize("life", [lead, follow, repair])
+@pytest.mark.parametrize("life", [follow, *(pytest.param(life, marks=pytest.mark.slow) for life in (lead, repair))])
 def test_whatever_call_of_a_run_finds_the_disk_full_it_goes_on_from_the_reserve(
     life: Callable[[Replica], None], place: Path
 ) -> None:
