@@ -14,10 +14,7 @@ from kraftlib.consensus.actions import Action, AppendToLog, FlushLog, TruncateLo
 from kraftlib.consensus.deadlines import note_sign_of_life, stand_soon
 from kraftlib.consensus.events import ConnectionLost, LogTruncated
 from kraftlib.consensus.extensions.misconfiguration import introduction
-from kraftlib.consensus.fetch_leader import (
-    FULL_DISK_MAX_BYTES,
-    advance_high_watermark,
-)
+from kraftlib.consensus.fetch_leader import FULL_DISK_MAX_BYTES, advance_high_watermark
 from kraftlib.consensus.fetch_snapshot import begin_download, drop_download
 from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
 from kraftlib.consensus.received import acceptable_batches
@@ -33,14 +30,7 @@ from kraftlib.consensus.repair import (
     seeks_leader_end,
     truncated_end,
 )
-from kraftlib.consensus.requests import (
-    back_off,
-    bootstrap_servers,
-    common_part,
-    endpoint_of,
-    read_answer,
-    send,
-)
+from kraftlib.consensus.requests import back_off, bootstrap_servers, common_part, endpoint_of, read_answer, send
 from kraftlib.consensus.responses import only_partition
 from kraftlib.consensus.roles import Follower, Resigned
 from kraftlib.consensus.state import ReplicaState, logger

@@ -12,14 +12,7 @@ from collections.abc import Mapping
 
 from kraftlib.codec.declared import Message
 from kraftlib.consensus import responses
-from kraftlib.consensus.actions import (
-    Action,
-    AdvanceHighWatermark,
-    AppendToLog,
-    FlushLog,
-    SendRecords,
-    SendResponse,
-)
+from kraftlib.consensus.actions import Action, AdvanceHighWatermark, AppendToLog, FlushLog, SendRecords, SendResponse
 from kraftlib.consensus.deadlines import note_contact, restart_check_quorum
 from kraftlib.consensus.events import RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid

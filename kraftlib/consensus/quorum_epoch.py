@@ -23,9 +23,7 @@ from kraftlib.consensus.responses import (
 )
 from kraftlib.consensus.roles import Endpoints, Follower, Leader, Resigned
 from kraftlib.consensus.state import ReplicaState
-from kraftlib.consensus.transitions import (
-    maybe_follow,
-)
+from kraftlib.consensus.transitions import maybe_follow
 from kraftlib.consensus.voters import Voter
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode

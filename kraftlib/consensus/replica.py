@@ -83,11 +83,7 @@ from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
-from kraftlib.wire.messages.raft_voters import (
-    AddRaftVoterRequest,
-    RemoveRaftVoterRequest,
-    UpdateRaftVoterRequest,
-)
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest

@@ -19,15 +19,7 @@ from kraftlib.consensus.extensions.misconfiguration import MISDIRECTED, refusal_
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.roles import ChangeRequest, Leader
 from kraftlib.consensus.state import ReplicaState
-from kraftlib.types import (
-    METADATA_TOPIC,
-    METADATA_TOPIC_ID,
-    Epoch,
-    Offset,
-    OffsetAndEpoch,
-    ReplicaId,
-    ReplicaKey,
-)
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kraftlib.consensus.actions import (
-    Action,
-    DeleteBefore,
-    FlushLog,
-    SetSnapshotAside,
-)
-from kraftlib.consensus.events import (
-    RetentionDue,
-    SnapshotCreated,
-    SnapshotDamaged,
-    SnapshotLost,
-    StorageFailed,
-)
+from kraftlib.consensus.actions import Action, DeleteBefore, FlushLog, SetSnapshotAside
+from kraftlib.consensus.events import RetentionDue, SnapshotCreated, SnapshotDamaged, SnapshotLost, StorageFailed
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.repair import handle_storage_failed
 from kraftlib.consensus.roles import Leader

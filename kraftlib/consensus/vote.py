@@ -22,13 +22,7 @@ from kraftlib.consensus.responses import (
 )
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, Unattached
 from kraftlib.consensus.state import ReplicaState
-from kraftlib.consensus.transitions import (
-    become_candidate,
-    become_follower,
-    become_leader,
-    become_unattached,
-    persist,
-)
+from kraftlib.consensus.transitions import become_candidate, become_follower, become_leader, become_unattached, persist
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse

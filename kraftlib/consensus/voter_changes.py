@@ -30,11 +30,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kraftlib.wire.messages.raft_voters import (
-    AddRaftVoterRequest,
-    AddRaftVoterResponse,
-    RemoveRaftVoterRequest,
-)
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, AddRaftVoterResponse, RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
 KRAFT_VERSION_FEATURE = "kraft.version"

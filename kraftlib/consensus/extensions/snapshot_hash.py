@@ -7,16 +7,9 @@ where the bytes so far, and their number in all, are the same. Every holder of a
 from __future__ import annotations
 
 from kraftlib.codec.declared import Message
-from kraftlib.consensus.actions import (
-    Action,
-    SendResponse,
-    SendSnapshotHash,
-)
+from kraftlib.consensus.actions import Action, SendResponse, SendSnapshotHash
 from kraftlib.consensus.deadlines import restart_fetch_timer
-from kraftlib.consensus.events import (
-    DownloadHashed,
-    RequestReceived,
-)
+from kraftlib.consensus.events import DownloadHashed, RequestReceived
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, send
 from kraftlib.consensus.responses import cluster_error
