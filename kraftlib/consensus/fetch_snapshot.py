@@ -265,12 +265,7 @@ def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list
     """The snapshot replaces the missing records, and the log behind them stays as it is."""
     state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
     logger.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
-    state.filling = state.kept = None
-    role = state.role_state
-    if isinstance(role, Follower):
-        role.download = None
-        role.writing_chunk = False
-        restart_fetch_timer(state, role)
+    _end_download(state)
     if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
         return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
     return _commit_snapshot(state, event.snapshot_id)
@@ -281,13 +276,17 @@ def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> 
     least = min(state.committed_offset, state.log.end_offset)
     ensure(event.snapshot_id.offset >= least, f"snapshot {event.snapshot_id} is behind the commits")
     state.log.install(event.snapshot_id, event.controls)
+    _end_download(state)
+    return _commit_snapshot(state, event.snapshot_id)
+
+
+def _end_download(state: ReplicaState) -> None:
+    """The download is in its place: the leader has its whole time again for what comes next."""
     state.filling = state.kept = None
     role = state.role_state
     if isinstance(role, Follower):
-        role.download = None
-        role.writing_chunk = False
+        role.download, role.writing_chunk = None, False
         restart_fetch_timer(state, role)
-    return _commit_snapshot(state, event.snapshot_id)
 
 
 def _commit_snapshot(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
@@ -310,7 +309,6 @@ def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list
     state.kept = None
     role = state.role_state
     if isinstance(role, Follower):
-        role.download = None
-        role.writing_chunk = False
+        role.download, role.writing_chunk = None, False
         state.connections.failed(role.leader_id, state.now_ms, state.jittered_backoff_ms())
     return []
