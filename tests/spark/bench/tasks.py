@@ -57,6 +57,50 @@ class IdleReader(DataSourceReader):
         yield pa.record_batch([pa.array([0], pa.int64())], names=["offset"])
 
 
+class ValuesSource(DataSource):
+    """As little as a source in Python can do that sends values: one Arrow batch, made once, again and again."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "values"
+
+    def schema(self) -> str:
+        return "offset bigint, epoch int, timestamp timestamp, key binary, value binary"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return ValuesReader(int(self.options["rows"]))
+
+
+class ValuesReader(DataSourceReader):
+    """Sends rows with values of 100 bytes, in four tasks."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(4)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        import random
+
+        from kraftlib.spark.sessions import prepare_worker
+
+        prepare_worker()
+        size, bytes_each = 1 << 16, 100
+        ends = pa.array(range(0, (size + 1) * bytes_each, bytes_each), pa.int32()).buffers()[1]
+        values = [None, ends, pa.py_buffer(random.Random(5).randbytes(size * bytes_each))]
+        columns = {
+            "offset": pa.array(range(size), pa.int64()),
+            "epoch": pa.array([3] * size, pa.int32()),
+            "timestamp": pa.array(range(size), pa.timestamp("us", tz="UTC")),
+            "key": pa.nulls(size, pa.binary()),
+            "value": pa.Array.from_buffers(pa.binary(), size, values),
+        }
+        batch = pa.RecordBatch.from_pydict(columns)
+        for first in range(0, self.rows // 4, size):
+            yield batch.slice(0, min(size, self.rows // 4 - first))
+
+
 @contextmanager
 def one_file_a_task(spark: SparkSession) -> Iterator[None]:
     """Let Spark's own file sources plan a task for each small file."""
