@@ -251,8 +251,10 @@ def advance_change(state: ReplicaState, role: Leader) -> list[Action]:
         return _finish(role, ErrorCode.NONE)
     if state.now_ms >= change.deadline_ms:
         text = "the change is not committed yet; it may still be"
-        if change.voter_id == state.key.id and change.wanted is None:
+        if change.wanted is None and change.voter_id == state.key.id:
             text = "no other voter has caught up to lead instead; nothing was changed, try again"
+        elif change.wanted is None:
+            text = f"voter {change.voter_id} does not answer; nothing was changed, try again"
         return _finish(role, ErrorCode.REQUEST_TIMED_OUT, text)
     acknowledges_append = isinstance(change.request, AddRaftVoterRequest) and not change.request.ack_when_committed
     if change.offset is not None and acknowledges_append and change.request_id is not None:

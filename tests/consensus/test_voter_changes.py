@@ -268,6 +268,17 @@ def test_a_voter_that_does_not_answer_is_not_added() -> None:
     assert any(isinstance(action, SubmitControl) for action in tell(core, remove_request(3), request_id=78))
 
 
+def test_who_adds_a_voter_that_is_silent_is_told_that_nothing_was_changed() -> None:
+    """Its question and the change run out together: nothing was appended that could still be committed."""
+    core = dynamic_leader()
+    fetch(core, 4, 4)
+    tell(core, add_request())
+    actions = core.handle(TimeoutReached(), core.state.now_ms + core.state.config.request_timeout_ms)
+    (answer,) = [action.response for action in actions if isinstance(action, SendResponse) and action.request_id == 77]
+
+    assert (answer.error_code, "nothing was changed" in answer.error_message) == (ErrorCode.REQUEST_TIMED_OUT, True)
+
+
 def test_a_change_that_takes_too_long_is_answered_and_may_still_commit() -> None:
     """REQUEST_TIMED_OUT means: try again; the record stays."""
     core = dynamic_leader()
