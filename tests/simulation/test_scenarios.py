@@ -20,7 +20,7 @@ from tools.scenarios.scenario import Chapter, NotProvokedError
 from tools.scenarios.story import Story
 from tools.storage_proof.platter import all_batches
 
-SEEDS_TO_PROVOKE: Final = 6
+SEEDS_TO_PROVOKE: Final = 12
 SEEDS_TO_FIND_A_BUG: Final = 8
 
 FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
