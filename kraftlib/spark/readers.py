@@ -34,6 +34,7 @@ from kraftlib.analysis.reading import read_splits, schema_for
 from kraftlib.analysis.schemas import REPORTS, Schema
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
+from kraftlib.spark.brief import brief
 from kraftlib.spark.sessions import prepare_worker
 from kraftlib.spark.types import ddl_of, same_type
 
@@ -99,6 +100,7 @@ class Reader(DataSourceReader):
         self.read_options = options
         self.pruning = Pruning()
 
+    @brief
     def partitions(self) -> list[Splits | Report]:
         """Return the work of each task."""
         if self.read_options.view in REPORTS:

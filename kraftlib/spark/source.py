@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from kraftlib.errors import ConfigError, KraftError
+from kraftlib.spark.brief import brief
 from kraftlib.spark.catalog import metadata_of, options_in, without_properties
 
 FORMAT: Final = "kraft"
@@ -40,6 +41,7 @@ class KraftDataSource(DataSource):
         """Return the name of the format."""
         return FORMAT
 
+    @brief
     def schema(self) -> Any:
         """Return the columns that the options ask for; for a table in a catalog the options stand with them."""
         with importing():
@@ -50,6 +52,7 @@ class KraftDataSource(DataSource):
         schema = schema_for(asked(without_stream_options(self.options)))
         return struct_of(schema, metadata_of(self.options)) if self.is_table else ddl_of(schema)
 
+    @brief
     def reader(self, schema: Any) -> DataSourceReader:
         """Return the reader that plans and reads; `schema` may hold fewer columns than were offered."""
         with importing():
@@ -74,6 +77,7 @@ class KraftDataSource(DataSource):
                 raise
             return RefusedStream(ConfigError(f"a stream needs PySpark 4.2 or newer, and this is {pyspark.__version__}"))
 
+    @brief
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a checkpoint."""
         with importing():
