@@ -10,12 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.extensions.misconfiguration import VOTERS_TAG
+from kraftlib.consensus.fetch_leader import WENT_BACK
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.roles import Leader, Role
+from kraftlib.errors import ConfigError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.opening import view_of
 from kraftlib.testing import election_invariants as elections
 from kraftlib.testing import invariants as inv
+from kraftlib.testing import list_invariants as lists_of_voters
 from kraftlib.testing.facts import Facts
 from kraftlib.testing.trace import Step, Trace
 from kraftlib.testing.violation import Complaint
@@ -28,6 +32,7 @@ from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 if TYPE_CHECKING:
     from kraftlib.testing.clock import Timeline
+    from kraftlib.testing.copies import Witness
     from kraftlib.testing.network import Port
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.process import Process
@@ -76,6 +81,8 @@ class Checker:
         self._nodes = nodes
         self.first_voters = tuple(first_voters)
         """The voters while no log names others: of the configuration, or of the bootstrap checkpoint."""
+        self.witnesses: list[Witness] = []
+        """Leaders that count a voter for more than is on its disk since an older copy was put back there."""
         self._complain = complain
 
     def check(self, invariant: Callable[..., Complaint], *arguments: Any, **named: Any) -> None:
@@ -87,7 +94,32 @@ class Checker:
     def voters_of(self, node: SimulatedNode) -> Sequence[ReplicaKey]:
         """Return the latest voter set in the log of `node`, committed or not."""
         tail = node.chain.tail
-        return self.first_voters if tail is None or tail.voters is None else tail.voters
+        return self.listed_voters(node) if tail is None or tail.voters is None else tail.voters
+
+    def listed_voters(self, node: SimulatedNode) -> Sequence[ReplicaKey]:
+        """Return the voters by which `node` goes while its log names none."""
+        return node.edited_voters or self.first_voters
+
+    def static_ids(self, node: SimulatedNode) -> Sequence[ReplicaId]:
+        """Return the ids of the static voters that `node` counts; none, if its log or its checkpoint names voters."""
+        tail = node.chain.tail
+        listed = self.listed_voters(node) if tail is None or tail.voters is None else ()
+        return sorted(voter.id for voter in listed if voter.directory_id is None)
+
+    # --- starts ------------------------------------------------------------------------------------------------------
+
+    def start_refused(self, node: SimulatedNode, refusal: ConfigError) -> None:
+        """A replica was not started, since its configuration does not fit its disk."""
+        lists = (self.static_ids(node), node.began_with)
+        self.check(lists_of_voters.i16_only_another_list_is_refused, node, *lists, str(refusal))
+
+    def start_allowed(self, node: SimulatedNode) -> None:
+        """A replica is about to begin with the configuration and the disk that it has."""
+        ids, durable = self.static_ids(node), node.elections.read()
+        if durable is None or durable.epoch == 0:
+            node.began_with = ids
+        elif ids and not durable.amnesiac:
+            self.check(lists_of_voters.i16_another_list_is_refused, node, ids, node.began_with)
 
     # --- the core ----------------------------------------------------------------------------------------------------
 
@@ -103,6 +135,8 @@ class Checker:
             leader = role_state if isinstance(role_state, Leader) else before
             self._high_watermark_moved(process, high_watermark, leader if isinstance(leader, Leader) else None)
         process.seen_high_watermark = high_watermark
+        if self.witnesses:
+            self._look_at_witnesses(process)
         if type(process.last_event) in REBUILT:
             self.look_at_picture(process)
         if state.log.flushed_offset > node.flushed_offset:
@@ -115,6 +149,17 @@ class Checker:
                     continue  # messages name a leader by id, and its id had another disk then, or another memory
                 if reason in state.refused:
                     self._complain("I11", f"{node.key} has refused what a peer sent: {reason}")
+
+    def _look_at_witnesses(self, process: Process) -> None:
+        for witness in [witness for witness in self.witnesses if witness.process is process]:
+            role = process.replica.state.role_state
+            progress = role.progress.get(witness.key.id) if isinstance(role, Leader) else None
+            if progress is None or progress.key != witness.key or progress.end_offset > witness.counted:
+                self.witnesses.remove(witness)
+            elif progress.end_offset < witness.counted:
+                self.witnesses.remove(witness)
+                said = process.replica.state.refused.get(WENT_BACK, 0)
+                self.check(inv.s14_going_back_is_said, process.node, witness.key, witness.said, said)
 
     def asked_when(self, process: Process, deadline_ms: int | None) -> None:
         """The core has said when it wants to be called next."""
@@ -337,6 +382,7 @@ class Checker:
                 partition = response.responses[0].partitions[0]
                 epoch = partition.current_leader.leader_epoch
                 if partition.records:
+                    self._look_at_lists(node, request)
                     self.check(elections.i1_known_leader, self.facts, epoch, node.key.id, node)
             case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 if not response.topics:
@@ -349,9 +395,14 @@ class Checker:
                 return
         self.check(elections.i2_epoch_is_durable_before_it_is_spoken, self.facts, node, durable, epoch)
 
+    def _look_at_lists(self, node: SimulatedNode, request: FetchRequest | VoteRequest) -> None:
+        said = next((data for tag, data in request.unknown_tagged_fields if tag == VOTERS_TAG), None)
+        self.check(lists_of_voters.i16_lists_do_not_mix, node, self.static_ids(node), said, type(request).__name__)
+
     def _vote_granted(
         self, node: SimulatedNode, request: VoteRequest, epoch: int, durable: ElectionState | None
     ) -> None:
+        self._look_at_lists(node, request)
         asked = request.topics[0].partitions[0]
         directory_id = asked.replica_directory_id
         candidate = ReplicaKey(asked.replica_id, None if directory_id == ZERO_UUID else directory_id)

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import attrs
+
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.disk import Done
@@ -338,7 +340,8 @@ class SimulatedElections:
 
     def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
         """As `QuorumStateStore.write`, on the disk: until its time is over, a crash leaves the old state or the new."""
-        self.inner.begin_write(election)
+        static_voters = () if kraft_version else tuple(sorted(voters))
+        self.inner.begin_write(attrs.evolve(election, static_voters=static_voters))
         self._disk.finish_later(partial(self._finish_write, election))
 
     def _finish_write(self, election: ElectionState) -> None:

@@ -15,7 +15,7 @@ from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import VotersRecord
-from kraftlib.types import Epoch, Offset, ReplicaKey
+from kraftlib.types import ElectionState, Epoch, Offset, ReplicaKey
 
 
 @attrs.define(eq=False)
@@ -148,6 +148,14 @@ class Facts:
         """Return the last entry that was committed in an epoch before this one; None if nothing was."""
         earlier = [tail for committed_in, tail in self.committed_in.items() if committed_in < epoch]
         return max(earlier, key=lambda tail: tail.end_offset, default=None)
+
+    def forget_votes(self, voter: ReplicaKey, kept: ElectionState) -> None:
+        """Let a voter have voted for nobody since its disk held `kept`."""
+        self.votes = {
+            (key, epoch): candidate
+            for (key, epoch), candidate in self.votes.items()
+            if key != voter or epoch < kept.epoch or (epoch == kept.epoch and kept.voted_key is not None)
+        }
 
     def was_committed(self, entry: LogEntry, epoch: Epoch) -> bool:
         """Whether that entry was committed in an epoch up to this one.

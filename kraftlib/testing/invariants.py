@@ -13,7 +13,7 @@ from typing import Any, Final
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
-from kraftlib.testing import election_invariants
+from kraftlib.testing import election_invariants, list_invariants
 from kraftlib.testing.facts import Facts, LogEntry
 from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority
 from kraftlib.testing.violation import Complaint
@@ -401,6 +401,11 @@ def s10_hung_disk_costs_the_leadership(node: DiskImage, stuck_ms: int, limit_ms:
     return f"{node.key} still leads, and its disk has made nothing durable for {stuck_ms} ms, limit {limit_ms}"
 
 
+def s14_going_back_is_said(node: DiskImage, voter: ReplicaKey, before: int, said: int) -> Complaint:
+    """S14: a leader that finds a voter with less than it had says so: an older copy of its disk is there."""
+    return None if said > before else f"leader {node.key} counts less of {voter} than before, and does not say so"
+
+
 def hold_keeps_the_log(node: DiskImage, snapshot: OffsetAndEpoch, held: Mapping[str, Offset]) -> Complaint:
     """HOLD: nothing is deleted that a reader holds; a hold that is too costly expires first."""
     lost = {name: offset for name, offset in held.items() if offset < snapshot.offset}
@@ -415,9 +420,9 @@ def invariant_of(function: Callable[..., Any]) -> str:
 INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
     number: [
         value
-        for name, value in list({**vars(election_invariants), **globals()}.items())
+        for name, value in list({**vars(election_invariants), **vars(list_invariants), **globals()}.items())
         if name.startswith(f"{number.lower()}_")
     ]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "E8", "L16", "M5", "S6", "S10", "HOLD", "V6")
+    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "E8", "L16", "M5", "S6", "S10", "S14", "HOLD", "V6")
 }
-"""Every check of this module and of `election_invariants` by its id."""
+"""Every check of this module, of `election_invariants` and of `list_invariants` by its id."""

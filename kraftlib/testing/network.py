@@ -410,3 +410,8 @@ class SimulatedNetwork:
         for correlation_id in list(connection.in_flight):
             client.receiver.request_failed(correlation_id, Failure.DISCONNECTED)
         client.receiver.connection_lost(connection.number, refused)
+
+
+def endpoint_of(number: ReplicaId) -> Endpoint:
+    """Return where node `number` listens."""
+    return Endpoint(f"node-{number}", FIRST_PORT + number)

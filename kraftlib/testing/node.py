@@ -7,8 +7,11 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kraftlib.config import RaftConfig
+import attrs
+
+from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.roles import Role
+from kraftlib.errors import ConfigError
 from kraftlib.runtime.waiters import Promise
 from kraftlib.storage.log.holds_file import StoredHold
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
@@ -18,9 +21,10 @@ from kraftlib.testing.disk import SimulatedDisk
 from kraftlib.testing.facts import Chain, LogEntry
 from kraftlib.testing.images import LostDisk
 from kraftlib.testing.incremental import IncrementDirectory
+from kraftlib.testing.network import endpoint_of
 from kraftlib.testing.process import Ending, Process
 from kraftlib.testing.trace import Step
-from kraftlib.types import ElectionState, Endpoint, Epoch, Offset, ReplicaKey
+from kraftlib.types import ElectionState, Endpoint, Epoch, Offset, ReplicaId, ReplicaKey
 
 if TYPE_CHECKING:
     from kraftlib.testing.world import World
@@ -42,6 +46,14 @@ class SimulatedNode:
         self.votes_lost = 0
         """The number of times that its election file was lost."""
         self.lost_disks: list[LostDisk] = []
+        self._listed = config.voters
+        self.edited_voters: Sequence[ReplicaKey] = ()
+        """The static voters of its configuration, while these are others than those of the quorum."""
+        self.began_with: Sequence[ReplicaId] = ()
+        """The static voters that it counted when its disk was new."""
+        self.refusals = 0
+        """The number of its starts that were refused."""
+        self._went_back_from: Offset = 0
         self.ended: Ending | None = None
         self._world = world
         self.random = chance.Random(world.random.getrandbits(64))
@@ -74,7 +86,7 @@ class SimulatedNode:
     @property
     def is_impaired(self) -> bool:
         """Whether it has lost something that the others have to make up for."""
-        return self.is_amnesiac or self.is_damaged
+        return self.is_amnesiac or self.is_damaged or self.flushed_offset < self._went_back_from
 
     @property
     def leads(self) -> Epoch | None:
@@ -95,7 +107,14 @@ class SimulatedNode:
         self.ended = None
         self._world.network.unreachable.discard(self.key.id)
         self._world.trace.add(self._world.timeline.now_us, Step.STARTED, self.key.id, self.lives)
-        process = self.process = Process(self._world, self)
+        try:
+            process = Process(self._world, self)
+        except ConfigError as refusal:
+            self.refusals += 1
+            self._world.checker.start_refused(self, refusal)
+            return
+        self._world.checker.start_allowed(self)
+        self.process = process
         process.begin()
 
     def end(self, ending: Ending, *, silently: bool = False) -> None:
@@ -157,6 +176,32 @@ class SimulatedNode:
         self.log, self.elections, self.chain = MemoryReplicatedLog(), MemoryQuorumStateStore(), Chain()
         self.increments = IncrementDirectory()
         self.holds = ()
+        self._went_back_from = 0
+        if self.edited_voters:
+            self.use_voters(())
+
+    def go_back(
+        self,
+        log: MemoryReplicatedLog,
+        election: ElectionState | None,
+        entries: Sequence[LogEntry],
+        holds: Sequence[StoredHold],
+        *,
+        goal: Offset,
+    ) -> None:
+        """Put an older copy in the place of a directory that nobody uses. It is whole once its log reaches `goal`."""
+        self.log, self.elections, self.chain = log, MemoryQuorumStateStore(election), Chain()
+        for entry in entries:
+            self.chain.append(entry)
+        self.increments, self.holds = IncrementDirectory(), holds
+        self._went_back_from = goal
+
+    def use_voters(self, ids: Sequence[ReplicaId]) -> None:
+        """Edit the list of static voters of a node that is down; without ids, take the edit back."""
+        voters = tuple(StaticVoter(number, endpoint_of(number)) for number in ids) or self._listed
+        self.config = attrs.evolve(self.config, voters=voters)
+        is_other = {voter.id for voter in voters} != {voter.id for voter in self._listed}
+        self.edited_voters = tuple(ReplicaKey(voter.id) for voter in voters) if is_other else ()
 
     def save_holds(self, holds: Sequence[StoredHold]) -> None:
         """Keep the holds for the next life."""

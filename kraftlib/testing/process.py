@@ -25,7 +25,7 @@ from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.disk import Done
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.runtime.opening import Opened, view_of
+from kraftlib.runtime.opening import Opened, check_static_voters, view_of
 from kraftlib.runtime.router import Router
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
@@ -80,6 +80,7 @@ class Process:
     """One life of a replica. It is the receiver of its port, the observer of its log, and the watch over its core."""
 
     def __init__(self, world: World, node: SimulatedNode) -> None:
+        """Open what the disk holds. Raises: ConfigError, if the configuration does not fit it."""
         self.node = node
         self.node_id = node.key.id
         self.running = False
@@ -105,6 +106,8 @@ class Process:
         self.log: SimulatedLog = SimulatedLog(node.log, node.disk, self, node.random)
         log = self.log
         elections = SimulatedElections(node.elections, node.disk, self)
+        view, election = view_of(log, config), elections.read()
+        check_static_voters(config, election, view, log)
         self.loop = SimulatedLoop(self, world.timeline)
         self.background = SimulatedBackground(self, world.timeline)
         self.machine = watched(world, self)
@@ -118,8 +121,8 @@ class Process:
                 cluster_id=world.cluster_id,
                 log=log,
                 elections=elections,
-                election=elections.read(),
-                view=view_of(log, config),
+                election=election,
+                view=view,
                 holds=SimulatedHolds(node),
                 downloads=None,
                 increments=node.increments.files() if is_incremental(world.subject) else None,
@@ -146,7 +149,7 @@ class Process:
         self.seen_high_watermark: Offset | None = None
         self.highest_high_watermark: Offset = log.start_offset
         self.appended_end = log.end_offset
-        self._election = elections.read()
+        self._election = election
 
     # --- life and death ---------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ CRASHES: Final = ("kill", "power-loss", "power-loss-everywhere", "kill-between-a
     "fail-machine",
 )  # fmt: skip
 DISKS: Final = ("slow-disk", "hung-disk", "stuck-disk", "full-disk", "failing-disk", "lose-vote", "damage-log",
-    "damage-several",
+    "damage-several", "stale-copy", "mixed-copy", "cloned-disk",
 )  # fmt: skip
 MEMBERSHIP: Final = (
     "add-voter",
@@ -93,7 +93,19 @@ PROFILES: Final[Mapping[str, Profile]] = {
             voters=(1, 2, 3, 3, 3, 4, 5),
             observers=(1, 2, 3),
             kraft_versions=(1,),
-            faults=(*MEMBERSHIP, *CRASHES, *NETWORK, "lose-vote", "damage-log", "damage-several", "full-disk"),
+            faults=(
+                *MEMBERSHIP,
+                *CRASHES,
+                *NETWORK,
+                "lose-vote",
+                "damage-log",
+                "damage-several",
+                "full-disk",
+                "stale-copy",
+                "mixed-copy",
+                "cloned-disk",
+                "edited-voters",
+            ),
         ),
         Profile(
             name="hours",

@@ -257,7 +257,7 @@ class Simulation:
             appends=len(world.workload.appends),
             acknowledged=world.workload.acknowledged,
             committed=world.committed_end,
-            faults=dict(self.nemesis.counts + message_faults(world)),
+            faults=dict(self.nemesis.counts + world.deeds + message_faults(world)),
             messages_lost=world.network.lost,
             leader_after_ms=leader_after_ms,
             trace_hash=world.trace.hash,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random as chance
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from kraftlib.testing.clock import MILLION, MILLISECOND, NodeClock, Timeline
 from kraftlib.testing.judge import SIMULATE, Judge, Recovery
 from kraftlib.testing.listener_watch import ListenerWatch
 from kraftlib.testing.monitor import Monitor
-from kraftlib.testing.network import FIRST_PORT, Link, SimulatedNetwork
+from kraftlib.testing.network import Link, SimulatedNetwork, endpoint_of
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Process
 from kraftlib.testing.recode import Recoder
@@ -35,7 +36,7 @@ from kraftlib.testing.subject import DEFAULT, Subject, is_incremental
 from kraftlib.testing.trace import Entry, Trace
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.workload import Workload
-from kraftlib.types import Endpoint, Offset, ReplicaId, ReplicaKey
+from kraftlib.types import Offset, ReplicaId, ReplicaKey
 
 WALL_CLOCK_MS: Final = 1_700_000_000_000
 """When simulated worlds begin."""
@@ -110,6 +111,8 @@ class World:
             snapshot_interval_records = SNAPSHOT_INTERVAL_RECORDS if is_incremental(subject) else 0
         self.snapshot_interval_records = snapshot_interval_records
         """After how many records a life writes a snapshot by itself; 0: only when it is told to."""
+        self.deeds: Counter[str] = Counter()
+        """How often trouble came to what it was meant for, by its kind."""
         self.increments_loaded = 0
         """The number of states that were restored from a checkpoint and its increments."""
         self.states: dict[Offset, int] = {}
@@ -274,8 +277,3 @@ class World:
     def committed_end(self) -> int:
         """One past the last committed record."""
         return self.checker.facts.committed_end
-
-
-def endpoint_of(number: ReplicaId) -> Endpoint:
-    """Return where node `number` listens."""
-    return Endpoint(f"node-{number}", FIRST_PORT + number)

@@ -10,10 +10,9 @@ import pytest
 from kraftlib.consensus.events import Failure
 from kraftlib.records.batch import read_batches
 from kraftlib.testing.clock import MILLISECOND, Timeline
-from kraftlib.testing.network import SILENCE_US, Port, SimulatedNetwork
+from kraftlib.testing.network import SILENCE_US, Port, SimulatedNetwork, endpoint_of
 from kraftlib.testing.recode import Recoder
 from kraftlib.testing.trace import Trace
-from kraftlib.testing.world import endpoint_of
 from kraftlib.types import METADATA_TOPIC_ID
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.testing.logs import batch

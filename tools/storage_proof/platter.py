@@ -183,6 +183,15 @@ def cut_durable(data: bytearray, durable: int, random: chance.Random) -> None:
     del data[random.randrange(durable) :]
 
 
+def keep_first(size: int) -> Damage:
+    """Return a damage that leaves so many bytes: those of a copy that is older than the note beside it."""
+
+    def damage(data: bytearray, durable: int, random: chance.Random) -> None:
+        del data[size:]
+
+    return damage
+
+
 DAMAGES: Final[dict[str, Damage]] = {
     "flipped bit": flip_bit,
     "lost write": lose_write,
