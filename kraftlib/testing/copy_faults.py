@@ -86,8 +86,9 @@ def _put_mixed(world: World, node: SimulatedNode, copy: Copy, random: chance.Ran
         return  # that stands in for what is missing
     world.deeds["copy of a live directory put back"] += 1
     end_offset = node.log.end_offset
+    shorter = platter.keep_first(copy.log.size_bytes)
     try:
-        found = platter.recovery_of(node.log, random, damage=platter.keep_first(copy.log.size_bytes), noted=1.0)
+        found = platter.recovery_of(node.log, random, damage=shorter, noted=1.0, copied=True)
     except CorruptBatchError:
         node.log = DamagedLog(node.log, OffsetRange(copy.end_offset, end_offset), latent=False)
         return

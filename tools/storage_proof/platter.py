@@ -8,6 +8,7 @@ life. A sync point lies beside them, as new as the last flush, or older: nothing
 from __future__ import annotations
 
 import random as chance
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,17 +38,26 @@ def crash(log: MemoryReplicatedLog, random: chance.Random) -> MemoryReplicatedLo
 
 
 def recovery_of(
-    log: MemoryReplicatedLog, random: chance.Random, *, damage: Damage | None = None, noted: float = 0.7
+    log: MemoryReplicatedLog,
+    random: chance.Random,
+    *,
+    damage: Damage | None = None,
+    noted: float = 0.7,
+    copied: bool = False,
 ) -> MemoryReplicatedLog:
     """Return what the real recovery makes of what a power loss leaves of `log`, which stays as it is.
 
-    `noted` is how likely the note of the last flush has reached the disk; if not, one of an earlier flush has.
+    `noted` is how likely the note of the last flush has reached the disk; if not, one of an earlier flush has. With
+    `copied` it is another directory that is opened, with copies of the files.
 
     Raises: CorruptBatchError, if recovery takes what `damage` did for damage.
     """
     with tempfile.TemporaryDirectory(prefix="kraftlib-platter-") as name:
         directory = Path(name)
         torn = leave(log, directory, random, damage=damage, noted=noted)
+        if copied:
+            directory = directory / "copy"
+            shutil.copytree(name, directory)
         survivor = reopened(directory)
     survivor.torn_tail = torn
     return survivor

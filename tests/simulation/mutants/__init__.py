@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation.mutants import core, liveness, log, losses, messages, reads, runtime, snapshots, voters, votes
+from tests.simulation.mutants import (
+    copies,
+    core,
+    liveness,
+    log,
+    losses,
+    messages,
+    reads,
+    runtime,
+    snapshots,
+    voters,
+    votes,
+)
 from tests.simulation.mutation import Mutant
 
 MUTANTS: Final[Sequence[Mutant]] = (
@@ -19,4 +31,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *reads.MUTANTS,
     *losses.MUTANTS,
     *core.MUTANTS,
+    *copies.MUTANTS,
 )
