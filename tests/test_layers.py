@@ -73,6 +73,8 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",
+    "testing/*_faults.py": "kinds of trouble; tests/testing/test_faults.py begins and ends each of them",
+    "testing/fault_parts.py": "what these share; tests/testing/test_faults.py",
     "wire/messages/*.py": "declarations; tests/wire/test_messages.py takes all of them in every version",
     "metadata/*_records.py": "declarations; tests/wire/test_messages.py and tests/metadata/test_frame.py",
 }

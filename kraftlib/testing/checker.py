@@ -21,6 +21,7 @@ from kraftlib.testing import election_invariants as elections
 from kraftlib.testing import invariants as inv
 from kraftlib.testing import list_invariants as lists_of_voters
 from kraftlib.testing.facts import Facts
+from kraftlib.testing.images import is_same
 from kraftlib.testing.trace import Step, Trace
 from kraftlib.testing.violation import Complaint
 from kraftlib.types import ZERO_UUID, ElectionState, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
@@ -154,7 +155,7 @@ class Checker:
         for witness in [witness for witness in self.witnesses if witness.process is process]:
             role = process.replica.state.role_state
             progress = role.progress.get(witness.key.id) if isinstance(role, Leader) else None
-            if progress is None or progress.key != witness.key or progress.end_offset > witness.counted:
+            if progress is None or not is_same(progress.key, witness.key) or progress.end_offset > witness.counted:
                 self.witnesses.remove(witness)
             elif progress.end_offset < witness.counted:
                 self.witnesses.remove(witness)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Copy:
-    """What was durable in the directory of a replica when it was copied."""
+    """The durable part of the directory of a replica at the time of the copy."""
 
     key: ReplicaKey
     log: MemoryReplicatedLog
@@ -58,7 +58,7 @@ class Witness:
     key: ReplicaKey
     counted: Offset
     said: int
-    """How often it had said so of any voter."""
+    """The number of times that it had said so of any voter."""
 
 
 def copy_of(node: SimulatedNode) -> Copy | None:

@@ -25,7 +25,7 @@ CLONE_ID: Final = 950
 """Number of the machine that a cloned disk runs on."""
 
 ATTEMPTS: Final = 40
-"""How often it is looked whether the others can do without what a copy lacks."""
+"""The number of looks at whether the others can do without what a copy lacks."""
 
 
 def stale_copy(world: World, random: chance.Random) -> Undo | None:

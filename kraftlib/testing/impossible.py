@@ -1,6 +1,11 @@
 """Requests that no replica of this cluster could mean: refused with the right error, and nothing is changed (L17).
 
 Late ones, too, and ones that were meant for somebody else: the network brings those rarely, and never at will.
+
+The core fuzzer forges requests as well (`tools.core_fuzz.forged_requests`), for another question. There a request that
+was sent is bent at random, the receiver may do what it says, and only the promises of the whole quorum are judged. Here
+each request is one that must be refused, made for the state of its receiver, so that its one right answer is known and
+every other change of the state is an error. A list of both could say no more than what both say.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class World:
         self.snapshot_interval_records = snapshot_interval_records
         """After how many records a life writes a snapshot by itself; 0: only when it is told to."""
         self.deeds: Counter[str] = Counter()
-        """How often trouble came to what it was meant for, by its kind."""
+        """The number of times that trouble had the effect that it was meant to have, by its kind."""
         self.increments_loaded = 0
         """The number of states that were restored from a checkpoint and its increments."""
         self.states: dict[Offset, int] = {}

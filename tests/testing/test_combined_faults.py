@@ -36,6 +36,10 @@ def strike(made: World, name: str, seed: int, *, times: int) -> None:
         ("damage-several", "repair-ends-with-the-first-hole", {"voters": 5}),
         ("snapshot-amid-change", "voters-before-the-log-are-forgotten", {"observers": 2, "kraft_version": 1}),
         ("uneven-connections", "reads-where-the-log-is", {}),
+        ("stale-copy", "going-back-is-not-said", {}),
+        ("mixed-copy", "shorter-copy-opens", {}),
+        ("edited-voters", "edited-list-starts", {}),
+        ("new-replicas-with-another-list", "lists-are-not-compared", {"observers": 1}),
     ],
 )
 def test_it_finds_the_bug_that_is_planted_for_it(fault: str, bug: str, more: dict[str, int]) -> None:

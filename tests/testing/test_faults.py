@@ -7,7 +7,8 @@ import random
 import pytest
 
 from kraftlib.testing import liveness
-from kraftlib.testing.faults import FAULTS, lose_vote
+from kraftlib.testing.disk_faults import lose_vote
+from kraftlib.testing.faults import FAULTS
 from kraftlib.testing.process import Ending
 from kraftlib.testing.trace import Step
 from kraftlib.testing.violation import InvariantViolation

@@ -10,6 +10,7 @@ import kraftlib.testing.election_invariants as election_invariants
 import kraftlib.testing.histories as histories
 import kraftlib.testing.invariants as invariants
 import kraftlib.testing.linearizability as linearizability
+import kraftlib.testing.list_invariants as list_invariants
 import kraftlib.testing.liveness as liveness
 import kraftlib.testing.strangers as strangers
 import kraftlib.testing.subject as subject
@@ -17,7 +18,17 @@ import tools.rules
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (drills, election_invariants, histories, invariants, linearizability, liveness, strangers, subject)
+    for module in (
+        drills,
+        election_invariants,
+        histories,
+        invariants,
+        linearizability,
+        list_invariants,
+        liveness,
+        strangers,
+        subject,
+    )
 }
 TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "invariants.md").read_text(encoding="utf-8")
 
@@ -40,6 +51,6 @@ def test_every_rule_of_a_single_step_has_a_row() -> None:
 def test_every_place_is_there_and_every_invariant_has_its_place() -> None:
     places = re.findall(r"`(\w+)\.(\w+)`", TEXT)
     assert [place for place in places if not hasattr(MODULES.get(place[0]), place[1])] == [("kraftlib", "testing")]
-    listed = {name for module, name in places if module in ("invariants", "election_invariants")}
+    listed = {name for module, name in places if module in ("invariants", "election_invariants", "list_invariants")}
 
     assert {check.__name__ for checks in invariants.INVARIANTS.values() for check in checks} == listed

@@ -11,6 +11,7 @@ Raft does not survive a peer that lies about what only it can know, so there is 
 * a change of a voter's address, and the addition of a disk that is no more.
 
 A receiver could recognise none of these. All others it refuses, or it may do as it is told: no promise hangs on it.
+The full simulator asks another question with fewer requests, of which each has one right answer: `testing.impossible`.
 """
 
 from __future__ import annotations
