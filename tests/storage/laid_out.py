@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Self
 
-from kraftlib.testing.file_trace import Image
-from kraftlib.testing.os_watch import StatHandler, let_through, watching
+from tools.storage_proof.file_trace import Image
+from tools.storage_proof.os_watch import StatHandler, let_through, watching
 
 
 class LaidOut:

@@ -27,9 +27,9 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.new_quorum import begin_new_quorum
 from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
-from kraftlib.testing.file_trace import FileTrace
 from kraftlib.types import Endpoint, OffsetAndEpoch
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
+from tools.storage_proof.file_trace import FileTrace
 
 
 class Table(IncrementalStateMachine):

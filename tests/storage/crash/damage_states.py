@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kraftlib.errors import KraftError
-from kraftlib.testing.crash_states import CrashStates
-from kraftlib.testing.file_trace import FileTrace
 from tests.storage.crash.damages import DAMAGES, Damage, Keeper
 from tests.storage.crash.judge import Verdict
 from tests.storage.crash.proof import Effort, Tally
 from tests.storage.crash.protocols import formatted
 from tests.storage.laid_out import LaidOut
+from tools.storage_proof.crash_states import CrashStates
+from tools.storage_proof.file_trace import FileTrace
 
 
 class _Directory(LaidOut):

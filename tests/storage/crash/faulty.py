@@ -15,13 +15,13 @@ from pathlib import Path
 import attrs
 
 from kraftlib.errors import StorageError
-from kraftlib.testing.file_trace import Fault, FileTrace, Image
-from kraftlib.testing.os_watch import Call, Site
 from tests.storage.crash.damages import DAMAGES, Keeper
 from tests.storage.crash.judge import Judge, Verdict
 from tests.storage.crash.ledger import Ledger
 from tests.storage.crash.lives import LIVES, Life
 from tests.storage.crash.protocols import NOTED, PROTOCOLS, Story, Teller, formatted
+from tools.storage_proof.file_trace import Fault, FileTrace, Image
+from tools.storage_proof.os_watch import Call, Site
 
 FAULTS = {
     "EIO": Fault(errno=errno.EIO),

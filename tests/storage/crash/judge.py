@@ -14,10 +14,10 @@ from kraftlib.records.batch import Batch
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.epochs import EpochTable
-from kraftlib.testing.file_trace import Image
 from kraftlib.types import Epoch, EpochStart, Offset
 from tests.storage.crash.ledger import Ledger
 from tests.storage.laid_out import LaidOut
+from tools.storage_proof.file_trace import Image
 
 SEGMENT_BYTES = 2_500
 MAGIC_AT = 16

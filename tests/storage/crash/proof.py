@@ -11,11 +11,11 @@ from pathlib import Path
 
 import attrs
 
-from kraftlib.testing.crash_states import CrashState, CrashStates
-from kraftlib.testing.file_trace import Fault, FileTrace
 from tests.storage.crash.judge import Judge, Verdict
 from tests.storage.crash.ledger import Ledger
 from tests.storage.crash.protocols import NOTED, PROTOCOLS, Story, interrupted, recovered, traced
+from tools.storage_proof.crash_states import CrashState, CrashStates
+from tools.storage_proof.file_trace import Fault, FileTrace
 
 SYNCS = ("fsync", "fdatasync")
 GO_ON_EVERY = 4

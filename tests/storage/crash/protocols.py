@@ -17,8 +17,6 @@ from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import QUORUM_STATE
-from kraftlib.testing.file_trace import Fault, FileTrace, Image, ProcessKilled
-from kraftlib.testing.os_watch import Call
 from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from tests.storage.builders import TIMESTAMP, some_batches
 from tests.storage.crash.judge import SEGMENT_BYTES
@@ -37,6 +35,8 @@ from tests.storage.crash.ledger import (
     Voting,
     Writing,
 )
+from tools.storage_proof.file_trace import Fault, FileTrace, Image, ProcessKilled
+from tools.storage_proof.os_watch import Call
 
 
 @attrs.define

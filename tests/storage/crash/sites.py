@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from kraftlib.storage import files
-from kraftlib.testing.os_watch import CHANGING, Site, aliases_in, modules_of
+from tools.storage_proof.os_watch import CHANGING, Site, aliases_in, modules_of
 
 PACKAGE = "kraftlib.storage"
 ELSEWHERE = {

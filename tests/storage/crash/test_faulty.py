@@ -10,10 +10,10 @@ import pytest
 
 from kraftlib.errors import StorageError
 from kraftlib.storage.directory import open_directory
-from kraftlib.testing.file_trace import FileTrace
 from tests.storage.crash.faulty import FAULTS, once, sweep
 from tests.storage.crash.sites import call_sites
 from tests.storage.images.history import config_of, history
+from tools.storage_proof.file_trace import FileTrace
 
 FEW = ("EIO", "short", "short, then ENOSPC")
 """The rest is for `dev.py storage`: all stories, lives and damages, each with all faults. CI runs it."""

@@ -22,13 +22,13 @@ from kraftlib.storage import names
 from kraftlib.storage.directory import OpenDirectory, open_directory
 from kraftlib.storage.reserve import is_full
 from kraftlib.storage.snapshots.download_files import DownloadFiles
-from kraftlib.testing.file_trace import Fault, FileTrace
-from kraftlib.testing.os_watch import Call
 from kraftlib.types import ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey
 from tests.storage.builders import some_batches
 from tests.storage.crash.faulty import distinct
 from tests.storage.crash.protocols import snapshot_bytes
 from tests.storage.images.history import History, config_of, history
+from tools.storage_proof.file_trace import Fault, FileTrace
+from tools.storage_proof.os_watch import Call
 
 FULL = Fault(errno=errno.ENOSPC)
 RESERVE_BYTES = 64 << 10

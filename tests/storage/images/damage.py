@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 
 import attrs
 
-from kraftlib.testing.file_trace import Image
 from tests.storage.images.history import History
+from tools.storage_proof.file_trace import Image
 
 SECTOR, PAGE = 512, 4_096
 

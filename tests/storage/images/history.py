@@ -17,10 +17,10 @@ from kraftlib.records.batch import Batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.storage.directory import format_directory, open_directory
-from kraftlib.testing.file_trace import FileTrace, Image
 from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, ReplicaKey
 from tests.storage.builders import TIMESTAMP, a_batch
 from tests.storage.crash.protocols import snapshot_bytes
+from tools.storage_proof.file_trace import FileTrace, Image
 
 SEGMENT_BYTES = 3_000
 CLUSTER = "images"

@@ -26,13 +26,13 @@ from kraftlib.records.batch import Batch
 from kraftlib.storage.directory import open_directory
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
-from kraftlib.testing.file_trace import Image
-from kraftlib.testing.os_watch import StatHandler, let_through, watching
 from kraftlib.types import ElectionState
 from tests.storage.images.history import History, config_of
 from tests.storage.images.hurried import hurried
 from tests.storage.images.trio import BEHIND, HURT, WHOLE, Trio, Truth
 from tests.storage.images.verdict import Found, Outcome
+from tools.storage_proof.file_trace import Image
+from tools.storage_proof.os_watch import StatHandler, let_through, watching
 
 ALONE_MS = 700
 WRONG_MAJORITY_MS = 1_500

@@ -21,10 +21,10 @@ from kraftlib.storage.directory import OpenDirectory, open_directory
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.interface import RepairableLog
 from kraftlib.storage.log.epochs import EpochTable
-from kraftlib.testing.file_trace import Image
 from kraftlib.types import ElectionState, EpochStart
 from tests.storage.images.history import History, config_of
 from tests.storage.laid_out import LaidOut
+from tools.storage_proof.file_trace import Image
 
 READ_BYTES = 700
 

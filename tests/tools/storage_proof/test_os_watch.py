@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kraftlib.testing.file_trace import FileTrace
-from kraftlib.testing.os_watch import Call, UnwatchedCallError, aliases_in, let_through, modules_of, watching
+from tools.storage_proof.file_trace import FileTrace
+from tools.storage_proof.os_watch import Call, UnwatchedCallError, aliases_in, let_through, modules_of, watching
 
 
 def test_afterwards_the_package_is_as_it_was(package: ModuleType, tmp_path: Path) -> None:

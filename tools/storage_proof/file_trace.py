@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 
 import attrs
 
-from kraftlib.testing.os_watch import Call, StatHandler, watching
+from tools.storage_proof.os_watch import Call, StatHandler, watching
 
 _EPOCH_NS: Final = 1_700_000_000 * 10**9
 _TICK_NS: Final = 10**6

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.testing.crash_states import CrashStates
-from kraftlib.testing.file_trace import (
+from tools.storage_proof.crash_states import CrashStates
+from tools.storage_proof.file_trace import (
     Create,
     Image,
     Mark,

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from kraftlib.testing.file_trace import (
+from tools.storage_proof.file_trace import (
     Create,
     Fault,
     FileTrace,

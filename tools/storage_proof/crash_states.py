@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from kraftlib.testing.file_trace import (
+from tools.storage_proof.file_trace import (
     Create,
     Image,
     MakeDirectory,
