@@ -11,17 +11,25 @@ That is found at the start, and nothing is forgotten (scenario S1).
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from kraftlib.consensus.fetch_leader import WENT_BACK
 from kraftlib.consensus.roles import Leader
+from kraftlib.errors import CorruptBatchError
+from kraftlib.records.checksum import crc32c
+from kraftlib.storage import files, names
+from kraftlib.storage.election.line import encode_line
+from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.log.holds_file import StoredHold
+from kraftlib.storage.log.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.testing import platter
-from kraftlib.testing.damage import DamagedLog
+from kraftlib.testing.damage import DamagedLog, all_batches
 from kraftlib.testing.facts import LogEntry
 from kraftlib.testing.fault_parts import anybody_impaired
 from kraftlib.testing.images import durable_at, is_majority
@@ -66,7 +74,7 @@ def copy_of(node: SimulatedNode) -> Copy | None:
     if node.is_impaired or isinstance(node.log, DamagedLog):
         return None
     log, flushed = node.log, node.log.flushed_offset
-    batches = [batch for batch in platter.all_batches(log) if batch.last_offset < flushed]
+    batches = [batch for batch in all_batches(log) if batch.last_offset < flushed]
     copied = MemoryReplicatedLog(start_offset=batches[0].base_offset if batches else log.start_offset)
     for snapshot_id in log.snapshots():
         if snapshot_id.offset <= max(flushed, log.start_offset):
@@ -158,3 +166,36 @@ def is_older_part(node: SimulatedNode, copy: Copy) -> bool:
         and bool(copy.entries)
         and lost[0].parent is copy.entries[-1]
     )
+
+
+def end_of_mixed(log: MemoryReplicatedLog, size: int) -> Offset | None:
+    """Return where a log ends that the real storage opens: of `log` only `size` bytes, with the note of all of it.
+
+    The files are copies. None if opening finds that something is missing, as it must.
+    """
+    with tempfile.TemporaryDirectory(prefix="kraftlib-mixed-") as name:
+        original, copied = Path(name, "original"), Path(name, "copied")
+        original.mkdir()
+        batches = all_batches(log)
+        data = b"".join(batch.data for batch in batches)
+        path = original / names.segment_name(log.start_offset)
+        path.write_bytes(data[:size])
+        last, file = batches[-1], SyncPointFile(original, file_mode=files.FILE_MODE)
+        file.replace(NOTHING)
+        end = last.end_offset
+        file.write(Mark(log.start_offset, path.stat().st_ino, len(data), end, last.epoch, crc32c(data)))
+        file.close()
+        line = encode_line(ElectionState(epoch=last.epoch), kraft_version=1, voters=(), generation=1)
+        (original / names.QUORUM_STATE).write_bytes(line)
+        for snapshot_id in log.snapshots():
+            source = log.open_snapshot(snapshot_id)
+            (original / names.checkpoint_name(snapshot_id)).write_bytes(source.read_at(0, source.size))
+        shutil.copytree(original, copied)
+        try:
+            opened = FileReplicatedLog.open(copied)
+        except CorruptBatchError:
+            return None
+        try:
+            return None if opened.holes() else opened.end_offset
+        finally:
+            opened.close()

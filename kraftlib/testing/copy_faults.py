@@ -5,10 +5,8 @@ from __future__ import annotations
 import random as chance
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlib.errors import CorruptBatchError
-from kraftlib.testing import platter
 from kraftlib.testing.clock import MILLISECOND
-from kraftlib.testing.copies import Copy, copy_of, is_older_part, lost_with, may_go_back, put_back
+from kraftlib.testing.copies import Copy, copy_of, end_of_mixed, is_older_part, lost_with, may_go_back, put_back
 from kraftlib.testing.damage import DamagedLog
 from kraftlib.testing.fault_parts import spared_voter
 from kraftlib.testing.network import Port
@@ -86,15 +84,11 @@ def _put_mixed(world: World, node: SimulatedNode, copy: Copy, random: chance.Ran
         return  # that stands in for what is missing
     world.deeds["copy of a live directory put back"] += 1
     end_offset = node.log.end_offset
-    shorter = platter.keep_first(copy.log.size_bytes)
-    try:
-        found = platter.recovery_of(node.log, random, damage=shorter, noted=1.0, copied=True)
-    except CorruptBatchError:
+    found = end_of_mixed(node.log, copy.log.size_bytes)
+    if found is None:
         node.log = DamagedLog(node.log, OffsetRange(copy.end_offset, end_offset), latent=False)
         return
-    what = (
-        f"{node.key} opens a copy up to {found.end_offset} without a word, and had noted that {end_offset} is durable"
-    )
+    what = f"{node.key} opens a copy up to {found} without a word, and had noted that {end_offset} is durable"
     world.violated("S1", what)
 
 

@@ -8,7 +8,6 @@ life. A sync point lies beside them, as new as the last flush, or older: nothing
 from __future__ import annotations
 
 import random as chance
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,21 +42,16 @@ def recovery_of(
     *,
     damage: Damage | None = None,
     noted: float = 0.7,
-    copied: bool = False,
 ) -> MemoryReplicatedLog:
     """Return what the real recovery makes of what a power loss leaves of `log`, which stays as it is.
 
-    `noted` is how likely the note of the last flush has reached the disk; if not, one of an earlier flush has. With
-    `copied` it is another directory that is opened, with copies of the files.
+    `noted` is how likely the note of the last flush has reached the disk; if not, one of an earlier flush has.
 
     Raises: CorruptBatchError, if recovery takes what `damage` did for damage.
     """
     with tempfile.TemporaryDirectory(prefix="kraftlib-platter-") as name:
         directory = Path(name)
         torn = leave(log, directory, random, damage=damage, noted=noted)
-        if copied:
-            directory = directory / "copy"
-            shutil.copytree(name, directory)
         survivor = reopened(directory)
     survivor.torn_tail = torn
     return survivor
@@ -191,15 +185,6 @@ def misdirect_write(data: bytearray, durable: int, random: chance.Random) -> Non
 def cut_durable(data: bytearray, durable: int, random: chance.Random) -> None:
     """Let the end of the durable part be gone, at any byte."""
     del data[random.randrange(durable) :]
-
-
-def keep_first(size: int) -> Damage:
-    """Return a damage that leaves so many bytes: those of a copy that is older than the note beside it."""
-
-    def damage(data: bytearray, durable: int, random: chance.Random) -> None:
-        del data[size:]
-
-    return damage
 
 
 DAMAGES: Final[dict[str, Damage]] = {
