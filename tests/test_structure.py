@@ -27,7 +27,7 @@ LINES: Final[Mapping[str, int]] = {
 }
 """The budget of a package, in lines of its Python files."""
 
-OVER_BUDGET: Final[frozenset[str]] = frozenset("analysis cli consensus runtime storage".split())
+OVER_BUDGET: Final[frozenset[str]] = frozenset("analysis cli consensus runtime storage testing".split())
 """Packages that are larger than their budget."""
 
 CIRCLES: Final[frozenset[str]] = frozenset({"cli.spark, cli.spark_state", "spark.jobs.sweep, spark.seeds"})

@@ -12,13 +12,13 @@ import pytest
 
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.testing.campaign import quiet
+from kraftlib.testing.platter import all_batches
 from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
 from tools.scenarios import SCENARIOS, run_scenario
 from tools.scenarios.scenario import Chapter, NotProvokedError
 from tools.scenarios.story import Story
-from tools.storage_proof.platter import all_batches
 
 SEEDS_TO_PROVOKE: Final = 12
 SEEDS_TO_FIND_A_BUG: Final = 8

@@ -7,12 +7,12 @@ from typing import Final
 from kraftlib.consensus.fetch_leader import WENT_BACK
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.testing import platter
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from tools.scenarios import handmade as msg
 from tools.scenarios.elections import vote_of
 from tools.scenarios.scenario import Chapter
 from tools.scenarios.story import Story
-from tools.storage_proof import platter
 
 scenario: Final = Chapter()
 

@@ -1,4 +1,4 @@
-"""Judges of the storage: every state in which a power loss may leave the files of a replica, and the real recovery.
+"""Judges of the storage: every state in which a power loss may leave the files of a replica.
 
 os_watch        calls of the operating system, watched or refused
 file_trace      what a module does to files, recorded

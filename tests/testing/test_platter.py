@@ -8,9 +8,9 @@ import pytest
 
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.testing import platter
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.builders import a_batch
-from tools.storage_proof import platter
 
 
 def a_log(*, flushed: int, pending: int) -> MemoryReplicatedLog:
