@@ -126,7 +126,7 @@ def _of_another_leader(random: chance.Random, host: CoreHost, answer: Any) -> An
     return _with_leader(answer, random.choice(others), state.epoch)
 
 
-def _of_an_impossible_epoch(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+def of_an_impossible_epoch(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     if not _says_anything(answer):
         return None
     most = host.running.state.config.epoch_jump_max
@@ -323,7 +323,7 @@ def _described_by_another(random: chance.Random, host: CoreHost, answer: Any) ->
 
 
 COMMON: Final[tuple[Bend, ...]] = (
-    _refused, _misplaced, _with_an_error, _of_an_older_epoch, _of_another_leader, _of_an_impossible_epoch, _fails,
+    _refused, _misplaced, _with_an_error, _of_an_older_epoch, _of_another_leader, of_an_impossible_epoch, _fails,
 )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 Most are requests that were sent once, with something in them changed; a few are made up. Their answers reach nobody.
 Raft does not survive a peer that lies about what only it can know, so there is a border. Not forged is:
 
-* a vote that binds, with a log end that its asker does not have, or of an epoch in which it never was;
+* a vote that binds, with a log end that its asker does not have, or of an epoch in which it never was, where the
+  receiver has that vote to give;
 * a pre-vote of an epoch in which nobody is. Its receiver would adopt that, and an observer that is ahead of all voters
   is served by no leader before the next election (KIP-595, Fetch: UNKNOWN_LEADER_EPOCH);
 * a Fetch in the name of a voter from where its log does not end. A stranger, or nobody, may ask from anywhere;
@@ -215,7 +216,12 @@ def with_other_successors(random: chance.Random, host: CoreHost, request: Any) -
     if random.random() < 0.3:
         ids = random.sample(sorted(host.world.hosts), random.randint(0, len(host.world.hosts)))
         return with_partition(request, preferred_candidates=(), preferred_successors=tuple(ids))
-    return with_partition(request, preferred_candidates=random.choice(((), known[::-1], (*known, own), (own, *known))))
+    strangers = tuple(
+        EndQuorumEpochRequest.ReplicaInfo(candidate_id=STRANGER + number, candidate_directory_id=STRANGE_DISK)
+        for number in range(random.randint(1, 3))
+    )
+    lists = ((), known[::-1], (*known, own), (own, *known), strangers, (*strangers, own))
+    return with_partition(request, preferred_candidates=random.choice(lists))
 
 
 # --- replication ------------------------------------------------------------------------------------------------------
@@ -257,7 +263,7 @@ def _impossible_fetch(random: chance.Random, host: CoreHost, request: Any) -> An
 def _fetch_of_another_size(random: chance.Random, host: CoreHost, request: Any) -> Any:
     """What a full disk asks for, or nothing, or far too much; and what it says it knows to be committed."""
     request = attrs.evolve(request, max_bytes=random.choice((-1, 0, 1, 2, 2**31 - 1)))
-    request = attrs.evolve(request, max_wait_ms=random.choice((0, 1, request.max_wait_ms, 5_000)))
+    request = attrs.evolve(request, max_wait_ms=random.choice((0, 1, request.max_wait_ms, 5_000, 2**31 - 1)))
     return with_partition(request, high_watermark=random.choice((-1, 0, only(request).high_watermark, 2**60)))
 
 

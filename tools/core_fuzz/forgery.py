@@ -3,6 +3,7 @@
     replay   a request comes once more, to the one that it was meant for or to another one
     forge    it comes with something changed, or is made up
     tamper   an answer is changed, or comes twice
+    press    votes are asked for that nobody may have
 
 What is changed, and what is not, say `forged_requests`, `made_up` and `forged_answers`.
 """
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from kraftlib.consensus.roles import Prospective, Unattached
+from kraftlib.types import ReplicaId, ReplicaKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.core_fuzz import forged_answers, forged_requests, made_up
-from tools.core_fuzz.forged_requests import STRANGER, only
+from tools.core_fuzz.forged_requests import STRANGE_DISK, STRANGER, only
 from tools.core_fuzz.host import VERSIONS, CoreHost, Letter
 
 if TYPE_CHECKING:
@@ -49,6 +52,14 @@ class Tampering:
     bend: forged_answers.Bend
     left: int
     tries: int = 0
+    target: ReplicaId | None = None
+    sources: frozenset[ReplicaId] = frozenset()
+    """Whose answers, to whom; anybody's, to anybody, unless it is said."""
+
+    def fits(self, letter: Letter) -> bool:
+        """Whether it is about this answer."""
+        is_here = self.target in (None, letter.target) and (not self.sources or letter.source in self.sources)
+        return self.kind is type(letter.body) and is_here
 
 
 class Forger:
@@ -129,6 +140,29 @@ class Forger:
         self._world.count("forged request")
         self._world.arrive(STRANGER, host, body)
 
+    def press(self) -> None:
+        """Ask for votes that nobody may have: in an epoch that has a leader, or in one whose vote is given away.
+
+        Who asks says that its log is as long as any. That changes nothing: an epoch has one leader, and each voter one
+        vote in it, also where a replica with the same id and another disk asks for it.
+        """
+        world = self._world
+        for host in world.up():
+            role, end = host.running.state.role_state, host.running.state.log.end
+            if not isinstance(role, Unattached | Prospective) or end.epoch >= host.running.epoch:
+                continue
+            if role.voted_key is not None and role.voted_key.directory_id is not None:
+                asker = ReplicaKey(role.voted_key.id, STRANGE_DISK)
+            elif role.voted_key is None and role.leader_id not in (None, host.number):
+                others = [one for one in world.hosts.values() if one.number not in (host.number, role.leader_id)]
+                if not others:
+                    continue
+                asker = world.random.choice(others).key
+            else:
+                continue
+            world.count("vote that nobody may have")
+            world.arrive(asker.id, host, made_up.vote_for(asker, host.running.epoch, end))
+
     def _deliver_made_up(self, host: CoreHost) -> None:
         random = self._world.random
         body = random.choice(made_up.MADE_UP)(random, host)
@@ -156,6 +190,13 @@ class Forger:
             bend = random.choice((*forged_answers.BENDS[kind], doubled))
             self._tampering[kind] = Tampering(kind, bend, random.choice((1, 1, 1, 3)))
 
+    def mislead(self, host: CoreHost) -> None:
+        """Let an answer to a Fetch, by somebody who is no voter, name an epoch in which nobody is."""
+        strangers = frozenset(self._world.hosts) - frozenset(host.running.voters.ids)
+        if strangers:
+            bend = forged_answers.of_an_impossible_epoch
+            self._tampering[FetchResponse] = Tampering(FetchResponse, bend, 1, target=host.number, sources=strangers)
+
     def pass_on(self, letter: Letter) -> Letter:
         """Return an answer that is sent, or what has become of it."""
         kind = type(letter.body)
@@ -163,7 +204,7 @@ class Forger:
         if kind in forged_answers.BENDS:
             self._answered[kind] = None
         world = self._world
-        if tampering is None or world.random.random() < SPARED:
+        if tampering is None or not tampering.fits(letter) or world.random.random() < SPARED:
             return letter
         host = world.hosts.get(letter.target)
         tampering.tries += 1

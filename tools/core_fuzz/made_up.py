@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as chance
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlib.types import METADATA_TOPIC, ZERO_UUID
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Epoch, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
@@ -15,6 +15,7 @@ from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
+from kraftlib.wire.messages.vote import VoteRequest
 from tools.core_fuzz.forged_requests import (
     BENDS,
     STRANGE_DISK,
@@ -55,6 +56,19 @@ def _update_of(one: CoreHost, host: CoreHost) -> Any:
             min_supported_version=0, max_supported_version=1
         ),
     )
+
+
+def vote_for(asker: ReplicaKey, epoch: Epoch, end: OffsetAndEpoch) -> VoteRequest:
+    """Return the Vote by which a candidate with this log end would ask for a vote that binds."""
+    row = VoteRequest.PartitionData(
+        replica_epoch=epoch,
+        replica_id=asker.id,
+        replica_directory_id=asker.directory_id or ZERO_UUID,
+        last_offset_epoch=end.epoch,
+        last_offset=end.offset,
+    )
+    topic = VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(row,))
+    return VoteRequest(cluster_id="fuzz", topics=(topic,))
 
 
 def update_of_a_voter(random: chance.Random, host: CoreHost) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaId
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from tools.core_fuzz import made_up
 from tools.core_fuzz.budget import may_lose_something
 from tools.core_fuzz.host import OPERATOR
@@ -27,6 +28,12 @@ class Plots:
         self.world = world
         self.random = world.random
         self.phase = world.phase
+        self.awaits_heir = False
+        """Whether the next leader is to be cut off at its election."""
+        self._epoch = 0
+        """The newest epoch when that was decided."""
+        self._rivals = 0
+        """For how many steps more somebody asks for votes that nobody may have."""
 
     def depose(self) -> None:
         """Cut a leader off that goes on to append; the others elect another one, and its log diverges."""
@@ -50,6 +57,62 @@ class Plots:
             (other, leader.number) for other in others
         )
         self.phase.begin(self.random.randrange(60, 200))
+
+    def behead(self) -> None:
+        """Depose a leader, and cut its successor off before anybody has its first record; now and then the next, too.
+
+        So a log may lack two epochs that another one has, and a voter may know the leader of an epoch by its id alone.
+        """
+        if self.awaits_heir or self.phase.then is not None:
+            return
+        self.world.count("beheaded quorum")
+        self.awaits_heir = True
+        self._epoch = max((host.running.epoch for host in self.world.up()), default=0)
+        self.depose()
+
+    def follow_up(self) -> None:
+        """Do what `behead` has begun, in each step that comes after it."""
+        if self._rivals:
+            self._rivals -= 1
+            self.world.forger.press()
+        heir = next((host for host in self.world.leaders() if host.running.epoch > self._epoch), None)
+        if not self.awaits_heir or heir is None:
+            return
+        self.awaits_heir = self.random.random() < 0.4
+        self._epoch, self._rivals = heir.running.epoch, self.random.choice((0, 100))
+        forgets = bool(self.world.kinds["lose-election"]) and self.random.random() < 0.3
+        if not forgets:
+            self.phase.cut = frozenset()  # the one that was deposed hears of it, too
+        for letter in list(self.world.wire):
+            is_introduction = letter.source == heir.number and isinstance(letter.body, BeginQuorumEpochRequest)
+            if is_introduction and self.random.random() < 0.7:
+                self.world.wire.remove(letter)
+                self.world.hand(letter)
+        if forgets and heir.core is not None and self.world.trouble.forget_leadership(heir):
+            self._let_meet(heir)
+        else:
+            self._cut_off(heir)
+
+    def _let_meet(self, heir: CoreHost) -> None:
+        """Let an heir that has forgotten its election meet the leader of before, and those who know better."""
+        self.world.count("forgotten leadership")
+        self.phase.cut = frozenset(link for link in self.phase.cut if heir.number not in link)
+        self.phase.begin(self.random.randrange(60, 200))
+
+    def _cut_off(self, heir: CoreHost) -> None:
+        self.world.count("cut off heir")
+        if heir.core is not None and heir.store.flushes:
+            heir.finish_flush()
+        others = [number for number in self.world.hosts if number != heir.number]
+        self.phase.cut = frozenset((heir.number, other) for other in others) | frozenset(
+            (other, heir.number) for other in others
+        )
+        self.phase.begin(self.random.randrange(60, 200), refuses=self.random.random() < 0.5)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether `follow_up` has something to do."""
+        return self.awaits_heir or self._rivals > 0
 
     def refuse(self) -> None:
         """Let the link between the leader and one voter be refused for long, while all others hear the leader."""
@@ -185,7 +248,7 @@ class Plots:
             return
         host, leader = self.random.choice(lost), self.random.choice(leaders)
         self.world.count("shaken amnesiac")
-        match self.random.randrange(6):
+        match self.random.randrange(7):
             case 0:
                 leader.tell(ev.ResignRequested(leader.running.epoch))
             case 1:
@@ -203,6 +266,8 @@ class Plots:
                 if host.store.damage(self.random, latent=True):
                     self.world.count("damaged log")
                     host.come_upon_damage()
+            case 5:
+                self.world.forger.mislead(host)
             case _:
                 self.world.trouble.end(host)
                 host.start()

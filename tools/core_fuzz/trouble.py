@@ -85,6 +85,15 @@ class Trouble:
         self.phase.begin(self.random.randrange(40, 160))
         self.phase.then = self._old_leaders_die
 
+    def forget_leadership(self, host: CoreHost) -> bool:
+        """Let a leader forget that it was elected, and run again; whether the budget allows it."""
+        if not host.store.batches or not may_lose_something(self.world, host):
+            return False
+        self._lose_vote_of(host)
+        if host.core is None:
+            host.start()
+        return True
+
     def _old_leaders_die(self) -> None:
         for leader in self.world.leaders():
             self.end(leader)

@@ -213,6 +213,8 @@ class CoreWorld:
         if self.forgetful is not None:
             host, self.forgetful = self.forgetful, None
             self.trouble.forget_and_go_back(host)
+        if self.plots.is_under_way:
+            self.plots.follow_up()
         if self.phase.cut and self.random.random() < 0.1:
             self.time()  # or a cut would be over before anybody misses anybody
         elif self.phase.is_calm:
@@ -452,12 +454,16 @@ class CoreWorld:
     def resign(self) -> None:
         if leaders := self.leaders():
             host = self.random.choice(leaders)
-            host.tell(ev.ResignRequested(host.running.epoch))
+            host.tell(ev.ResignRequested(self._epoch_named_to(host)))
 
     def transfer(self) -> None:
         if leaders := self.leaders():
             host = self.random.choice(leaders)
-            host.tell(ev.TransferRequested(host.running.epoch, self.random.choice(list(self.hosts)), 500))
+            host.tell(ev.TransferRequested(self._epoch_named_to(host), self.random.choice(list(self.hosts)), 500))
+
+    def _epoch_named_to(self, host: CoreHost) -> int:
+        """Return the epoch of a leader, as its application says it: that may have been told of it too late."""
+        return host.running.epoch - (1 if self.random.random() < 0.25 else 0)
 
     def change(self) -> None:
         """Ask some leader for a change of the voters."""

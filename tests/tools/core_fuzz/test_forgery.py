@@ -55,6 +55,9 @@ BUGS = [
         "if partition.last_fetched_epoch > partition.current_leader_epoch:",
         "if partition.last_fetched_epoch > partition.current_leader_epoch + 1:",
     ),
+    bug(
+        "A-vote-for-another-disk", "vote.grants_vote", "role.voted_key.matches(asker)", "role.voted_key.id == asker.id"
+    ),
 ]
 
 

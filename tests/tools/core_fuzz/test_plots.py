@@ -15,6 +15,9 @@ SEEDS_MAX = 20
     ("step", "what"),
     [
         ("depose", "deposed leader"),
+        ("behead", "beheaded quorum"),
+        ("behead", "cut off heir"),
+        ("behead", "forgotten leadership"),
         ("refuse", "refused link"),
         ("mute", "muted replica"),
         ("corner", "last copies"),
