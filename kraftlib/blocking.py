@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.client.engine import loop_factory
@@ -35,7 +35,7 @@ from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.snapshots.retention import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
-from kraftlib.runtime.waiters import Appended
+from kraftlib.runtime.waiters import Appended, again
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
@@ -87,6 +87,8 @@ class RaftClient(Generic[T]):
         self._thread: threading.Thread | None = None
         self._running: Future[asyncio.AbstractEventLoop] = Future()
         self._closed = False
+        self._failure: ReplicaFailedError | None = None
+        """Why the replica failed, once its loop has ended."""
         self._home = Home()
         self._lock = threading.Lock()
         self._waits: set[Future[Any]] = set()
@@ -125,8 +127,14 @@ class RaftClient(Generic[T]):
         Raises: ReplicaFailedError, as soon as the replica stops itself, or its state machine is stopped.
         """
         self._home.check()
-        if self._loop is not None or self._thread is None:
+        try:
             self._wait(self._client.wait_closed())
+        except ClosedError:
+            if self._thread is None:
+                raise
+            # The loop has ended, and the client with it.
+            if self._failure is not None:
+                raise again(self._failure) from None
 
     def shutdown(self, timeout_ms: int | None = None) -> None:
         """Finish pending appends, transfer leadership, flush and close. Another call waits for the same end.
@@ -383,9 +391,19 @@ class RaftClient(Generic[T]):
                 await self._client.shutdown(0)
             except KraftError as error:  # who has closed it was told, too
                 logger.warning("replica %d: closing: %s", self.node_id, error)
+            await self._note_failure()
             # Calls of other threads were told how they end, and must come to hear of it.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.wait(others, timeout=LAST_CALLS_S)
+
+    async def _note_failure(self) -> None:
+        """Keep the error that stopped the replica, for callers that come when the loop has ended."""
+        try:
+            await self._client.wait_closed()
+        except ReplicaFailedError as failure:
+            self._failure = failure
+        except ClosedError:
+            return  # it was never started
 
     def _refuse_the_rest(self) -> None:
         """Fail the calls that came too late for the loop."""

@@ -16,7 +16,7 @@ import pytest
 
 from kraftlib import blocking
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError, ReplicaFailedError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
@@ -253,6 +253,26 @@ def test_wait_closed_returns_when_somebody_closes(three: dict[int, blocking.Raft
         waiting = pool.submit(three[1].wait_closed)
         three[1].shutdown(timeout_ms=0)
         waiting.result(PATIENCE_S)
+
+
+def test_wait_closed_says_why_the_replica_failed_also_after_it_was_closed() -> None:
+    class Failing(StateMachine):
+        def apply(self, record: CommittedRecord) -> None:
+            raise ValueError("no such account")
+
+    place = Endpoint("replica", 1)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=(StaticVoter(1, place),), **TIMING),
+        transport=MemoryTransport(MemoryHub(), place),
+        state_machine=Failing(),
+    )
+    with client:
+        client.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+        client.append_one(b"value")
+        with pytest.raises(ReplicaFailedError, match="no such account"):
+            client.wait_closed()
+    with pytest.raises(ReplicaFailedError, match="no such account"):
+        client.wait_closed()
 
 
 def test_who_waits_for_a_change_of_the_voters_is_told_when_another_thread_closes() -> None:

@@ -111,6 +111,7 @@ class Housekeeping:
         self.snapshotter.look()
         self.retention.look()
         self.scrubber.look()
+        self._checks.keep_only(self._log.snapshots())
         period_ms = min(self._config.retention_interval_ms, self._config.snapshot_interval_ms or PERIOD_MS)
         self._timer = self._loop.call_later(period_ms / 1_000, self._look)
 

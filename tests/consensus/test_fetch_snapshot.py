@@ -104,6 +104,18 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
         assert [type(request) for request in [*waiting] or asked] == [FetchRequest]
 
 
+def test_a_snapshot_that_is_gone_is_asked_for_anew_after_a_pause() -> None:
+    """A leader may name a snapshot that it cannot read: the two would ask and refuse at the speed of the network."""
+    core = downloading()
+    assert FetchRequest not in kinds(reply(core, 2, snapshot_chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND)))
+
+    due_ms = core.deadline_ms()
+    assert due_ms is not None
+    assert due_ms > core.state.now_ms
+    asked = [action.request for action in core.handle(TimeoutReached(), due_ms) if isinstance(action, SendRequest)]
+    assert [type(request) for request in asked] == [FetchRequest]
+
+
 def test_a_damaged_snapshot_replaces_nothing() -> None:
     """It is refused as a whole; Fetch decides what to do next (scenario N4)."""
     core = downloading()

@@ -24,7 +24,7 @@ from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.background import BackgroundThread
 from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
-from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
+from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk, call_soon_from_anywhere
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.loop import AsyncioLoop
 from kraftlib.runtime.net.controller_apis import Controllers
@@ -42,6 +42,9 @@ logger = logging.getLogger("kraftlib.runtime")
 
 BACKGROUND_ENDS_WITHIN_S = 10.0
 """Work in the background ends at its next step; a call of the application there may take longer, or never end."""
+
+DISK_ENDS_WITHIN_S = 30.0
+"""Time for the last flush and the clean end of the log. A disk that hangs may never end it."""
 
 
 class Node:
@@ -352,15 +355,54 @@ class Node:
             await self._let_go()
 
     async def _let_go(self) -> None:
-        # Joining waits for a flush that is under way; closing the log flushes again.
+        """Release threads and stores, which waits for a flush that is under way, on a thread of their own.
+
+        The executor of the loop may be busy with calls of the host that never end, and a host must be able to exit.
+        """
+        released: asyncio.Future[None] = self._loop.create_future()
+        thread = threading.Thread(target=self._try_to_release, args=(released,), name="kraftlib-release", daemon=True)
+        thread.start()
         try:
-            await self._loop.run_in_executor(None, self._release)
+            await self._wait_for_release(released)
+            released.result()
         except StorageError as error:
             if self.executor.failure is None:
                 raise
             logger.warning("replica %d: closing after its failure: %s", self._config.node_id, error)
+        except TimeoutError:
+            released.add_done_callback(lambda late: late.exception())  # it was logged by then
+            logger.error(
+                "replica %d: its disk does not answer; the replica is closed, and its directory stays locked until the"
+                " disk does",
+                self._config.node_id,
+            )
         finally:
+            if released.done():
+                thread.join()  # it has told, and does nothing more
             self._on_closed()
+
+    async def _wait_for_release(self, released: asyncio.Future[None]) -> None:
+        """Wait, also when this is cancelled meanwhile: the end goes on. Raises: TimeoutError, CancelledError then."""
+        deadline = self._loop.time() + BACKGROUND_ENDS_WITHIN_S + DISK_ENDS_WITHIN_S
+        cancelled: asyncio.CancelledError | None = None
+        while not released.done():
+            try:
+                await asyncio.wait((released,), timeout=deadline - self._loop.time())
+            except asyncio.CancelledError as error:
+                cancelled = error
+            if not released.done() and self._loop.time() >= deadline:
+                raise TimeoutError
+        if cancelled is not None:
+            raise cancelled
+
+    def _try_to_release(self, released: asyncio.Future[None]) -> None:
+        """On the thread: release everything, and tell `released` how that ended."""
+        try:
+            self._release()
+        except BaseException as error:  # noqa: BLE001 - the end of the replica is told of it
+            call_soon_from_anywhere(self._loop, released.set_exception, error)
+        else:
+            call_soon_from_anywhere(self._loop, released.set_result, None)
 
     def _release(self) -> None:
         if self.background.close(BACKGROUND_ENDS_WITHIN_S):

@@ -43,12 +43,14 @@ class AnswerQueue:
     of a None comes.
     """
 
-    __slots__ = ("_answers", "_hang_up", "_send")
+    __slots__ = ("_answers", "_hang_up", "_send", "waiting_bytes")
 
     def __init__(self, send: Callable[[Sequence[Frame]], None], hang_up: Callable[[], None]) -> None:
         self._answers: deque[Answer] | None = deque()
         self._send = send
         self._hang_up = hang_up
+        self.waiting_bytes = 0
+        """Bytes of the answers that were given before their turn."""
 
     def __len__(self) -> int:
         """Number of requests that are unanswered, or answered before their turn."""
@@ -64,15 +66,22 @@ class AnswerQueue:
     def drop(self) -> None:
         """Forget all answers: the connection is gone. Later answers are dropped."""
         self._answers = None
+        self.waiting_bytes = 0
 
     def given(self, answer: Answer) -> None:
         """Send what can be sent now that `answer` is there."""
         answers = self._answers
-        if not answers or answers[0] is not answer:
+        if not answers:
+            return
+        if answers[0] is not answer:
+            self.waiting_bytes += len(answer.frame or b"")
             return
         frames: list[Frame] = []
         while answers and answers[0].given:
-            frame = answers.popleft().frame
+            first = answers.popleft()
+            frame = first.frame
+            if first is not answer:
+                self.waiting_bytes -= len(frame or b"")
             if frame is None:
                 self.drop()
                 break

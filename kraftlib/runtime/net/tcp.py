@@ -109,10 +109,12 @@ class TcpTransport:
             self._sweeping.cancel()
         client, self._client = self._client, None
         server, self._server = self._server, None
-        if client is not None:
-            await client.close(CLOSE_PATIENCE_S)
-        if server is not None:
-            await server.close(CLOSE_PATIENCE_S)
+        try:
+            if client is not None:
+                await client.close(CLOSE_PATIENCE_S)
+        finally:  # also where this call is cancelled: the address must be free
+            if server is not None:
+                await server.close(CLOSE_PATIENCE_S)
 
     def _sweep(self) -> None:
         limits = self._limits

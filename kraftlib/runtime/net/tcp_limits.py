@@ -22,6 +22,9 @@ class TcpLimits:
     connections_per_address_max: int = attrs.field(default=64, validator=at_least(1))
     """The same for one remote address, so that one host cannot take all."""
 
+    idle_ms: int = attrs.field(default=10_000, validator=at_least(1))
+    """A connection that has asked nothing for this long is closed when a new one would be beyond these limits."""
+
     handshake_ms: int = attrs.field(default=10_000, validator=at_least(1))
     """A TLS handshake takes no longer."""
 
@@ -35,7 +38,7 @@ class TcpLimits:
     """A peer that does not read its answers for this long is closed."""
 
     send_buffer_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1))
-    """While more than this waits for a peer to read it, no request of that peer is taken."""
+    """While more than this waits for a peer to read it, or for an earlier answer, no request of that peer is taken."""
 
     unfinished_max_bytes: int = attrs.field(default=64 * MEBIBYTE, validator=at_least(1))
     """Unfinished frames of all accepted connections together; the one that goes beyond is closed. A single frame may

@@ -52,6 +52,7 @@ class ServerConnection(asyncio.Protocol):
         self._pace_ends = 0.0
         self._unfinished_bytes = 0
         self._watched = (0, server.now())
+        self._rests = (0, server.now())
         self._stalled_since: float | None = None
         self._descriptor = -1
 
@@ -109,6 +110,8 @@ class ServerConnection(asyncio.Protocol):
     def overdue(self, now: float) -> tuple[str, str] | None:
         """Return the kind and the text of what has lasted too long. Called by the sweep."""
         limits = self._limits
+        if self._frames != self._rests[0] or len(self._answers):
+            self._rests = (self._frames, now)
         if self._stalled_since is not None and now - self._stalled_since > limits.stall_ms / 1000:
             return "slow_reader", f"it has not read its answers for {limits.stall_ms} ms"
         frames, since = self._watched
@@ -121,6 +124,21 @@ class ServerConnection(asyncio.Protocol):
             return ("no_first_frame", f"no request came within {limits.first_frame_ms} ms") if late else None
         late = now - since > limits.frame_ms / 1000
         return ("slow_sender", f"a request was not whole after {limits.frame_ms} ms") if late else None
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long the peer has asked nothing, as of the last sweep; 0 while anything is under way."""
+        frames, since = self._rests
+        rests = self._transport is not None and not self._held and not self._reader.held_bytes and frames > 0
+        return now - since if rests and frames == self._frames and not len(self._answers) else 0.0
+
+    def _has_room(self) -> bool:
+        """Whether another request may be taken."""
+        answers, limits = self._answers, self._limits
+        return (
+            len(answers) < limits.pipeline_max
+            and answers.waiting_bytes <= limits.send_buffer_max_bytes
+            and self._stalled_since is None
+        )
 
     def _serve(self) -> None:
         """Hand on the frames that are whole, as far as the limits allow, and hold the rest."""
@@ -141,7 +159,7 @@ class ServerConnection(asyncio.Protocol):
         """Hand on the frames of one turn; return whether all that are whole were taken."""
         answers, reader, peer = self._answers, self._reader, self.peer
         receive = self._server.receiver.request_received
-        room = self._limits.pipeline_max - len(answers) if self._stalled_since is None else 0
+        room = self._limits.pipeline_max - len(answers) if self._has_room() else 0
         for _ in range(min(room, self._pace())):
             frame = reader.next_frame()
             if frame is None:
@@ -149,7 +167,7 @@ class ServerConnection(asyncio.Protocol):
             self._frames += 1
             self._frames_allowed -= 1
             receive(frame, answers.expect(), peer)
-            if self._held or self._stalled_since is not None:
+            if self._held or not self._has_room():
                 break
         return False
 
@@ -169,7 +187,7 @@ class ServerConnection(asyncio.Protocol):
         if self._frames_allowed <= 0:
             self._server.notices.counts["paced"] += 1
             self._server.loop.call_at(self._pace_ends, self._resume)
-        elif len(self._answers) < self._limits.pipeline_max and self._stalled_since is None:
+        elif self._has_room():
             self._resume_soon()  # it had its share of this turn: now the other connections
 
     def _resume_soon(self) -> None:
@@ -269,12 +287,14 @@ class FrameServer:
         tasks = [task for task in (self._accepting, *self._handshakes) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listener is not None:
-            forks.forget(self._listener.fileno())
-            self._listener.close()
-        for connection in list(self._connections):
-            connection.close()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            if self._listener is not None:
+                forks.forget(self._listener.fileno())
+                self._listener.close()
+            for connection in list(self._connections):
+                connection.close()
         if not await happens_within(self._all_gone, patience_s):
             for connection in list(self._connections):
                 connection.abort()
@@ -296,10 +316,7 @@ class FrameServer:
     def _admit(self, accepted: socket.socket, address: Any) -> None:
         connection = ServerConnection(self, address)
         limits, host = self.limits, connection.host
-        if (
-            len(self._connections) >= limits.connections_max
-            or self._per_host[host] >= limits.connections_per_address_max
-        ):
+        if self._is_full(host) and not self._make_room(host):
             self.notices.warn(
                 "too_many",
                 host,
@@ -321,6 +338,26 @@ class FrameServer:
         )
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
+
+    def _is_full(self, host: str) -> bool:
+        return (
+            len(self._connections) >= self.limits.connections_max
+            or self._per_host[host] >= self.limits.connections_per_address_max
+        )
+
+    def _make_room(self, host: str) -> bool:
+        """Close the connection that has been idle for longest, of this host if that has too many; say if there is one.
+
+        A newcomer may be a replica, and so may a connection that rests: but that one connects again when it asks.
+        """
+        is_host_full = self._per_host[host] >= self.limits.connections_per_address_max
+        now = self.now()
+        candidates = [each for each in self._connections if not is_host_full or each.host == host]
+        longest = max(candidates, key=lambda each: each.idle_s(now), default=None)
+        if longest is None or longest.idle_s(now) < self.limits.idle_ms / 1000:
+            return False
+        longest.refuse("made_room", "it was idle, and others want to connect")
+        return True
 
     async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
         """Make the transport of an accepted socket, with TLS if that is asked for."""

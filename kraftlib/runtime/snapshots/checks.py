@@ -8,7 +8,7 @@ snapshots count as whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kraftlib.errors import ClosedError, CorruptBatchError
@@ -66,6 +66,10 @@ class SnapshotChecks:
         """Forget the snapshot, which is gone: another one may have its id."""
         self._sound.discard(snapshot_id)
         self._damaged.discard(snapshot_id)
+
+    def keep_only(self, stored: Iterable[OffsetAndEpoch]) -> None:
+        """Forget all other snapshots that were whole: they were deleted."""
+        self._sound.intersection_update(stored)
 
     def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
         """Call `then` once it is known whether this snapshot is whole; at once, if it is known already."""

@@ -215,6 +215,8 @@ class Retention:
         if self._stopped:
             return
         self._save_holds()
+        if not self._busy:
+            self._forget_gone()
         ids = [snapshot for snapshot in self._log.snapshots() if snapshot not in self._damaged]
         if self._busy or len(ids) < 2:
             return
@@ -233,6 +235,14 @@ class Retention:
                 self._call_soon(self.look)
         else:
             self._in_background(lambda: self._verify(successor), self._learned)
+
+    def _forget_gone(self) -> None:
+        """Forget snapshots that were deleted, and holds that are over."""
+        stored = set(self._log.snapshots())
+        self._facts = {snapshot: facts for snapshot, facts in self._facts.items() if snapshot in stored}
+        self._verified &= stored
+        self._damaged &= stored
+        self._holds = {hold.name: hold for hold in self.holds}
 
     def let_go(self, snapshot_id: OffsetAndEpoch) -> None:
         """Let the log begin at this snapshot, which is whole, and below which no reader holds anything."""

@@ -18,6 +18,7 @@ from kraftlib.errors import ClosedError, ConfigError, DirectoryInUseError, NotLe
 from kraftlib.runtime.client import node
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.storage import files
 from kraftlib.storage.directory import claim_directory, format_directory
 from kraftlib.storage.log.sync_point import read_sync_point
 from kraftlib.storage.names import PARTITION_DIRECTORY
@@ -170,6 +171,57 @@ async def test_an_end_does_not_wait_for_ever_for_the_application_and_keeps_the_d
     await until(lambda: not is_locked(tmp_path / "1"))
     async with running([config]) as ((again,), _):
         assert again.status().log_end_offset > 1
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_an_end_does_not_wait_for_ever_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, engine: str
+) -> None:
+    """An fsync may take minutes on a network disk that is gone. What it wanted to write is still its own."""
+    monkeypatch.setattr(node, "BACKGROUND_ENDS_WITHIN_S", 0.01)
+    monkeypatch.setattr(node, "DISK_ENDS_WITHIN_S", 0.01)
+    config = configs(tmp_path, engine=engine)[0]
+    config = attrs.evolve(config, voters=config.voters[:1])
+    client: RaftClient[bytes] = RaftClient(config)
+    await client.start()
+    await client.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+    await client.append_one(b"before")
+    hangs, may_go_on, sync = threading.Event(), threading.Event(), files.sync_data
+
+    def hanging(descriptor: int) -> None:
+        hangs.set()
+        may_go_on.wait(PATIENCE_S)
+        sync(descriptor)
+
+    monkeypatch.setattr(files, "sync_data", hanging)
+    append = asyncio.ensure_future(client.append_one(b"under way"))
+    await until(hangs.is_set)
+    await client.shutdown(timeout_ms=0)
+    with pytest.raises(OutcomeUnknownError):
+        await append
+    assert "its disk does not answer" in caplog.text
+    assert is_locked(tmp_path / "1")
+    may_go_on.set()
+    await until(lambda: not is_locked(tmp_path / "1"))
+    async with running([config]) as ((again,), _):
+        assert again.status().log_end_offset > 2
+
+
+async def test_a_cancelled_end_goes_on_until_the_directory_is_free(tmp_path: Path) -> None:
+    """The loop of a host that ends cancels all tasks, that of the end of a client among them."""
+    config = configs(tmp_path, engine="inline")[0]
+    client: RaftClient[bytes] = RaftClient(config)
+    await client.start()
+    before = asyncio.all_tasks()
+    closing = asyncio.ensure_future(client.shutdown(timeout_ms=0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the end has begun
+    while ending := asyncio.all_tasks() - before:
+        for task in ending:
+            task.cancel()
+        await asyncio.sleep(0)
+    assert closing.cancelled()
+    assert not is_locked(tmp_path / "1")
 
 
 def is_locked(directory: Path) -> bool:

@@ -17,7 +17,7 @@ import trustme
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.tcp_limits import TcpLimits
-from kraftlib.runtime.net.transport import Peer, Reply
+from kraftlib.runtime.net.transport import Destination, Peer, Reply
 from kraftlib.testing.transport_contract import PATIENCE_S, Station, station
 from kraftlib.types import Endpoint
 
@@ -59,6 +59,14 @@ class Stranger:
                 return await self.reader.read()
             except ConnectionError:
                 return b""
+
+    async def closed_or_answered(self) -> bool:
+        """Wait for the first bytes of an answer; False, if the other side closes instead."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                return bool(await self.reader.read(1))
+            except ConnectionError:
+                return False
 
 
 @asynccontextmanager
@@ -272,6 +280,32 @@ async def test_requests_behind_an_answer_that_is_not_read_are_not_taken() -> Non
     await transport.close()
 
 
+async def test_answers_that_wait_for_an_earlier_one_keep_further_requests_from_being_taken() -> None:
+    """Else a Fetch that is held, and many behind it, would make us hold all their records at once."""
+    limits = TcpLimits(send_buffer_max_bytes=1_000)
+    async with server(echo=False, limits=limits) as opened, stranger(opened.endpoint) as eager:
+        eager.write(framed(b"held") + framed(b"more") * 20)
+        await opened.until_asked(21)
+        for _, reply, _ in opened.requests[1:]:
+            reply(b"x" * 600)
+        eager.write(framed(b"more") * 5)
+        assert await still_serves_by_hand(opened)
+        assert [frame for frame, _, _ in opened.requests].count(b"more") == 20
+
+        opened.requests[0][1](b"first")
+        assert [await eager.answer() for _ in range(21)] == [b"first", *[b"x" * 600] * 20]
+        await opened.until(lambda: [frame for frame, _, _ in opened.requests].count(b"more") == 25)
+
+
+async def still_serves_by_hand(opened: Station) -> bool:
+    """Whether another connection is served: by then what came before on the others was looked at."""
+    async with stranger(opened.endpoint) as other:
+        other.write(framed(b"all well?"))
+        await opened.until(lambda: opened.requests[-1][0] == b"all well?")
+        opened.requests[-1][1](b"yes")
+        return await other.answer() == b"yes"
+
+
 async def test_a_slow_reader_gets_everything_if_it_reads_in_time() -> None:
     limits = TcpLimits(send_buffer_max_bytes=10_000)
     async with server(limits=limits) as opened, stranger(opened.endpoint) as slow:
@@ -312,6 +346,41 @@ async def test_one_address_cannot_take_all_connections() -> None:
         async with stranger(opened.endpoint, local_addr=("127.0.0.2", 0)) as elsewhere:
             elsewhere.write(framed(b"in"))
             assert await elsewhere.answer() == b"in"
+
+
+async def test_a_connection_that_is_idle_gives_way_to_a_newcomer() -> None:
+    """A few clients that connect and rest must not keep a replica from the same host out."""
+
+    class Choosy(Station):
+        def request_received(self, frame: bytes | memoryview, reply: Reply, peer: Peer) -> None:
+            super().request_received(frame, reply, peer)
+            if bytes(frame) != b"wait":
+                reply(bytes(frame))
+
+    limits = TcpLimits(connections_per_address_max=2, idle_ms=50, stall_ms=20)
+    transport = TcpTransport(LOOPBACK, limits=limits)
+    opened = Choosy(transport, echo=False)
+    opened.endpoint = await transport.start(opened)
+    async with stranger(opened.endpoint) as busy, stranger(opened.endpoint) as idle:
+        busy.write(framed(b"wait"))
+        idle.write(framed(b"in"))
+        assert await idle.answer() == b"in"
+        async with asyncio.timeout(PATIENCE_S):
+            while not await is_served(opened):
+                pass
+
+        assert await idle.closed() == b""
+        opened.requests[0][1](b"at last")
+        assert await busy.answer() == b"at last"
+        assert transport.trouble["made_room"] == 1
+    await transport.close()
+
+
+async def is_served(opened: Station) -> bool:
+    """Whether a newcomer gets an answer, and not just the end of its connection."""
+    async with stranger(opened.endpoint) as newcomer:
+        newcomer.write(framed(b"new"))
+        return await newcomer.closed_or_answered()
 
 
 async def test_no_descriptors_left_stops_accepting_for_a_moment_only(
@@ -430,6 +499,28 @@ async def test_closing_waits_for_the_last_answers(caplog: pytest.LogCaptureFixtu
         closing = asyncio.ensure_future(opened.transport.close())
         assert await last.closed() == framed(b"x" * 900_000)
         await closing
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+async def test_a_close_that_is_cancelled_frees_the_address(turns: int) -> None:
+    """The host's loop ends, and cancels all of its tasks."""
+    transport = TcpTransport(LOOPBACK)
+    opened = Station(transport)
+    place = opened.endpoint = await transport.start(opened)
+    async with stranger(place) as one:
+        one.write(framed(b"in"))
+        await one.answer()
+        opened.ask(Destination(1, place))
+        await opened.until_heard(1)
+        closing = asyncio.ensure_future(transport.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait((closing,))
+
+    again = TcpTransport(place)
+    await again.start(Station(again))
+    await again.close()
 
 
 async def test_closing_does_not_wait_for_who_does_not_read() -> None:

@@ -156,3 +156,12 @@ def test_a_log_that_cannot_do_without_them_has_all_its_snapshots_believed() -> N
     unchecked.note_sound(ONE)
     unchecked.when_checked(ONE, lambda: told.append("b"))
     assert (told, unchecked.is_damaged(ONE)) == (["a", "b"], False)
+
+
+def test_what_was_deleted_is_forgotten() -> None:
+    rig = Rig()
+    for snapshot_id in (ONE, TWO):
+        rig.checks.note_sound(snapshot_id)
+    rig.checks.keep_only([TWO])
+
+    assert (rig.checks.is_sound(ONE), rig.checks.is_sound(TWO)) == (False, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -216,6 +218,22 @@ def test_a_hold_does_not_expire_while_it_is_in_nobodys_way() -> None:
     hold = rig.retention.hold("feed", 0, 0)
     rig.look()
     assert not hold.expired
+
+
+def test_a_hold_that_is_over_takes_no_memory() -> None:
+    """A service may take a hold of a new name for each of its readers."""
+    rig = Rig()
+    released = rig.retention.hold("reader 1", None, None)
+    kept = rig.retention.hold("reader 2", None, None)
+    gone = weakref.ref(released)
+    released.release()
+    while rig.soon:
+        rig.soon.popleft()()
+    del released
+    gc.collect()
+
+    assert gone() is None
+    assert list(rig.retention.holds) == [kept]
 
 
 def test_the_same_name_is_the_same_hold_and_is_kept_over_a_restart() -> None:
