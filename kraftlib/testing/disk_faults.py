@@ -85,7 +85,7 @@ def lose_vote(world: World, random: chance.Random) -> Undo | None:
     Half of the time the leader dies when it comes back, so that somebody asks it for its vote.
     """
     node = spared_voter(world, random)
-    if node is None:
+    if node is None or node.edited_voters:  # without its vote it may take the edited list for its own
         return None
     node.end(Ending.POWER_LOST)
     node.lose_vote()

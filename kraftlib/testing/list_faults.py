@@ -28,10 +28,11 @@ def edited_voters(world: World, random: chance.Random) -> Undo | None:
     node = leader_or_any(world, random)
     if node is None or node.edited_voters or node.is_impaired or world.network.older:
         return None
-    if world.kraft_version and node.chain.tail is None:
-        return None  # an empty disk takes itself for a voter of the list
     ids = _edited(world, node, random)
     node.end(random.choice((Ending.KILLED, Ending.POWER_LOST, Ending.SHUT_DOWN)))
+    if not _knows_its_voters(node):
+        node.start()
+        return None
     node.use_voters(ids)
     before = node.refusals
     node.start()
@@ -43,6 +44,14 @@ def edited_voters(world: World, random: chance.Random) -> Undo | None:
         node.start()
 
     return undo
+
+
+def _knows_its_voters(node: SimulatedNode) -> bool:
+    """Whether the disk of a node that is down says who votes; else it takes any list for its own, and keeps to it."""
+    tail, durable = node.chain.tail, node.elections.read()
+    if tail is not None and tail.voters is not None:
+        return True
+    return bool(node.began_with) and durable is not None and durable.epoch > 0 and not durable.amnesiac
 
 
 def _edited(world: World, node: SimulatedNode, random: chance.Random) -> list[ReplicaId]:

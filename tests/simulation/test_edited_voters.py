@@ -9,7 +9,7 @@ import pytest
 from kraftlib.consensus.extensions.misconfiguration import OTHER_VOTERS
 from kraftlib.consensus.roles import Role
 from kraftlib.testing.campaign import quiet
-from kraftlib.testing.list_faults import new_replicas_with_another_list
+from kraftlib.testing.list_faults import edited_voters, new_replicas_with_another_list
 from kraftlib.testing.process import Ending
 from kraftlib.testing.world import World
 from tools.rules import Referee
@@ -127,3 +127,15 @@ def test_new_replicas_that_are_a_majority_of_their_own_list_are_not_drawn() -> N
                 undo()
 
         assert set(drawn) == {0, 1}
+
+
+@pytest.mark.parametrize("kraft_version", [0, 1])
+def test_a_replica_whose_disk_names_no_voters_is_given_no_other_list(kraft_version: int) -> None:
+    """It would take that list for its own, and be refused with the right one for ever."""
+    with quiet():
+        world = World(3, voters=3, real_files=0, kraft_version=kraft_version)
+        for node in world.nodes.values():
+            node.start()
+
+        assert [edited_voters(world, random.Random(seed)) for seed in range(20)] == [None] * 20
+        assert [node.is_up for node in world.nodes.values()] == [True] * 3
