@@ -116,6 +116,8 @@ def v3_everybody_catches_up(world: World, invariant: str = "V3", nodes: Sequence
         return all(node.process is not None and (node.process.replica.high_watermark or 0) >= goal for node in nodes)
 
     if not world.run_until(reached, limit_ms):
+        if world.leader() is None:
+            _excuse_the_stuck(world)
         late = {str(node): _high_watermark(node) for node in nodes}
         _violated(world, invariant, f"after {limit_ms} ms not everybody knows that {goal} is committed: {late}")
 
