@@ -31,6 +31,8 @@ def asked(
 ) -> None:
     """Take note of a request that shows how far its sender is, or that it lives."""
     request = event.request
+    if act.SendResponse(event.request_id, None) in actions:
+        return  # it is refused without a word
     if isinstance(request, FetchRequest):
         if _is_valid_fetch(event.request_id, actions):
             partition = request.topics[0].partitions[0]

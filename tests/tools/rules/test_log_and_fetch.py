@@ -16,8 +16,9 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Role
 from kraftlib.records.batch import encode_batch
 from kraftlib.testing.judge import BrokenRuleError
-from kraftlib.types import ElectionState, ReplicaKey
+from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.vote import VoteResponse
 from tests.consensus.build import (
     CLUSTER,
     LISTENER,
@@ -29,6 +30,7 @@ from tests.consensus.build import (
     place,
     voter_set,
 )
+from tools.rules.elections import ElectionRules
 from tools.rules.fetch_follower import FetchFollowerRules
 from tools.rules.fetch_leader import FetchLeaderRules
 from tools.rules.log import LogRules
@@ -48,10 +50,11 @@ class Judged:
         voters: tuple[int, ...] = (1, 2, 3),
         leads: bool,
         kept: Download | None = None,
+        **options: Any,
     ) -> None:
         election = None if leads else ElectionState(epoch=1, leader_id=2)
         self.core = Replica(
-            RaftConfig(node_id=1),
+            RaftConfig(node_id=1, **options),
             key=ReplicaKey(1),
             cluster_id=CLUSTER,
             log=log_view(*epochs, voters=voter_set(*voters)),
@@ -166,6 +169,21 @@ def test_what_is_said_of_a_snapshot_that_is_not_there(change: Change, rule: str 
     request = SnapshotHashRequest(cluster_id=CLUSTER, replica_id=2, end_offset=3, epoch=1, position=1)
 
     assert broken(lambda: judged.hear(ev.RequestReceived(77, request, 0), change)) == rule
+
+
+def test_a_fetch_that_is_refused_without_an_answer_is_no_contact() -> None:
+    judged = Judged(ElectionRules, leads=True, strict=True)
+    core = judged.core
+    now_ms = core.deadline_ms() or 0
+    judged.hear(ev.TimeoutReached(), now_ms=now_ms)
+    for _ in ("pre-vote", "vote"):
+        granted = VoteResponse.PartitionData(leader_id=-1, leader_epoch=core.epoch, vote_granted=True)
+        response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(granted,)),))
+        judged.hear(ev.ResponseReceived(outstanding_to(core, 2).correlation_id, response), now_ms=now_ms)
+    assert core.role is Role.LEADER
+
+    request = fetch_request(epoch=core.epoch, offset=0, last_epoch=0, cluster_id=None)
+    assert broken(lambda: judged.hear(ev.RequestReceived(77, request, 18), now_ms=now_ms + 1)) is None
 
 
 def test_a_comparison_of_snapshots_is_given_up_before_a_fetch_timeout_that_is_due_with_it() -> None:
