@@ -151,7 +151,9 @@ def end_quorum_epoch(state: ReplicaState, role: Resigned) -> list[Action]:
             ),
         )
         topic = EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-        request = EndQuorumEpochRequest(cluster_id=state.cluster_id, topics=(topic,))
+        request = EndQuorumEpochRequest(
+            cluster_id=state.cluster_id, topics=(topic,), unknown_tagged_fields=introduction(state)
+        )
         actions.append(send(state, voter.key.id, place, request))
     return actions
 

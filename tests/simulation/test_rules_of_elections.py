@@ -190,11 +190,10 @@ PLANTED: Final = (
 @pytest.mark.parametrize("mutant", PLANTED, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_breaks_a_rule(mutant: Mutant) -> None:
     with planted(mutant):
-        runs = (run_seed(seed, profile=profile) for seed in range(1, 6) for profile in ("core-votes", "swarm"))
-        found = next((one for one in runs if isinstance(one, Finding)), None)
+        runs = (run_seed(seed, profile=profile) for seed in range(1, 12) for profile in ("core-votes", "swarm"))
+        found = any(isinstance(one, Finding) and one.invariant.startswith("RV") for one in runs)
 
-    assert found is not None, mutant.what
-    assert found.invariant.startswith("RV")
+    assert found, mutant.what
 
 
 def test_a_leader_that_does_not_count_a_fetched_piece_of_a_snapshot_breaks_a_rule() -> None:

@@ -14,6 +14,7 @@ from kraftlib.testing.world import World
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
 from tests.testing.worlds import world
+from tools.rules import Referee
 
 
 def strike(made: World, name: str, seed: int, *, times: int) -> None:
@@ -46,7 +47,7 @@ def test_it_finds_the_bug_that_is_planted_for_it(fault: str, bug: str, more: dic
     (mutant,) = (mutant for mutant in MUTANTS if mutant.name == bug)
     found: list[str] = []
     for seed in range(12):
-        with planted(mutant), world(seed, **more) as made:
+        with planted(mutant), world(seed, judge=Referee, **more) as made:
             try:
                 strike(made, fault, seed, times=8)
             except InvariantViolation as violation:

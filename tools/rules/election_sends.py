@@ -150,7 +150,7 @@ def _ends(life: Life, part: Resigned, asked: dict[int, act.SendRequest[Any]]) ->
         ),
     )
     topic = EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(row,))
-    request = EndQuorumEpochRequest(cluster_id=life.cluster_id, topics=(topic,))
+    request = EndQuorumEpochRequest(cluster_id=life.cluster_id, topics=(topic,), unknown_tagged_fields=voters_tag(life))
     expected = {
         voter.key.id: request
         for voter in life.remote_voters

@@ -3,7 +3,7 @@
 | mistake | seen in | refused with |
 |---|---|---|
 | a directory formatted for another cluster | any request with a cluster id | INCONSISTENT_CLUSTER_ID, as in Kafka |
-| a list of static voters that was edited | Vote, BeginQuorumEpoch, the first Fetches | INCONSISTENT_VOTER_SET |
+| a list of static voters that was edited | Vote, Begin-, EndQuorumEpoch, the first Fetches | INCONSISTENT_VOTER_SET |
 | the same, where a replica of Kafka leads | the LeaderChange record of its epoch | nothing; it is not appended |
 | an address that leads to another node, a new disk | Vote, BeginQuorumEpoch | INVALID_VOTER_KEY, as in Kafka |
 

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
-from kraftlib.consensus.actions import AppendToLog
-from kraftlib.consensus.events import ResponseReceived
+from kraftlib.consensus.actions import AppendToLog, SendRequest
+from kraftlib.consensus.events import ResignRequested, ResponseReceived
 from kraftlib.consensus.extensions.misconfiguration import (
     DETAIL_TAG,
     OTHER_CLUSTER,
@@ -28,6 +28,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMe
 from kraftlib.types import ElectionState, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
@@ -35,6 +36,7 @@ from tests.consensus.build import (
     answer_vote,
     ask,
     begin_request,
+    end_request,
     fetch_request,
     fetch_response,
     follower,
@@ -77,9 +79,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         (vote_request(epoch=9, last=LONG), 2),
         (vote_request(epoch=9, last=LONG, pre_vote=True), 2),
         (begin_request(epoch=9), 1),
+        (end_request(epoch=9), 1),
         (fetch_request(epoch=5, offset=2, last_epoch=1), 18),
     ],
-    ids=["vote", "pre-vote", "begin", "fetch"],
+    ids=["vote", "pre-vote", "begin", "end", "fetch"],
 )
 @pytest.mark.parametrize("role", ["unattached", "leader"])
 def test_a_peer_with_another_list_of_voters_is_refused_and_nothing_of_it_believed(
@@ -137,6 +140,18 @@ def test_votes_begins_and_first_fetches_say_which_voters_we_count() -> None:
 
     reply(core, 3, fetch_response(epoch=5, leader_id=3, high_watermark=0))
     assert outstanding_to(core, 3).request.unknown_tagged_fields == ()
+
+
+def test_a_leader_that_resigns_says_which_voters_it_counts() -> None:
+    """Else a replica with another list follows it, and cannot start any more once its list is put right."""
+    led = in_role("leader")
+    actions = led.handle(ResignRequested(led.epoch), led.state.now_ms)
+    ends = [action.request for action in actions if isinstance(action, SendRequest)]
+
+    assert ends
+    for request in ends:
+        assert isinstance(request, EndQuorumEpochRequest)
+        assert request.unknown_tagged_fields == counting(1, 2, 3)
 
 
 def refused_by(response: Any, code: int, detail: str) -> Any:
