@@ -200,6 +200,7 @@ def test_every_invariant_that_is_documented_has_a_check_with_a_docstring() -> No
         "M5",
         "S6",
         "S10",
+        "S14",
         "HOLD",
         "V6",
     ]

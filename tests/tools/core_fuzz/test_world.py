@@ -20,6 +20,9 @@ CALM = Theme(
     dynamic=1.0,
 )
 
+SEEDS_MAX = 100
+"""A change of the core makes other runs of the same seeds, so rare things come about sooner or later."""
+
 
 def test_in_a_calm_world_somebody_leads_and_commits() -> None:
     world = CoreWorld(2, CALM)
@@ -48,17 +51,20 @@ def test_a_message_to_who_is_down_is_refused_and_answers_of_an_earlier_life_are_
 
 
 def test_voters_change_and_disks_are_replaced() -> None:
+    """Most worlds change nothing in so few steps; some change their voters several times."""
+    wanted = {"voter change", "replaced disk", "late answer", "power loss amid actions"}
     done = 0
     counts: set[str] = set()
-    for seed in range(12):
+    for seed in range(SEEDS_MAX):
         world = CoreWorld(seed, THEMES["core-voters"])
         for _ in range(800):
             world.step()
         done += world.changes_done
         counts |= set(world.counts)
+        if done > 3 and counts >= wanted:
+            return
 
-    assert done > 3
-    assert counts >= {"voter change", "replaced disk", "late answer", "power loss amid actions"}
+    raise AssertionError(f"{done} changes and {sorted(counts)} in {SEEDS_MAX} worlds")
 
 
 def test_a_replica_that_has_moved_is_reached_at_every_address_that_it_ever_had() -> None:
