@@ -86,6 +86,8 @@ class CoreHost:
         self.number = number
         self.store = store
         self.disks = 0
+        self.lost_disks: list[tuple[ReplicaKey, CoreStore]] = []
+        """Those in whose place an empty one was put."""
         self.core: Replica | None = None
         self.referee: Referee
         """Of the life that runs."""
@@ -158,6 +160,7 @@ class CoreHost:
 
     def new_disk(self) -> None:
         """Be another replica from now on, with an empty disk."""
+        self.lost_disks.append((self.key, self.store))
         self.disks += 1
         self.store = CoreStore()
         self.has_known_voters = False

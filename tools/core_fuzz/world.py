@@ -151,11 +151,12 @@ class CoreWorld:
         return [host for host in self.up() if isinstance(host.running.state.role_state, Leader)]
 
     def is_durable_at(self, key: ReplicaKey, batch: Batch) -> bool:
-        """Whether a voter has this batch on its disk, or a snapshot in its place."""
+        """Whether a voter has this batch on its disk, or a snapshot in its place; a replaced disk counts as it was."""
         host = self.hosts[key.id]
-        if not key.matches(host.key):
-            return False
-        store = host.store
+        disks = ((host.key, host.store), *host.lost_disks)
+        return any(key.matches(own) and self._is_durable_on(store, batch) for own, store in disks)
+
+    def _is_durable_on(self, store: CoreStore, batch: Batch) -> bool:
         if store.start_offset >= batch.end_offset or batch.end_offset <= self._holes_end(store):
             return True
         if store.is_amnesiac and batch.end_offset <= store.told_end_offset:

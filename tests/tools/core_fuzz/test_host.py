@@ -50,6 +50,18 @@ def test_a_flush_comes_back_and_makes_durable_what_was_there_when_it_was_asked_f
     assert host.store.flushed_offset == host.high_watermark == world.promises.committed_end == 3
 
 
+def test_what_a_lost_disk_had_was_durable_there() -> None:
+    world = CoreWorld(1, Theme(name="one", what="one voter", voters=(1,), replicas=(3,), dynamic=1.0))
+    host = world.hosts[1]
+    host.finish_flush()
+    before, batch = host.key, host.store.batches[0]
+    host.crash()
+    host.new_disk()
+
+    assert world.is_durable_at(before, batch)
+    assert not world.is_durable_at(host.key, batch)
+
+
 def test_a_chunk_comes_from_the_stored_file_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     world = CoreWorld(1, THREE)
     host = world.hosts[1]
