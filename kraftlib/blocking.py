@@ -100,7 +100,7 @@ class RaftClient(Generic[T]):
         """Open the stores, listen, and take part in the quorum. A client is started once.
 
         Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError;
-        ClosedError, if it was shut down before.
+        ClosedError, if it was shut down before or meanwhile.
         """
         with self._lock:
             if self._thread is not None:
@@ -112,6 +112,8 @@ class RaftClient(Generic[T]):
             self._thread.start()
         try:
             self._running.result()
+            if self._closed:  # before the loop was there to be told
+                raise ClosedError(f"replica {self.node_id} was closed while it was started: make a new client")
             starting = self._submit(self._client.start())
             try:
                 starting.result()

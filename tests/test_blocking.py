@@ -218,7 +218,7 @@ def test_a_close_that_meets_a_start_before_there_is_a_loop_ends_it(monkeypatch: 
             closing.result(PATIENCE_S)
         finally:
             client.close()
-        with pytest.raises(ClosedError):
+        with pytest.raises(ClosedError, match="closed while it was started"):
             starting.result(PATIENCE_S)
 
 
