@@ -7,10 +7,11 @@ catch becomes one line on stderr and exit status 1; a wrong command line is 2, C
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from kraftlib import __version__
 from kraftlib.cli.usage import UsageError
@@ -35,6 +36,9 @@ COMMANDS: Final[dict[str, str]] = {
 }
 HIDDEN: Final = ("voter",)
 """Commands that only other programs use: the processes of `demo` and of the benchmarks."""
+
+MODULES: Final = {"format": "formatting"}
+"""The module of each command that does not have its name."""
 
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
@@ -120,70 +124,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def load(name: str) -> Command:
     """Import the module of the command `name`."""
-    match name:
-        case "format":
-            from kraftlib.cli import formatting
-
-            return formatting
-        case "run":
-            from kraftlib.cli import run
-
-            return run
-        case "quorum":
-            from kraftlib.cli import quorum
-
-            return quorum
-        case "observe":
-            from kraftlib.cli import observe
-
-            return observe
-        case "archive":
-            from kraftlib.cli import archive
-
-            return archive
-        case "dump-log":
-            from kraftlib.cli import dump_log
-
-            return dump_log
-        case "snapshot":
-            from kraftlib.cli import snapshot
-
-            return snapshot
-        case "backup":
-            from kraftlib.cli import backup
-
-            return backup
-        case "restore":
-            from kraftlib.cli import restore
-
-            return restore
-        case "verify-dir":
-            from kraftlib.cli import verify_dir
-
-            return verify_dir
-        case "recover":
-            from kraftlib.cli import recover
-
-            return recover
-        case "spark":
-            from kraftlib.cli import spark
-
-            return spark
-        case "simulate":
-            from kraftlib.cli import simulate
-
-            return simulate
-        case "random-uuid":
-            from kraftlib.cli import random_uuid
-
-            return random_uuid
-        case "demo":
-            from kraftlib.cli import demo
-
-            return demo
-        case "voter":
-            from kraftlib.cli import voter
-
-            return voter
-        case _:
-            raise ValueError(f"there is no command {name!r}")
+    if name not in COMMANDS and name not in HIDDEN:
+        raise ValueError(f"there is no command {name!r}")
+    module: Any = importlib.import_module(f"kraftlib.cli.{MODULES.get(name, name.replace('-', '_'))}")
+    return cast("Command", module)

@@ -10,15 +10,16 @@ import time
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from kraftlib.archive.directory import ArchiveDirectory, find_archives, open_archive
 from kraftlib.archive.follower import Progress, follow
 from kraftlib.archive.report import Description, Findings, describe, verify
+from kraftlib.cli.find_leader import servers_of
 from kraftlib.cli.observe import find
 from kraftlib.cli.run import told_to_stop
-from kraftlib.cli.usage import UsageError
 from kraftlib.cli.wire_client import UnreachableError
 from kraftlib.errors import ConfigError, DirectoryInUseError
-from kraftlib.types import parse_endpoint
 
 TELL_EVERY_S: Final = 5.0
 
@@ -66,9 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _follow(options: argparse.Namespace, root: Path) -> int:
-    servers = tuple(parse_endpoint(part) for part in options.bootstrap.split(",") if part)
-    if not servers or options.timeout_ms < 1:
-        raise UsageError("--bootstrap names at least one host:port, --timeout-ms at least 1")
+    servers = servers_of(options)
     found = find(servers, timeout_ms=options.timeout_ms)
     if found.cluster_id is None:
         raise ConfigError("the leader does not send its cluster id, which an archive needs")
@@ -137,15 +136,7 @@ class Teller:
         self._told, self._told_at = now, at
 
     def _say(self, event: str, now: Progress) -> None:
-        self._line(
-            {
-                "event": event,
-                "end_offset": now.end_offset,
-                "epoch": now.epoch,
-                "high_watermark": now.high_watermark,
-                "bytes_written": now.bytes_written,
-            }
-        )
+        self._line({"event": event, **attrs.asdict(now)})
 
     def _line(self, line: dict[str, object]) -> None:
         print(json.dumps(line), flush=True)
@@ -199,18 +190,7 @@ class _Meter:
 
 
 def _json_of(archive: ArchiveDirectory, found: Findings) -> str:
-    return json.dumps(
-        {
-            "cluster_id": archive.cluster_id,
-            "path": str(archive.path),
-            "batches": found.batches,
-            "records": found.records,
-            "bytes": found.bytes,
-            "checkpoints": found.checkpoints,
-            "gaps": found.gaps,
-            "problems": found.problems,
-        }
-    )
+    return json.dumps({"cluster_id": archive.cluster_id, "path": str(archive.path), **attrs.asdict(found)})
 
 
 def _text_of_findings(archive: ArchiveDirectory, found: Findings) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import attrs
 
+from kraftlib.cli.find_leader import servers_of
 from kraftlib.cli.observe import find, observer_config
 from kraftlib.cli.progress import Bar
 from kraftlib.cli.usage import UsageError
@@ -27,7 +28,7 @@ from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import claim_directory
 from kraftlib.storage.file_log import FileReplicatedLog
-from kraftlib.types import Endpoint, Offset, parse_endpoint
+from kraftlib.types import Endpoint, Offset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if target.exists():
         raise ConfigError(f"{target} exists: name a path that does not exist yet")
     if options.bootstrap:
-        servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part.strip()]
-        manifest = from_quorum(servers, target, timeout_ms=options.timeout_ms)
+        manifest = from_quorum(servers_of(options), target, timeout_ms=options.timeout_ms)
     else:
         manifest = from_directory(Path(options.places[0]), target)
     if options.output == "json":

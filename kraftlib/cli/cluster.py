@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,12 +45,12 @@ class ClusterError(KraftError):
 class Voter:
     """One process with one replica."""
 
-    def __init__(self, number: int, directory: Path, config: Path, arguments: Sequence[str]) -> None:
+    def __init__(self, number: int, directory: Path, config: Path, program: str) -> None:
         self.number: Final = number
         self.directory: Final = directory
         self.process: asyncio.subprocess.Process | None = None
         self.lines: LineClient | None = None
-        self._command: Final = (sys.executable, "-m", "kraftlib.cli", "voter", "-c", str(config), *arguments)
+        self._command: Final = (sys.executable, "-m", program, "voter", "-c", str(config))
         self._errors: Final = directory.parent / f"voter-{number}.log"
 
     @property
@@ -134,21 +134,21 @@ class RefusedError(KraftError):
 
 
 class Cluster:
-    """Three voters, in directories of their own below `directory`."""
+    """Three voters, in directories of their own below `directory`; `program` is the module that runs one of them."""
 
     def __init__(
         self,
         directory: Path,
         *,
         settings: Mapping[str, str | int] | None = None,
-        arguments: Sequence[str] = (),
+        program: str = "kraftlib.cli",
         on_death: Callable[[Voter, int], None] = lambda voter, status: None,
     ) -> None:
         self.cluster_id: Final = uuid_text(new_uuid())
         self.directory: Final = directory
         self.voters: Final[dict[int, Voter]] = {}
         self._settings = {**SETTINGS, **(settings or {})}
-        self._arguments = arguments
+        self._program = program
         self._on_death = on_death
         self._watchers: dict[int, asyncio.Task[None]] = {}
 
@@ -180,7 +180,7 @@ class Cluster:
                 )
             )
             format_directory(home, node_id=voter.id, cluster_id=self.cluster_id)
-            self.voters[voter.id] = Voter(voter.id, home, config, self._arguments)
+            self.voters[voter.id] = Voter(voter.id, home, config, self._program)
         await asyncio.gather(*(self.start(number) for number in self.voters))
 
     async def start(self, number: int) -> Voter:

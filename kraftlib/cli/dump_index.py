@@ -81,7 +81,7 @@ class _Segment:
 
 def _entries(path: Path, entry: struct.Struct, *, relative: int) -> Iterator[tuple[int, int]]:
     """Yield the entries up to the padding; `relative` is the place of the relative offset in an entry."""
-    data = _read(path)
+    data = read_named(path)
     for index, fields in enumerate(entry.iter_unpack(data[: len(data) // entry.size * entry.size])):
         if index > 0 and fields[relative] == 0:
             return
@@ -90,7 +90,8 @@ def _entries(path: Path, entry: struct.Struct, *, relative: int) -> Iterator[tup
         yield fields
 
 
-def _read(path: Path) -> bytes:
+def read_named(path: Path) -> bytes:
+    """Return a whole file. Raises: StorageError, if it cannot be read or is too large."""
     data = files.read_file(path, max_bytes=MAX_BYTES, flags=files.READ_NAMED)
     if data is None:
         raise StorageError(f"cannot read {path}: there is no such file", path=path)

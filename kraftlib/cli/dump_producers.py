@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kraftlib.cli.dump_index import read_named
 from kraftlib.cli.dump_output import Output
-from kraftlib.errors import StorageError
 from kraftlib.records.checksum import crc32c
-from kraftlib.storage import files
 
 VERSION: Final = 1
-MAX_BYTES: Final = 64 << 20
 _HEADER: Final = struct.Struct(">hIi")
 _CRC_END: Final = 6
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
@@ -36,9 +34,7 @@ _FIELDS: Final = (
 
 def dump_producer_snapshot(path: Path, output: Output) -> Iterator[str]:
     """Show the producers, if there are any, and yield what is wrong with the file."""
-    data = files.read_file(path, max_bytes=MAX_BYTES, flags=files.READ_NAMED)
-    if data is None:
-        raise StorageError(f"cannot read {path}: there is no such file", path=path)
+    data = read_named(path)
     if len(data) < _HEADER.size:
         yield f"{path} has {len(data)} bytes, fewer than the {_HEADER.size} of an empty producer snapshot"
         return

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from kraftlib.cli.usage import UsageError
 from kraftlib.cli.wire_client import UnreachableError, WireClient
-from kraftlib.errors import ConfigError, KraftError, RemoteProtocolError
+from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, parse_endpoint
 from kraftlib.wire.apis import ErrorCode, error_name
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -18,10 +19,10 @@ from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 
 def servers_of(options: argparse.Namespace) -> list[Endpoint]:
-    """Return whom to ask. Raises: ConfigError."""
+    """Return the endpoints of `--bootstrap`. Raises: UsageError, if there are none; ConfigError."""
     servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part]
     if not servers or options.timeout_ms < 1:
-        raise ConfigError("--bootstrap names at least one host:port, --timeout-ms at least 1")
+        raise UsageError("--bootstrap names at least one host:port, --timeout-ms at least 1")
     return servers
 
 

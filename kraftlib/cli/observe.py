@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.archive.directory import OBSERVERS_FROM
+from kraftlib.cli.find_leader import servers_of
 from kraftlib.cli.quorum import Description, describe
 from kraftlib.cli.run import told_to_stop, until
-from kraftlib.cli.usage import UsageError
 from kraftlib.cli.wire_client import UnreachableError
 from kraftlib.codec.json_form import to_json
 from kraftlib.config import RaftConfig
@@ -32,7 +32,7 @@ from kraftlib.metadata.table import record_type_name
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
 from kraftlib.storage.directory import format_directory
-from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch, parse_endpoint
+from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch
 
 REPAINT_S: Final = 0.5
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -60,9 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Follow until told to stop."""
-    servers = tuple(parse_endpoint(part) for part in options.bootstrap.split(",") if part)
-    if not servers or options.timeout_ms < 1:
-        raise UsageError("--bootstrap names at least one host:port, --timeout-ms at least 1")
+    servers = servers_of(options)
     found = find(servers, timeout_ms=options.timeout_ms)
     config = observer_config(servers, found, Path(options.directory) if options.directory else None)
     asyncio.run(observe(config, options, found))

@@ -6,14 +6,12 @@ What a verb prints is for reading; with --output json it is one JSON object a li
 from __future__ import annotations
 
 import argparse
-import datetime
 import functools
-import json
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from kraftlib.cli import spark_state
+from kraftlib.cli.spark_rows import reader_options, rows, session, show
 from kraftlib.cli.usage import UsageError
 from kraftlib.errors import ConfigError
 
@@ -47,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = _verb(verbs, "to-parquet", run_to_parquet, "write the records as Parquet into a new directory")
     export.add_argument("out", metavar="OUT", help="the directory to make")
     export.add_argument("--bucket", type=int, metavar="N", help="offsets in one directory (1000000)")
-    states = spark_state.add_verbs(functools.partial(_verb, verbs), lambda options: session(options))
+    states = spark_state.add_verbs(functools.partial(_verb, verbs))
     spark_state.add_merge(verbs)
     sql = _verb(verbs, "sql", run_sql, "run SQL; the tables are log, batches and files", first="QUERY")
     sweep = verbs.add_parser("sweep", help="run simulation seeds on executors")
@@ -208,51 +206,3 @@ def run_sweep(options: argparse.Namespace) -> int:
     if options.output == "text":
         print(f"{len(seeds)} seeds, {bad} of them not well")
     return 1 if bad else 0
-
-
-def reader_options(options: argparse.Namespace) -> dict[str, str]:
-    """Return the options given as NAME=VALUE."""
-    given = {}
-    for word in options.option:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise UsageError(f"--option {word}: expected NAME=VALUE, as tail=fail")
-        given[name] = value
-    return given
-
-
-def session(options: argparse.Namespace) -> Any:
-    """Return a session, or say what is missing."""
-    try:
-        from kraftlib.spark import session as open_session
-    except ImportError as error:
-        raise ConfigError(str(error)) from error
-    return open_session(options.master, app_name=f"kraftlib {options.verb}")
-
-
-def rows(frame: Any) -> Iterable[dict[str, Any]]:
-    """Yield the rows of a DataFrame as plain values, as they come."""
-    return (row.asDict(recursive=True) for row in frame.toLocalIterator())
-
-
-def show(found: Iterable[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Print rows: lines of JSON, or a table."""
-    if options.output == "json":
-        for row in found:
-            print(json.dumps(row, default=text_of))
-        return
-    table = [{name: "" if value is None else text_of(value) for name, value in row.items()} for row in found]
-    if not table:
-        return
-    widths = {name: max(len(name), *(len(row[name]) for row in table)) for name in table[0]}
-    for line in (dict(zip(widths, widths, strict=True)), *table):
-        sys.stdout.write("  ".join(line[name].ljust(width) for name, width in widths.items()).rstrip() + "\n")
-
-
-def text_of(value: object) -> str:
-    """Return a value for people, or for JSON where that has no form for it."""
-    if isinstance(value, datetime.datetime):
-        return value.isoformat()
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    return str(value)

@@ -11,17 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from kraftlib.cli.spark_rows import reader_options, session, show
 from kraftlib.cli.usage import UsageError
 
 WRITTEN_BY: Final = ("kraftVersion", "voters", "batchMaxBytes")
 """Options of `-w`; the others follow from the log."""
 
 
-def add_verbs(
-    verb: Callable[..., argparse.ArgumentParser], session: Callable[[argparse.Namespace], Any]
-) -> list[argparse.ArgumentParser]:
+def add_verbs(verb: Callable[..., argparse.ArgumentParser]) -> list[argparse.ArgumentParser]:
     """Declare the verbs; return those that may run on Spark."""
-    compact = verb("compact", lambda options: run_compact(options, session), "write the state of a log as a checkpoint")
+    compact = verb("compact", run_compact, "write the state of a log as a checkpoint")
     compact.add_argument("out", metavar="OUT", help="the directory for the checkpoint")
     compact.add_argument(
         "--end-offset", type=int, metavar="N", help="the state before this offset (the end of the log)"
@@ -35,9 +34,7 @@ def add_verbs(
     compact.add_argument(
         "-w", "--write", action="append", default=[], metavar="NAME=VALUE", help=f"of {', '.join(WRITTEN_BY)}"
     )
-    increment = verb(
-        "increment", lambda options: run_increment(options, session), "write the changes between two offsets"
-    )
+    increment = verb("increment", run_increment, "write the changes between two offsets")
     increment.add_argument("out", metavar="OUT", help="the directory in which the increment gets its name")
     increment.add_argument(
         "--base", type=int, required=True, metavar="N", help="end offset of the checkpoint or increment before it"
@@ -74,11 +71,10 @@ def add_merge(verbs: Any) -> argparse.ArgumentParser:
     return merge
 
 
-def run_compact(options: argparse.Namespace, session: Callable[[argparse.Namespace], Any]) -> int:
+def run_compact(options: argparse.Namespace) -> int:
     """Write a checkpoint."""
     from kraftlib.analysis.checkpoint import parse_checkpoint_options, prepare, write_table
     from kraftlib.analysis.compacting import id_at
-    from kraftlib.cli.spark import reader_options, show
 
     given = reader_options(options)
     at, timestamp_ms = id_at(options.path, options.end_offset, **given)
@@ -123,11 +119,10 @@ def _quorum(options: argparse.Namespace, spark: Any, reading: dict[str, Any]) ->
     return {"kraftVersion": str(kraft_version), "voters": voters_text(voters)}
 
 
-def run_increment(options: argparse.Namespace, session: Callable[[argparse.Namespace], Any]) -> int:
+def run_increment(options: argparse.Namespace) -> int:
     """Write an increment."""
     from kraftlib.analysis import compacting
     from kraftlib.analysis.metadata_state import metadata_state
-    from kraftlib.cli.spark import reader_options, show
 
     given: dict[str, Any] = reader_options(options)
     base, _ = compacting.id_at(options.path, options.base, **given)
@@ -159,7 +154,6 @@ def run_merge(options: argparse.Namespace) -> int:
     from kraftlib.analysis.compacting import merge_chain, timestamp_of
     from kraftlib.analysis.metadata_state import key_of_value
     from kraftlib.cli.snapshot import key_function
-    from kraftlib.cli.spark import show
     from kraftlib.storage import names
 
     base, *increments = map(Path, options.files)

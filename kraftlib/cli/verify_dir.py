@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+import attrs
+
 from kraftlib.cli.progress import Bar
 from kraftlib.offline.verify import total_bytes, verify_directory
 from kraftlib.offline.verify_log import Finding
@@ -39,7 +41,12 @@ def run(options: argparse.Namespace) -> int:
             count += 1
             damaged += finding.verdict == "damaged"
             if finding.verdict != "ok" or not options.quiet:
-                print(_json(finding) if options.output == "json" else _text(finding, directory), flush=True)
+                line = (
+                    json.dumps(attrs.asdict(finding), default=str)
+                    if options.output == "json"
+                    else _text(finding, directory)
+                )
+                print(line, flush=True)
     if options.output == "text":
         print(f"{count} files, {damaged} damaged" if damaged else f"{count} files, all of them whole", file=sys.stderr)
     return 1 if damaged else 0
@@ -49,15 +56,3 @@ def _text(finding: Finding, directory: Path) -> str:
     where = "" if finding.position is None else f" at byte {finding.position}"
     name = finding.path.relative_to(directory) if finding.path != directory else finding.path
     return f"{finding.verdict:8}{name}{where}: {finding.detail}"
-
-
-def _json(finding: Finding) -> str:
-    return json.dumps(
-        {
-            "path": str(finding.path),
-            "verdict": finding.verdict,
-            "position": finding.position,
-            "size": finding.size,
-            "detail": finding.detail,
-        }
-    )

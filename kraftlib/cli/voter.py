@@ -1,7 +1,7 @@
-"""`kraftlib voter`: a replica as `kraftlib demo` and `dev.py bench` start it. Not for people.
+"""`kraftlib voter`: a replica as `kraftlib demo` starts it. Not for people.
 
 Like `kraftlib run`, but it speaks to its parent: one JSON line on stdout says where it listens, and the end of stdin,
-be it because the parent was killed, ends it. Its clients may also ask for a load test, which then runs in this process.
+be it because the parent was killed, ends it.
 """
 
 from __future__ import annotations
@@ -12,44 +12,38 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from kraftlib.cli.run import log_to_stderr, run_loop, serve, store_of, told_to_stop, until
 from kraftlib.cli.service import Service
-from kraftlib.cli.voter_load import run_load
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.types import Endpoint
 
+Make = Callable[[RaftConfig], tuple[RaftClient[Any], Service]]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the configuration and what is inside."""
+    """Declare the configuration."""
     parser.add_argument("-c", "--config", required=True)
-    parser.add_argument("--load", action="store_true", help="no store: bare records, and the method `load`")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run until told to stop, or until the parent is gone."""
+def run(options: argparse.Namespace, make: Make = store_of) -> int:
+    """Run what `make` returns until told to stop, or until the parent is gone."""
     log_to_stderr(logging.DEBUG if options.debug else logging.ERROR)
     config = RaftConfig.from_toml(options.config)
-    run_loop(config, _run(config, load=options.load))
+    run_loop(config, _run(config, make))
     return 0
 
 
-async def _run(config: RaftConfig, *, load: bool) -> None:
+async def _run(config: RaftConfig, make: Make) -> None:
     stop = told_to_stop()
     _watch_parent(stop)
-    client, service = _bare(config) if load else store_of(config)
+    client, service = make(config)
     async with serve(client, service, Endpoint("127.0.0.1", 0)) as clients:
         print(json.dumps({"clients": str(clients)}), flush=True)
         await until(stop, client)
-
-
-def _bare(config: RaftConfig) -> tuple[RaftClient[bytes], Service]:
-    """Return a replica without a state machine, whose service puts load on it."""
-    client: RaftClient[bytes] = RaftClient(config)
-    service = Service(client)
-    service.offer("load", lambda wanted: run_load(client, wanted))
-    return client, service
 
 
 def _watch_parent(stop: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kraftlib.spark.jobs.sweep import RESULTS, SweepOptions, parts_of, results
+from kraftlib.spark.seed_runs import RESULTS, SweepOptions, parts_of, results
 from kraftlib.spark.sessions import prepare_worker
 from kraftlib.spark.types import ddl_of
 

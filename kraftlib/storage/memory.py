@@ -66,6 +66,16 @@ class MemoryReplicatedLog:
         """Bytes of all batches."""
         return sum(len(batch.data) for batch in self._batches)
 
+    def batches(self) -> Sequence[Batch]:
+        """Return every batch, of a closed log too."""
+        return list(self._batches)
+
+    def rewrite(self, batches: Sequence[Batch]) -> None:
+        """Put these batches, durable, in the place of all others, as a repair does."""
+        self._batches, self._epochs, self._end_offset = [], EpochTable(), self._start_offset
+        self.append(batches)
+        self.flush()
+
     def epoch_starts(self) -> Sequence[EpochStart]:
         """Return the epochs in the log and where they start."""
         return self._epochs.starts()

@@ -29,7 +29,7 @@ from kraftlib.storage.log import FileReplicatedLog
 from kraftlib.storage.log.holds_file import StoredHold
 from kraftlib.storage.log.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.testing.damage import DamagedLog, all_batches
+from kraftlib.testing.damage import DamagedLog
 from kraftlib.testing.facts import LogEntry
 from kraftlib.testing.fault_parts import anybody_impaired
 from kraftlib.testing.images import durable_at, is_majority
@@ -74,7 +74,7 @@ def copy_of(node: SimulatedNode) -> Copy | None:
     if node.is_impaired or isinstance(node.log, DamagedLog):
         return None
     log, flushed = node.log, node.log.flushed_offset
-    batches = [batch for batch in all_batches(log) if batch.last_offset < flushed]
+    batches = [batch for batch in log.batches() if batch.last_offset < flushed]
     copied = MemoryReplicatedLog(start_offset=batches[0].base_offset if batches else log.start_offset)
     for snapshot_id in log.snapshots():
         if snapshot_id.offset <= max(flushed, log.start_offset):
@@ -176,7 +176,7 @@ def end_of_mixed(log: MemoryReplicatedLog, size: int) -> Offset | None:
     with tempfile.TemporaryDirectory(prefix="kraftlib-mixed-") as name:
         original, copied = Path(name, "original"), Path(name, "copied")
         original.mkdir()
-        batches = all_batches(log)
+        batches = log.batches()
         data = b"".join(batch.data for batch in batches)
         path = original / names.segment_name(log.start_offset)
         path.write_bytes(data[:size])

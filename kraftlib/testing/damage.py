@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from kraftlib.errors import CorruptBatchError, ensure
 from kraftlib.records.batch import Batch
-from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Offset, OffsetAndEpoch, OffsetRange
 
@@ -25,7 +24,7 @@ class DamagedLog(MemoryReplicatedLog):
         for snapshot_id in log.snapshots():
             source = log.open_snapshot(snapshot_id)
             self.store_snapshot(snapshot_id, source.read_at(0, source.size))
-        self.append(all_batches(log))
+        self.append(log.batches())
         self.flush()
         log.close()
         self._holes = sorted(holes, key=lambda hole: hole.start_offset)
@@ -57,14 +56,11 @@ class DamagedLog(MemoryReplicatedLog):
         self._fetched += batches
         if self._fetched[-1].end_offset < hole.end_offset:
             return False
-        everything = [batch for batch in self._batches if batch.last_offset < hole.start_offset]
+        everything = [batch for batch in self.batches() if batch.last_offset < hole.start_offset]
         everything += self._fetched
-        everything += [batch for batch in self._batches if batch.base_offset >= self._fetched[-1].end_offset]
+        everything += [batch for batch in self.batches() if batch.base_offset >= self._fetched[-1].end_offset]
         others, self._holes, self._fetched = self._holes[1:], [], []
-        self._batches, self._epochs = [], EpochTable()
-        self._end_offset = self._start_offset
-        self.append(everything)
-        self.flush()
+        self.rewrite(everything)
         self._holes = others
         return True
 
@@ -126,7 +122,7 @@ def damaged(
     They are lost in so many `places` at most, of which none touches another.
     """
     end_offset = min(end_offset, log.flushed_offset)
-    batches = [batch for batch in all_batches(log) if batch.last_offset < end_offset]
+    batches = [batch for batch in log.batches() if batch.last_offset < end_offset]
     if not batches or isinstance(log, DamagedLog):
         return None
     holes: list[OffsetRange] = []
@@ -137,8 +133,3 @@ def damaged(
         if all(hole.end_offset < other.start_offset or other.end_offset < hole.start_offset for other in holes):
             holes.append(hole)
     return DamagedLog(log, *holes, latent=latent)
-
-
-def all_batches(log: MemoryReplicatedLog) -> list[Batch]:
-    """Return every batch, those that cannot be read any more as well."""
-    return list(log._batches)

@@ -22,7 +22,7 @@ from kraftlib.storage.damage.scrub import ScrubFinding
 from kraftlib.storage.interface import ReplicatedLog, SnapshotSink, SnapshotSource
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing.clock import MILLISECOND, Timeline
-from kraftlib.testing.damage import DamagedLog, all_batches
+from kraftlib.testing.damage import DamagedLog
 from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 SLOW_US = 20 * MILLISECOND
@@ -278,7 +278,7 @@ class SimulatedLog:
         holes = self.holes()
         return [
             batch
-            for batch in all_batches(self.inner)
+            for batch in self.inner.batches()
             if batch.is_control and not any(hole.start_offset <= batch.base_offset < hole.end_offset for hole in holes)
         ]
 
@@ -295,7 +295,7 @@ class SimulatedLog:
         log, end_offset = self.inner, self.inner.end_offset
         full = isinstance(log, DamagedLog) and log.write_repair(batches)
         if full and log.end_offset > end_offset:
-            self._observer.appended([batch for batch in all_batches(log) if batch.base_offset >= end_offset])
+            self._observer.appended([batch for batch in log.batches() if batch.base_offset >= end_offset])
         return full
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
@@ -304,7 +304,7 @@ class SimulatedLog:
             step()
             yield self.inner.size_bytes
             return
-        for batch in all_batches(self.inner):
+        for batch in self.inner.batches():
             step()
             if not self.start_offset <= batch.base_offset < self.end_offset:
                 continue  # it went meanwhile

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,10 @@ class Process:
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[Process]:
+def running(*arguments: object, command: Sequence[str] = COMMAND) -> Iterator[Process]:
     """Run the command; kill it at the end, if it still runs."""
     popen = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
+        [*command, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

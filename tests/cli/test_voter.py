@@ -40,14 +40,3 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         parent.send_signal(signal.SIGKILL)
         parent.wait(timeout=TIMEOUT_S)
     wait_for_end(voter)
-
-
-def test_load_is_put_on_it_from_inside(tmp_path: Path) -> None:
-    with running("voter", "--load", "-c", single(tmp_path)) as process:
-        clients = parse_endpoint(json.loads(process.line())["clients"])
-        while ask(clients, {"status": True})["status"]["role"] != "leader":
-            pass
-        result = ask(clients, {"load": {"callers": 3, "seconds": 0.1, "size": 100}})["load"]
-
-    assert result["commits"] > 0
-    assert 0 < result["p50_us"] <= result["p99_us"]

@@ -134,7 +134,7 @@ async def run(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         contenders: list[Contender] = []
         (home / "ours").mkdir()
         settings = {"engine": "inline", "event_loop": "auto", "election_timeout_ms": 1_000}
-        cluster = Cluster(home / "ours", settings=settings, arguments=["--load"])
+        cluster = Cluster(home / "ours", settings=settings, program="tools.bench.voter")
         contenders.append(Ours(await stack.enter_async_context(cluster)))
         for linger_ms in LINGERS:
             place = home / f"linger-{linger_ms}"

@@ -28,7 +28,7 @@ from tests.simulation.mutation import Edit, Mutant, planted
 from tools.rules import BrokenRuleError, Referee
 from tools.simulate.seeds import run_seed
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "invariants.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "contributing" / "rules.md"
 
 
 def key(number: int) -> ReplicaKey:

@@ -12,7 +12,6 @@ import pytest
 
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.testing.campaign import quiet
-from kraftlib.testing.platter import all_batches
 from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import planted
@@ -102,7 +101,7 @@ def test_s12_an_fsync_that_lies_is_noticed() -> None:
         liar, slow = story.followers(leader)
         story.crash(liar)
         lying = Lying()
-        lying.append(all_batches(liar.log))
+        lying.append(liar.log.batches())
         lying.flush()
         liar.log = lying
         story.start(liar)

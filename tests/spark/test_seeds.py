@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraftlib.spark.jobs.sweep import RESULTS
+from kraftlib.spark.seed_runs import RESULTS
 from kraftlib.spark.seeds import SeedSource
 
 

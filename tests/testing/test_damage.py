@@ -12,7 +12,7 @@ from kraftlib.errors import CorruptBatchError, InvariantError
 from kraftlib.records.batch import Batch
 from kraftlib.storage.interface import RepairableLog
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.testing.damage import DamagedLog, all_batches, damaged
+from kraftlib.testing.damage import DamagedLog, damaged
 from kraftlib.types import OffsetAndEpoch, OffsetRange
 from tests.storage.builders import a_batch, some_batches
 
@@ -96,7 +96,7 @@ def test_only_what_was_flushed_is_lost_and_only_whole_batches(seed: int) -> None
     assert lost is not None
     (hole,) = lost.holes()
     assert 0 <= hole.start_offset < hole.end_offset <= 4
-    assert all_batches(lost) == BATCHES
+    assert lost.batches() == BATCHES
     assert damaged(lost, random.Random(seed), end_offset=5, latent=False) is None
 
 
@@ -117,7 +117,7 @@ def test_holes_are_filled_one_after_the_other_and_what_is_left_stays_missing() -
     assert again.holes() == (OffsetRange(4, 5),)
     assert again.write_repair(BATCHES[4:5])
     assert not again.is_damaged
-    assert all_batches(again) == BATCHES
+    assert again.batches() == BATCHES
 
 
 def test_places_that_are_lost_at_one_time_do_not_touch() -> None:

@@ -1,7 +1,7 @@
 """`dev.py bench`: commits per second beside the machine's own limits.
 
 Three voters as three processes on loopback, fresh directories, real fdatasync on all three, 100-byte values, a closed
-loop of N callers inside the leader's process (`kraftlib.cli.voter_load`). Whoever is elected leader carries the load.
+loop of N callers inside the leader's process (`tools.bench.load`). Whoever is elected leader carries the load.
 The points are measured in turn, several times over, so that a busy moment of the machine does not fall on one of them
 alone; the median trial by rate is shown.
 """
@@ -169,7 +169,7 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
             home = directory / engine
             home.mkdir()
             settings = {"engine": engine, "event_loop": options.event_loop}
-            cluster = Cluster(home, settings=settings, arguments=["--load"])
+            cluster = Cluster(home, settings=settings, program="tools.bench.voter")
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
             machines.append(await asyncio.to_thread(measure, directory))

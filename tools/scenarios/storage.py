@@ -7,12 +7,12 @@ from typing import Final
 from kraftlib.consensus.fetch_leader import WENT_BACK
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
-from kraftlib.testing import platter
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from tools.scenarios import handmade as msg
 from tools.scenarios.elections import vote_of
 from tools.scenarios.scenario import Chapter
 from tools.scenarios.story import Story
+from tools.storage_proof import platter
 
 scenario: Final = Chapter()
 
@@ -206,7 +206,7 @@ def restored_backup(story: Story) -> None:
     leader = story.leader()
     victim = story.followers(leader)[0]
     story.kill(victim)
-    backup, election = platter.all_batches(victim.log), victim.elections.read()
+    backup, election = victim.log.batches(), victim.elections.read()
     story.start(victim)
     story.append(3)
     story.everybody_has_everything()

@@ -23,7 +23,7 @@ import attrs
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.events import Failure, ResignRequested, ShutdownRequested, TransferRequested
 from kraftlib.consensus.roles import Role
-from kraftlib.testing import histories, liveness, platter
+from kraftlib.testing import histories, liveness
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.network import FIRST_PORT, Link, Port
 from kraftlib.testing.node import SimulatedNode
@@ -35,6 +35,7 @@ from tools.rules import Referee
 from tools.scenarios.meddling import Meddling
 from tools.scenarios.scenario import NotProvokedError, Scenario, ScenarioReport
 from tools.simulate.program import COMMAND
+from tools.storage_proof import platter
 
 TIMES: Final = {
     "election_timeout_ms": 100,

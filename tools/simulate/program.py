@@ -8,10 +8,10 @@ from typing import Final
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.testing import platter
 from kraftlib.testing.judge import Judge, Judged, Program
 from tools.core_fuzz.coverage import Coverage, answer_of, kind_of, situation_of
 from tools.rules import Referee
+from tools.storage_proof import platter
 
 COMMAND: Final = "python3 dev.py simulate"
 

@@ -8,9 +8,9 @@ import pytest
 
 from kraftlib.errors import CorruptBatchError
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.testing import platter
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.builders import a_batch
+from tools.storage_proof import platter
 
 
 def a_log(*, flushed: int, pending: int) -> MemoryReplicatedLog:
@@ -38,7 +38,7 @@ class Cut(random.Random):
 
 
 def test_a_tail_torn_at_every_byte_is_cut_back_to_whole_batches() -> None:
-    pending = [bytes(batch.data) for batch in platter.all_batches(a_log(flushed=2, pending=2))][2:]
+    pending = [bytes(batch.data) for batch in a_log(flushed=2, pending=2).batches()][2:]
     for size in range(len(b"".join(pending)) + 1):
         survivor = platter.crash(a_log(flushed=2, pending=2), Cut(size))
         whole = sum(size >= len(b"".join(pending[: number + 1])) for number in range(2))
@@ -52,9 +52,9 @@ def test_what_was_flushed_is_there_with_its_bytes_epochs_and_snapshots(seed: int
     before = a_log(flushed=5, pending=3)
     snapshot_id = OffsetAndEpoch(offset=6, epoch=1)
     before.store_snapshot(snapshot_id, b"a snapshot")
-    batches, epochs = platter.all_batches(before), before.epoch_starts()
+    batches, epochs = before.batches(), before.epoch_starts()
     survivor = platter.crash(before, random.Random(seed))
-    after = platter.all_batches(survivor)
+    after = survivor.batches()
 
     assert [bytes(batch.data) for batch in after] == [bytes(batch.data) for batch in batches[: len(after)]]
     assert len(after) >= 5

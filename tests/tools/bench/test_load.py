@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kraftlib.cli import voter_load
-from kraftlib.cli.voter_load import run_load
 from kraftlib.errors import NotLeaderError
 from kraftlib.types import LeaderAndEpoch
+from tools.bench import load as load_module
+from tools.bench.load import run_load
 
 
 class Client:
@@ -36,7 +36,7 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voter_load, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(load_module, "WARM_UP_S", 0.0)
 
 
 def load(**wanted: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ async def test_who_does_not_lead_says_so_and_leaves_no_caller_behind() -> None:
 
 
 def test_a_share_of_nothing_is_nothing() -> None:
-    assert voter_load._at([], 0.5) == 0.0
-    assert voter_load._at([7], 0.99) == 7
-    assert voter_load._at(list(range(100)), 0.5) == 50
-    assert voter_load._at(list(range(100)), 0.99) == 99
+    assert load_module._at([], 0.5) == 0.0
+    assert load_module._at([7], 0.99) == 7
+    assert load_module._at(list(range(100)), 0.5) == 50
+    assert load_module._at(list(range(100)), 0.99) == 99

@@ -73,7 +73,7 @@ def leave(
             continue
         source = log.open_snapshot(snapshot_id)
         (directory / names.checkpoint_name(snapshot_id)).write_bytes(source.read_at(0, source.size))
-    batches = all_batches(log)
+    batches = log.batches()
     flushed = [batch for batch in batches if batch.last_offset < log.flushed_offset]
     durable = b"".join(batch.data for batch in flushed)
     pending = b"".join(batch.data for batch in batches[len(flushed) :])
@@ -114,16 +114,6 @@ def reopened(directory: Path) -> MemoryReplicatedLog:
     finally:
         log.close()
     return survivor
-
-
-def all_batches(log: MemoryReplicatedLog) -> list[Batch]:
-    """Return every batch of a log."""
-    batches: list[Batch] = []
-    offset = log.start_offset
-    while offset < log.end_offset:
-        batches += log.read(offset, 1 << 20)
-        offset = batches[-1].last_offset + 1
-    return batches
 
 
 def _whole_size(batches: Sequence[Batch], size: int) -> int:
