@@ -42,6 +42,8 @@ from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 CLUSTER = "cluster"
 LISTENER = "CONTROLLER"
+NOW_MS = 1_000
+OTHER = OffsetAndEpoch(offset=10, epoch=2)
 SNAPSHOT = OffsetAndEpoch(offset=10, epoch=3)
 LONG, EQUAL, SHORT = (9, 1), (2, 1), (1, 1)
 """Ends of an asker's log, beside our own of two records of epoch 1."""
@@ -414,3 +416,21 @@ def downloading() -> Replica:
     reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)))
     assert isinstance(outstanding_to(core, 2).request, FetchSnapshotRequest)
     return core
+
+
+def following(*epochs: int, **more: Any) -> tuple[Replica, Follower]:
+    """A follower of 2 in epoch 5, at 1,000 ms, that is asking for nothing."""
+    core = follower(*(epochs or (1,)), epoch=5, leader_id=2, now_ms=NOW_MS, **more)
+    core.state.connections.forget()
+    role = core.state.role_state
+    assert isinstance(role, Follower)
+    return core, role
+
+
+def half_downloaded(download: Download | None = None, **more: Any) -> tuple[Replica, Follower, Download]:
+    """One that is fetching a snapshot, 4 of 8 bytes of which are here, and has asked for more."""
+    core, role = following(**more)
+    download = download or Download(snapshot_id=SNAPSHOT, source_epoch=5, position=4, size=8)
+    role.download = core.state.kept = download
+    core.handle(SnapshotChunkWritten(OTHER, 0), NOW_MS)  # which is nothing to it, but lets it ask
+    return core, role, download

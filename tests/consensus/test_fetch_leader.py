@@ -7,7 +7,13 @@ from uuid import UUID
 import attrs
 import pytest
 
-from kraftlib.consensus.actions import AppendToLog, FlushLog, SendRecords, SendResponse
+from kraftlib.consensus.actions import (
+    AdvanceHighWatermark,
+    AppendToLog,
+    FlushLog,
+    SendRecords,
+    SendResponse,
+)
 from kraftlib.consensus.events import (
     RecordsSubmitted,
     RequestReceived,
@@ -33,6 +39,7 @@ from tests.consensus.build import (
     as_leader,
     ask,
     batch,
+    begin_request,
     commits,
     fetch_request,
     flush,
@@ -45,6 +52,7 @@ from tests.consensus.build import (
     partition_of,
     replica,
     tell,
+    vote_request,
     voter_set,
 )
 
@@ -558,7 +566,6 @@ def test_a_leader_that_steps_down_answers_the_held_fetches() -> None:
     """With the new epoch, at once (scenario L14)."""
     core = leader()
     park(core)
-    from tests.consensus.build import begin_request
 
     actions = tell(core, begin_request(epoch=9, leader_id=3), request_id=90)
     answered = {action.request_id: action.response for action in actions if isinstance(action, SendResponse)}
@@ -583,3 +590,69 @@ def test_a_follower_that_asks_for_one_byte_as_configured_is_not_taken_for_a_full
         version=18,
     )
     assert as_leader(leading).progress[2].has_space
+
+
+def test_a_fetch_of_the_first_version_that_names_topics_by_id_is_served() -> None:
+    request = fetch_request(epoch=1, offset=0, last_epoch=0)
+
+    assert ask(leader(), request, version=13).error_code == ErrorCode.NONE
+    assert ask(leader(), request, version=12).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_fetch_that_commits_and_does_not_wait_commits_first() -> None:
+    core = leader()
+    flush(core)
+    actions = tell(core, fetch_request(epoch=1, offset=1, last_epoch=1, max_wait_ms=0), version=18)
+
+    assert [type(action) for action in actions[:2]] == [AdvanceHighWatermark, SendResponse]
+
+
+def test_another_disk_of_a_voters_id_is_an_observer() -> None:
+    keys = [ReplicaKey(number, UUID(int=number)) for number in (1, 2, 3)]
+    core = leader(voters=voter_set(*keys), directory_id=keys[0].directory_id)
+    flush(core)
+    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=99))
+    assert commits(tell(core, request, version=18)) == []
+    role = as_leader(core)
+    first = role.observers[ReplicaKey(2, UUID(int=99))]
+    tell(core, request, version=18, request_id=78)
+    assert role.observers[ReplicaKey(2, UUID(int=99))] is first
+    assert role.progress[2].end_offset == -1
+
+    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=2))
+    assert commits(tell(core, request, version=18, request_id=79)) == [1]
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(-5, 1), (0, 1), (100, 100), (1 << 40, 8 << 20)])
+def test_no_more_bytes_are_sent_than_fit_and_never_none(wanted: int, given: int) -> None:
+    request = attrs.evolve(fetch_request(epoch=1, offset=0, last_epoch=0), max_bytes=wanted)
+    (sent,) = [action for action in tell(leader(), request, version=18) if isinstance(action, SendRecords)]
+
+    assert sent.max_bytes == given
+
+
+def test_a_follower_that_has_records_gets_records_and_no_snapshot() -> None:
+    snapshot = OffsetAndEpoch(offset=2, epoch=1)
+    core = leader(log=log_view(1, 1, 1, snapshots=(snapshot,), voters=voter_set(1, 2, 3)))
+    epoch = core.epoch
+    for offset, is_empty in ((0, True), (2, False), (3, False)):
+        request = fetch_request(epoch=epoch, offset=offset, last_epoch=1 if offset else 0)
+        partition = partition_of(ask(core, request, version=18, request_id=offset))
+        assert (partition.snapshot_id.epoch >= 0) is is_empty
+
+
+def test_a_search_for_the_leader_that_the_fetch_to_it_has_overtaken_is_no_alarm() -> None:
+    """It says what its sender had when it did not know the leader yet: as nobody, so that no voter seems to go back."""
+    core = follower(1, epoch=5, leader_id=2)
+    tell(core, vote_request(epoch=6, replica_id=3))
+    (search,) = [one for one in core.state.connections._outstanding.values() if isinstance(one.request, FetchRequest)]
+    elected = leader(1)
+    flush(elected)
+    tell(elected, fetch_request(epoch=elected.epoch, offset=2, last_epoch=elected.epoch, replica_id=2), version=18)
+    (topic,) = search.request.topics
+    partition = attrs.evolve(topic.partitions[0], current_leader_epoch=elected.epoch)
+    late = attrs.evolve(search.request, topics=(attrs.evolve(topic, partitions=(partition,)),))
+    tell(elected, late, version=18, request_id=78)
+
+    assert elected.state.refused == {}
+    assert as_leader(elected).progress[2].end_offset == 2

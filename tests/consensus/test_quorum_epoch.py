@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
+from typing import Any
+
+import attrs
 import pytest
 
-from kraftlib.consensus.actions import SendResponse
-from kraftlib.consensus.events import TimeoutReached
+from kraftlib.consensus.actions import PersistElection, SendResponse
+from kraftlib.consensus.events import ResignRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
-from kraftlib.types import ElectionState, LeaderAndEpoch
+from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.consensus.build import (
+    LISTENER,
     LONG,
     answer_vote,
     ask,
@@ -23,12 +28,15 @@ from tests.consensus.build import (
     follower,
     in_role,
     leader,
+    outstanding_to,
     partition_of,
+    place,
     replica,
     reply,
     requests,
     tell,
     vote_request,
+    voter_set,
 )
 
 
@@ -99,9 +107,9 @@ def test_a_successor_waits_as_its_place_in_the_list_says(candidates: tuple[int, 
 )
 def test_of_many_successors_no_two_stand_as_soon_as_the_leader_leaves(longest_ms: int, pauses_ms: list[int]) -> None:
     """Kafka's shortest pause comes to nothing where `longest` is short, and then every vote would be split."""
-    for place, pause_ms in enumerate(pauses_ms, start=1):
+    for rank, pause_ms in enumerate(pauses_ms, start=1):
         others = [3, 4, 5, 6, 7]
-        candidates = (*others[:place], 1, *others[place:])[:5]
+        candidates = (*others[:rank], 1, *others[rank:])[:5]
         core = follower(1, epoch=5, leader_id=2, election_backoff_max_ms=longest_ms)
         tell(core, end_request(epoch=5, leader_id=2, candidates=candidates))
         role = core.state.role_state
@@ -165,15 +173,6 @@ def test_who_is_not_the_first_successor_goes_back_to_waiting() -> None:
     assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
 
 
-def test_a_late_end_of_an_older_epoch_is_fenced() -> None:
-    """It costs nothing (scenario E19)."""
-    core = follower(1, epoch=5, leader_id=2)
-    before = core.deadline_ms()
-
-    assert partition_of(ask(core, end_request(epoch=4, leader_id=2))).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert core.deadline_ms() == before
-
-
 def test_after_end_a_follower_grants_the_successors_pre_vote() -> None:
     """Beyond Kafka (scenario E11): no round is lost because it had fetched from the leader that left."""
     core = in_role("follower, fetched")
@@ -218,3 +217,127 @@ def test_a_restarted_leader_says_that_it_leaves_with_an_empty_list() -> None:
 
     assert [type(request) for request in outstanding] == [EndQuorumEpochRequest] * 2
     assert partition_of(outstanding[0]).preferred_candidates == ()
+
+
+def test_a_begin_says_which_disk_it_is_meant_for() -> None:
+    keys = [ReplicaKey(number, uuid.UUID(int=number)) for number in (1, 2, 3)]
+    core = leader(1, voters=voter_set(*keys), directory_id=keys[0].directory_id)
+    request = outstanding_to(core, 3).request
+
+    assert isinstance(request, BeginQuorumEpochRequest)
+    assert (request.voter_id, partition_of(request).voter_directory_id) == (3, keys[2].directory_id)
+
+
+@pytest.mark.parametrize("make", [begin_request, end_request])
+def test_another_cluster_and_another_partition_say_nothing_of_a_leader(make: Any) -> None:
+    core = in_role("unattached")
+    request = make(epoch=9)
+    for changed, error in (
+        (attrs.evolve(request, cluster_id="other"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (attrs.evolve(request, topics=()), ErrorCode.INVALID_REQUEST),
+        (attrs.evolve(request, topics=request.topics * 2), ErrorCode.INVALID_REQUEST),
+    ):
+        assert ask(core, changed).error_code == error
+
+    assert (core.role, core.epoch) == (Role.UNATTACHED, 5)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [(begin_request, BeginQuorumEpochResponse), (end_request, EndQuorumEpochResponse)]
+)
+def test_a_leader_of_an_epoch_that_is_over_is_answered_in_kind(make: Any, kind: type) -> None:
+    """It costs nothing (scenario E19)."""
+    core = in_role("follower, fetched")
+    before = (core.leader_and_epoch, core.deadline_ms())
+    answer = ask(core, make(epoch=4))
+
+    assert type(answer) is kind
+    assert partition_of(answer).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (core.leader_and_epoch, core.deadline_ms()) == before
+
+
+@pytest.mark.parametrize("named", [("", 7), ("moved", 0)])
+def test_a_place_that_is_none_is_looked_up_in_the_voter_set(named: tuple[str, int]) -> None:
+    where = BeginQuorumEpochRequest.LeaderEndpoint(name=LISTENER, host=named[0], port=named[1])
+    core = in_role("unattached")
+    ask(core, begin_request(epoch=6, leader_id=2, leader_endpoints=(where,)))
+
+    assert core.state.role_state.leader_endpoints == {LISTENER: place(2)}  # type: ignore[union-attr]
+
+
+def test_a_leader_that_leaves_names_its_successors_with_their_disks() -> None:
+    keys = [ReplicaKey(number, uuid.UUID(int=number)) for number in (1, 2, 3)]
+    core = leader(1, voters=voter_set(*keys), directory_id=keys[0].directory_id)
+    (request, _) = requests(core.handle(ResignRequested(core.epoch), core.state.now_ms), EndQuorumEpochRequest)
+    named = partition_of(request.request).preferred_candidates
+
+    assert [(row.candidate_id, row.candidate_directory_id) for row in named] == [
+        (key.id, key.directory_id) for key in keys[1:]
+    ]
+
+
+def test_an_end_of_a_newer_epoch_is_durable_before_it_is_answered() -> None:
+    core = in_role("unattached")
+    kinds = [type(action) for action in tell(core, end_request(epoch=6, leader_id=2, candidates=(3, 1)))]
+
+    assert kinds.index(PersistElection) < kinds.index(SendResponse)
+    assert (core.role, core.epoch) == (Role.FOLLOWER, 6)
+
+
+def test_an_end_of_a_leader_that_we_cannot_reach_costs_us_nothing() -> None:
+    """Nobody of this id is known: there is nobody to follow, and nobody to stop following."""
+    core = in_role("unattached")
+    answer = ask(core, end_request(epoch=6, leader_id=9))
+
+    assert partition_of(answer).error_code == ErrorCode.NONE
+    assert (core.role, core.state.leader_id) == (Role.UNATTACHED, 9)
+
+
+@pytest.mark.parametrize(("candidates", "setbacks"), [((1, 3), 1), ((3, 1), 0)])
+def test_only_the_first_in_line_was_handed_the_leadership(candidates: tuple[int, ...], setbacks: int) -> None:
+    """If it fails, it is wanted less in the next election."""
+    core = in_role("follower, fetched")
+    ask(core, end_request(epoch=5, leader_id=3, candidates=candidates))
+
+    assert core.state.setbacks == setbacks
+
+
+def test_an_older_leader_names_its_successors_by_id() -> None:
+    """Before KIP-853 there were no directory ids; the pauses are the same."""
+    for successors, pause_ms in (((1, 2), 0), ((2, 1), 500), ((2,), 1_000), ((), 0)):
+        core = in_role("follower, fetched")
+        partition = EndQuorumEpochRequest.PartitionData(leader_id=3, leader_epoch=5, preferred_successors=successors)
+        topic = EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+        ask(core, EndQuorumEpochRequest(topics=(topic,)), version=0)
+
+        if core.role is Role.FOLLOWER:
+            assert core.state.role_state.fetch_deadline_ms == core.state.now_ms + pause_ms  # type: ignore[union-attr]
+        else:
+            assert (core.role, pause_ms) == (Role.PROSPECTIVE, 0)
+
+
+def test_a_successor_of_our_id_with_another_disk_is_not_we() -> None:
+    core = in_role("follower, fetched")
+    core = follower(1, 1, epoch=5, leader_id=3, directory_id=uuid.UUID(int=1))
+    request = end_request(epoch=5, leader_id=3, candidates=(1, 2))
+    partition = request.topics[0].partitions[0]
+    info = attrs.evolve(partition.preferred_candidates[0], candidate_directory_id=uuid.UUID(int=99))
+    partition = attrs.evolve(partition, preferred_candidates=(info, partition.preferred_candidates[1]))
+    ask(core, attrs.evolve(request, topics=(attrs.evolve(request.topics[0], partitions=(partition,)),)))
+
+    assert core.role is Role.FOLLOWER
+    assert core.state.role_state.fetch_deadline_ms == core.state.now_ms + 1_000  # type: ignore[union-attr]
+
+
+def test_a_voter_that_refuses_a_good_bye_is_told_again() -> None:
+    core = in_role("resigned")
+    core.handle(TimeoutReached(), core.state.now_ms)
+    partition = EndQuorumEpochResponse.PartitionData(
+        error_code=ErrorCode.BROKER_NOT_AVAILABLE, leader_id=core.key.id, leader_epoch=core.epoch
+    )
+    topic = EndQuorumEpochResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    reply(core, 2, EndQuorumEpochResponse(topics=(topic,)))
+    assert 2 in core.state.role_state.unacknowledged  # type: ignore[union-attr]
+    again = core.handle(TimeoutReached(), core.state.now_ms + 100)
+
+    assert 2 in [request.destination for request in requests(again, EndQuorumEpochRequest)]

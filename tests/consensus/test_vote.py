@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.consensus.actions import PersistElection, SendResponse
-from kraftlib.consensus.events import Failure, RequestFailed, TimeoutReached
-from kraftlib.consensus.roles import Role
-from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
+from kraftlib.consensus.events import Failure, RequestFailed, ResponseReceived, TimeoutReached
+from kraftlib.consensus.roles import Candidate, Prospective, Role
+from kraftlib.records.batch import encode_batch
+from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
@@ -144,11 +146,13 @@ def test_an_impossible_vote_is_refused_and_its_epoch_not_believed(request_: Vote
 
 
 def test_a_vote_for_another_voter_is_refused_and_its_epoch_is_believed() -> None:
-    """testInvalidVoterReplicaVoteRequest of Kafka: the epoch *is* adopted."""
+    """testInvalidVoterReplicaVoteRequest of Kafka: the epoch *is* adopted, and is durable before the answer."""
     core = in_role("unattached")
-    answer = partition_of(ask(core, vote_request(epoch=6, last=LONG, voter_id=3), version=2))
+    actions = tell(core, vote_request(epoch=6, last=LONG, voter_id=3), version=2)
 
-    assert (answer.error_code, core.epoch) == (ErrorCode.INVALID_VOTER_KEY, 6)
+    (answer,) = [action for action in actions if isinstance(action, SendResponse)]
+    assert (partition_of(answer.response).error_code, core.epoch) == (ErrorCode.INVALID_VOTER_KEY, 6)
+    assert [type(action) for action in actions].index(PersistElection) < actions.index(answer)
 
 
 def test_another_cluster_changes_nothing() -> None:
@@ -182,19 +186,12 @@ def test_an_observer_grants_a_pre_vote_when_its_leader_has_been_silent_for_the_f
     reply(core, 3, fetch_response(epoch=5, leader_id=3, high_watermark=0))
     deadline_ms = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
 
-    for now_ms, granted in ((deadline_ms - 1, False), (deadline_ms, True)):
-        answer = ask(core, vote_request(epoch=5, last=LONG, pre_vote=True), version=2, now_ms=now_ms)
+    tries = [(deadline_ms - 1, LONG, False), (deadline_ms, LONG, True)]
+    tries += [(deadline_ms, last, granted) for last, granted in (((1, 1), False), ((2, 1), True), ((2, 2), True))]
+    for now_ms, last, granted in tries:
+        answer = ask(core, vote_request(epoch=5, last=last, pre_vote=True), version=2, now_ms=now_ms)
         assert partition_of(answer).vote_granted is granted
     assert (core.role, core.epoch) == (Role.FOLLOWER, 5)
-
-
-def test_an_old_peer_that_knows_no_pre_vote_makes_us_stand_at_once() -> None:
-    """UNSUPPORTED_VERSION, from the wire or from below it (KIP-996)."""
-    core = in_role("prospective")
-    number = outstanding_to(core, 2).correlation_id
-    core.handle(RequestFailed(number, Failure.UNSUPPORTED_VERSION), core.state.now_ms)
-
-    assert (core.role, core.epoch) == (Role.CANDIDATE, 6)
 
 
 def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
@@ -205,8 +202,6 @@ def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
     assert core.role is Role.CANDIDATE
     partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=6, vote_granted=True)
     response = VoteResponse(topics=(VoteResponse.TopicData(topic_name="__cluster_metadata", partitions=(partition,)),))
-    from kraftlib.consensus.events import ResponseReceived
-
     core.handle(ResponseReceived(old, response), core.state.now_ms)
 
     assert core.role is Role.CANDIDATE
@@ -264,3 +259,160 @@ def test_a_candidate_does_not_stand_again_because_a_peer_knows_no_vote() -> None
 def test_who_is_in_every_majority_is_indispensable(voters: tuple[int, ...], own_id: int, expected: bool) -> None:
     """Nobody else can be elected, so nobody else could repair its log."""
     assert replica(own_id=own_id, voters=voter_set(*voters)).is_indispensable is expected
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_vote_about_not_exactly_one_topic_is_refused_at_top_level(count: int) -> None:
+    core = in_role("unattached")
+    request = vote_request(epoch=6, last=LONG)
+    response = ask(core, attrs.evolve(request, topics=request.topics * count), version=2)
+
+    assert (response.error_code, response.topics, core.epoch) == (ErrorCode.INVALID_REQUEST, (), 5)
+
+
+def test_somebody_with_our_own_id_gets_no_vote() -> None:
+    """Two run with one identity: a vote for ourselves is cast by standing."""
+    core = in_role("unattached")
+    for pre_vote in (True, False):
+        answer = partition_of(ask(core, vote_request(epoch=6, replica_id=1, last=LONG, pre_vote=pre_vote), version=2))
+        assert (answer.error_code, answer.vote_granted) == (ErrorCode.NONE, False)
+
+    assert core.state.refused == {"our own id": 2}
+    assert core.state.election.voted_key is None
+
+
+def test_a_vote_that_is_refused_is_not_cast() -> None:
+    """Whoever has everything may still get it."""
+    core = in_role("unattached")
+    assert not partition_of(ask(core, vote_request(epoch=6, replica_id=2, last=(1, 1)), version=2)).vote_granted
+    assert core.state.election.voted_key is None
+    assert partition_of(ask(core, vote_request(epoch=6, replica_id=3, last=LONG), version=2)).vote_granted
+
+
+def test_nobody_is_elected_in_an_epoch_whose_leader_is_known() -> None:
+    """Be it that we do not know where it is."""
+    core = replica(1, 1, election=ElectionState(epoch=5, leader_id=9))
+    assert core.role is Role.UNATTACHED
+
+    assert not partition_of(ask(core, vote_request(epoch=5, last=LONG), version=2)).vote_granted
+    assert core.state.election == ElectionState(epoch=5, leader_id=9)
+
+
+def test_asking_again_for_a_vote_postpones_nothing() -> None:
+    """A candidate that asks over and over must not keep its voter from standing."""
+    core = in_role("unattached")
+    ask(core, vote_request(epoch=6, replica_id=2, last=LONG), version=2)
+    deadline_ms = core.state.role_state.election_deadline_ms  # type: ignore[union-attr]
+    for _ in range(5):
+        actions = tell(core, vote_request(epoch=6, replica_id=2, last=LONG), version=2)
+        assert [type(action) for action in actions] == [SendResponse]
+
+    assert core.state.role_state.election_deadline_ms == deadline_ms  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("asker", "last", "waits"),
+    [(3, (2, 1), False), (3, (3, 1), True), (3, (1, 2), True), (0, (2, 1), True)],
+    ids=["higher id", "longer log", "newer log", "lower id"],
+)
+def test_of_two_that_lost_their_leader_one_goes_first(asker: int, last: tuple[int, int], waits: bool) -> None:
+    """The one with the longer log, or the lower id: they would stand in the same millisecond."""
+    core = in_role("prospective")
+    role = core.state.role_state
+    assert isinstance(role, Prospective)
+    ask(core, vote_request(epoch=5, replica_id=asker, last=last, pre_vote=True), version=2)
+    answer_vote(core, 3, granted=True, pre_vote=True)
+
+    assert core.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
+
+
+@pytest.mark.parametrize(("round_trip_ms", "waits_ms"), [(0, 60), (25, 60), (100, 200)])
+def test_who_goes_first_has_its_slots_and_two_round_trips(round_trip_ms: int, waits_ms: int) -> None:
+    """Three slots of 20 ms; where links are slow, a Vote takes longer than that."""
+    core = in_role("prospective")
+    asked_ms = core.state.now_ms
+    ask(core, vote_request(epoch=5, replica_id=0, last=(2, 1), pre_vote=True), version=2)
+    answer_vote(core, 3, granted=True, pre_vote=True, now_ms=asked_ms + round_trip_ms)
+
+    assert core.deadline_ms() == asked_ms + waits_ms
+    core.handle(TimeoutReached(), asked_ms + waits_ms - 1)
+    assert core.role is Role.PROSPECTIVE
+    core.handle(TimeoutReached(), asked_ms + waits_ms)
+    assert core.role is Role.CANDIDATE
+
+
+def test_who_asks_again_and_again_is_let_go_first_once() -> None:
+    core = in_role("prospective")
+    asked_ms = core.state.now_ms
+    request = vote_request(epoch=5, replica_id=0, last=(2, 1), pre_vote=True)
+    ask(core, request, version=2)
+    answer_vote(core, 3, granted=True, pre_vote=True)
+    ask(core, request, version=2, now_ms=asked_ms + 50)
+
+    core.handle(TimeoutReached(), asked_ms + 60)
+    assert core.role is Role.CANDIDATE
+
+
+def test_a_candidate_that_cannot_win_any_more_asks_nobody() -> None:
+    core = replica(1, voters=voter_set(1, 2, 3, 4, 5), election=ElectionState(epoch=5, voted_key=ReplicaKey(1)))
+    core.handle(RequestFailed(outstanding_to(core, 5).correlation_id, Failure.DISCONNECTED), core.state.now_ms)
+    for voter_id in (2, 3, 4):
+        answer_vote(core, voter_id, granted=False, pre_vote=False)
+    role = core.state.role_state
+    assert isinstance(role, Candidate)
+    assert role.tally.lost
+    actions = core.handle(TimeoutReached(), min(core.state.now_ms + 600, role.election_deadline_ms - 1))
+
+    assert requests(actions, VoteRequest) == []
+
+
+def test_a_vote_says_who_asks_whom_and_with_which_log() -> None:
+    """The whole log, what is not flushed of it, too: it is compared, and vouches for nothing."""
+    keys = [ReplicaKey(number, uuid.UUID(int=number)) for number in (1, 2, 3)]
+    core = replica(1, 1, voters=voter_set(*keys), directory_id=keys[0].directory_id, election=ElectionState(epoch=5))
+    core.state.log.append([encode_batch([b"x"], timestamp_ms=0, base_offset=2, epoch=5)])
+    (first, _) = requests(core.handle(TimeoutReached(), core.deadline_ms() or 0), VoteRequest)
+    asked = partition_of(first.request)
+
+    assert (first.request.voter_id, asked.voter_directory_id) == (2, keys[1].directory_id)
+    assert (asked.replica_id, asked.replica_directory_id) == (1, keys[0].directory_id)
+    assert (asked.last_offset, asked.last_offset_epoch, asked.replica_epoch) == (3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("said", "stands"),
+    [
+        (Failure.UNSUPPORTED_VERSION, True),
+        (VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), True),
+        (Failure.DISCONNECTED, False),
+    ],
+)
+def test_a_peer_that_knows_no_pre_vote_makes_us_stand_at_once(said: Any, stands: bool) -> None:
+    """UNSUPPORTED_VERSION, from the wire or from below it (KIP-996); no other failure does."""
+    core = in_role("prospective")
+    number = outstanding_to(core, 2).correlation_id
+    failed = isinstance(said, Failure)
+    core.handle(RequestFailed(number, said) if failed else ResponseReceived(number, said), core.state.now_ms)
+
+    assert (core.role, core.epoch) == ((Role.CANDIDATE, 6) if stands else (Role.PROSPECTIVE, 5))
+    assert core.state.connections.failures(2) == (0 if stands else 1)
+
+
+def test_a_grant_beside_an_error_counts_for_nothing() -> None:
+    core = in_role("candidate")
+    partition = VoteResponse.PartitionData(
+        error_code=ErrorCode.INVALID_VOTER_KEY, leader_id=-1, leader_epoch=5, vote_granted=True
+    )
+    reply(core, 2, VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)))
+
+    assert core.role is Role.CANDIDATE
+
+
+def test_a_lost_pre_vote_does_not_make_us_forget_a_leader_of_unknown_place() -> None:
+    """In this epoch nobody else can lead."""
+    core = replica(1, 1, election=ElectionState(epoch=5, leader_id=9))
+    core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    for voter_id in (2, 3):
+        answer_vote(core, voter_id, granted=False, pre_vote=True)
+
+    assert (core.role, core.state.leader_id, core.epoch) == (Role.UNATTACHED, 9, 5)

@@ -18,17 +18,21 @@ from kraftlib.consensus.events import (
     RequestFailed,
     TimeoutReached,
 )
+from kraftlib.consensus.extensions.snapshot_hash import handle_snapshot_hash_failed, handle_snapshot_hash_response
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download
+from kraftlib.consensus.roles import Download, Follower
 from kraftlib.types import BOOTSTRAP_SNAPSHOT
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from tests.consensus.build import (
+    NOW_MS,
+    OTHER,
     SNAPSHOT,
     asked_for,
     begin_request,
     fetch_response,
     follower,
+    half_downloaded,
     interrupted,
     kinds,
     log_view,
@@ -147,3 +151,75 @@ def test_whoever_holds_a_snapshot_says_its_hash() -> None:
     ):
         (answer,) = [action.response for action in wrong if isinstance(action, SendResponse)]
         assert answer.error_code == error
+
+
+def unproven(**more: Any) -> tuple[Replica, Follower, Download]:
+    """One whose 4 bytes came from 3, and which asks 2 what its first 4 bytes come to."""
+    download = Download(snapshot_id=SNAPSHOT, source_epoch=4, position=4, size=8, unproven=True, digest=b"hash", **more)
+    return half_downloaded(download)
+
+
+def test_a_hash_of_something_else_than_is_there_now_is_none() -> None:
+    for event in (DownloadHashed(OTHER, 4, b"x"), DownloadHashed(SNAPSHOT, 3, b"x")):
+        core, _, download = half_downloaded(
+            Download(snapshot_id=SNAPSHOT, source_epoch=4, position=4, size=8, unproven=True)
+        )
+        core.handle(event, NOW_MS)
+        assert download.digest is None
+        core.state.kept = None
+        assert DropSnapshotDownload not in kinds(core.handle(DownloadHashed(SNAPSHOT, 4, b"x"), NOW_MS))
+
+
+def test_the_same_bytes_say_that_the_leader_lives_and_are_its_own_from_now_on() -> None:
+    core, role, download = unproven()
+    role.fetch_deadline_ms = NOW_MS + 7
+    core.state.connections.failed(2, 0, 1)
+    outstanding = outstanding_to(core, 2)
+    assert handle_snapshot_hash_response(core.state, outstanding, SnapshotHashResponse(size=8, digest=b"hash")) == []
+    assert (download.unproven, download.source_epoch) == (False, 5)
+    assert role.fetch_deadline_ms == NOW_MS + core.state.config.fetch_timeout_ms
+    assert core.state.connections.failures(2) == 0
+
+
+def test_a_hash_that_was_asked_for_another_position_is_no_answer() -> None:
+    core, role, download = unproven()
+    outstanding = outstanding_to(core, 2)
+    download.position = 5
+    for digest in (b"hash", b"other"):
+        answer = SnapshotHashResponse(size=8, digest=digest)
+        assert handle_snapshot_hash_response(core.state, outstanding, answer) == []
+        assert role.download is download
+        assert download.unproven
+
+
+def test_an_error_proves_nothing_whatever_comes_with_it() -> None:
+    core, role, download = unproven()
+    refused = SnapshotHashResponse(error_code=ErrorCode.SNAPSHOT_NOT_FOUND, size=8, digest=b"hash")
+    handle_snapshot_hash_response(core.state, outstanding_to(core, 2), refused)
+    assert role.download == core.state.kept == Download(snapshot_id=SNAPSHOT, source_epoch=5)
+    assert role.download is not download
+
+
+def test_a_beginning_anew_is_for_the_same_purpose() -> None:
+    for fills in (True, False):
+        core, role, _ = unproven(fills=fills)
+        handle_snapshot_hash_response(core.state, outstanding_to(core, 2), SnapshotHashResponse(size=8, digest=b"no"))
+        assert role.download is not None
+        assert (role.download.fills, role.download.position) == (fills, 0)
+
+
+def test_what_is_proved_already_or_not_wanted_any_more_is_left_as_it_is() -> None:
+    core, role, download = unproven()
+    outstanding = outstanding_to(core, 2)
+    download.unproven = False
+    handle_snapshot_hash_response(core.state, outstanding, SnapshotHashResponse(size=8, digest=b"no"))
+    handle_snapshot_hash_failed(core.state, outstanding)
+    assert role.download is download
+    assert core.state.connections.is_backing_off(2, NOW_MS)
+    role.download = None
+    assert handle_snapshot_hash_response(core.state, outstanding, SnapshotHashResponse()) == []
+    assert handle_snapshot_hash_failed(core.state, outstanding) == []
+    tell(core, begin_request(epoch=6, leader_id=3))
+    resigned = follower(1, epoch=5, leader_id=1)
+    assert handle_snapshot_hash_response(resigned.state, outstanding, SnapshotHashResponse()) == []
+    assert handle_snapshot_hash_failed(resigned.state, outstanding) == []
