@@ -19,7 +19,7 @@ from kraftlib.archive.directory import ArchiveDirectory
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
-from kraftlib.storage.damage.recovery import cut, remove_left_overs
+from kraftlib.storage.damage.recovery import remove_left_overs
 from kraftlib.storage.damage.salvage import find_whole_batch
 from kraftlib.storage.log.index import RELATIVE_OFFSET_MAX, SegmentIndex
 from kraftlib.storage.log.segment import Segment, batches_in
@@ -88,7 +88,7 @@ class ArchiveWriter:
                 self.close()
                 raise error if error is torn else _damage(segment, str(error)) from error
             logger.warning("%s: a torn batch is cut off at offset %d: %s", segment.path, self.end_offset, error)
-            cut(segment.path, segment.size)
+            files.cut(segment.path, segment.size)
         self._sync()  # what was read may still be on its way to the disk
         return segment
 

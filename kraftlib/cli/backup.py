@@ -26,7 +26,7 @@ from kraftlib.offline.backup import Manifest, write_backup
 from kraftlib.offline.scratch import OBSERVER, scratch_in
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
-from kraftlib.storage.directory import claim_directory
+from kraftlib.storage.claim import claim_directory
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import Endpoint, Offset
 

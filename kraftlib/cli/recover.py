@@ -21,7 +21,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.offline.lost_quorum import Remains, Verdict, judge, read_remains
 from kraftlib.storage import names
 from kraftlib.storage.bootstrap import InitialController
-from kraftlib.storage.directory import claim_directory
+from kraftlib.storage.claim import claim_directory
 from kraftlib.storage.new_quorum import begin_new_quorum
 from kraftlib.types import OffsetAndEpoch, parse_endpoint
 

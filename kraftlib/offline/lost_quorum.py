@@ -20,7 +20,7 @@ from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import files, names
-from kraftlib.storage.directory import claim_directory
+from kraftlib.storage.claim import claim_directory
 from kraftlib.storage.election.line import parse_line
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog

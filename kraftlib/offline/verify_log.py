@@ -25,7 +25,8 @@ from kraftlib.storage.damage.judgement import (
     should_have_sync_point,
 )
 from kraftlib.storage.damage.missing import had_segments
-from kraftlib.storage.damage.scan import RecoveredLog, scan_segment
+from kraftlib.storage.damage.recovered_log import RecoveredLog
+from kraftlib.storage.damage.scan import scan_segment
 from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.sync_point import SyncPoint, read_sync_point

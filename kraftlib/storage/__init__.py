@@ -2,7 +2,8 @@
 
 `interface` says per method what is durable on return. Everything else keeps those promises:
 
-* `directory` formats and opens the directory of a replica: `lock`, `meta_properties`, `bootstrap`, `names`;
+* `directory` formats and opens the directory of a replica: `claim`, `lock`, `meta_properties`, `bootstrap`,
+  `names`;
 * `file_log` is the replicated log in files. It is made of a `log` (segments, indexes, epochs, and what is noted of
   them), of what is done about its `damage`, and of its `snapshots`;
 * `election` keeps the vote; `files` holds what the disk asks of all of them, `notes` is the JSON of the small ones, and

@@ -16,12 +16,12 @@ from kraftlib.errors import ConfigError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.damage.damaged_log import DamagedLog
+from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.damage.recovery import recover
-from kraftlib.storage.damage.scan import RecoveredLog
 from kraftlib.storage.damage.scrub import ScrubFinding, scrub_chain, scrub_snapshots
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.storage.log.chain import SegmentSettings
 from kraftlib.storage.log.growing_log import TAIL_BYTES, GrowingLog
+from kraftlib.storage.log.open_files import SegmentSettings
 from kraftlib.storage.log.segment import SEGMENT_BYTES_MAX
 from kraftlib.storage.log.spare import Spare
 from kraftlib.storage.reserve import Reserve

@@ -187,6 +187,17 @@ def replace_file(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: boo
         sync_directory(path.parent)
 
 
+def cut(path: Path, size: int) -> None:
+    """Cut a file to `size`, durably."""
+    descriptor = open_existing(path, WRITE)
+    with storage_errors("cut", path):
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def rename(old: Path, new: Path) -> None:
     """Rename a file over another; durable once the directory is synced."""
     with storage_errors("rename", old):

@@ -19,6 +19,7 @@ from kraftlib.errors import StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage.log.batches import ensure_continues, ensure_readable, up_to
 from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.snapshots.in_memory import MemorySnapshotSink, MemorySnapshotSource
 from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
 
 
@@ -146,7 +147,7 @@ class MemoryReplicatedLog:
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> MemorySnapshotSink:
         """Open a new snapshot for writing; it exists for others once frozen."""
         self._ensure_open()
-        return MemorySnapshotSink(self, snapshot_id)
+        return MemorySnapshotSink(snapshot_id, frozen=self.store_snapshot)
 
     def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> MemorySnapshotSource:
         """Open a stored snapshot for reading."""
@@ -237,65 +238,6 @@ class MemoryReplicatedLog:
 
 def _base_of(batch: Batch) -> Offset:
     return batch.base_offset
-
-
-class MemorySnapshotSink:
-    """A snapshot being written; it reaches its log when frozen."""
-
-    def __init__(self, log: MemoryReplicatedLog, snapshot_id: OffsetAndEpoch) -> None:
-        self._log = log
-        self._snapshot_id = snapshot_id
-        self._data: bytearray | None = bytearray()
-        self._size = 0
-
-    @property
-    def size(self) -> int:
-        """The number of bytes that were written."""
-        return self._size
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Add bytes at the end."""
-        if self._data is None:
-            raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped and takes no more bytes")
-        self._data += data
-        self._size = len(self._data)
-
-    def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of what was written, from `position`."""
-        if self._data is None:
-            raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped: open it to read it")
-        return bytes(self._data[position : position + size])
-
-    def freeze(self) -> None:
-        """Make durable and visible."""
-        if self._data is None:
-            raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped already")
-        self._log.store_snapshot(self._snapshot_id, bytes(self._data))
-        self._data = None
-
-    def abort(self) -> None:
-        """Drop what was written. Does nothing after `freeze`."""
-        self._data = None
-
-
-class MemorySnapshotSource:
-    """A stored snapshot, open for reading."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        """Length in bytes."""
-        return len(self._data)
-
-    def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes from `position`."""
-        ensure(position >= 0 and size >= 0, f"cannot read {size} bytes at {position}")
-        return self._data[position : position + size]
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class MemoryQuorumStateStore:

@@ -9,7 +9,7 @@ import pytest
 from kraftlib.errors import ConfigError, DirectoryInUseError
 from kraftlib.offline.lost_quorum import judge, read_remains
 from kraftlib.storage import names
-from kraftlib.storage.directory import claim_directory
+from kraftlib.storage.claim import claim_directory
 from tests.storage.replicas import controllers, make_replica, partition_of
 
 VOTERS = controllers(1, 2, 3)

@@ -29,10 +29,11 @@ from kraftlib.runtime.listener import (
     StateMachineListener,
 )
 from kraftlib.runtime.waiters import APPLIED, Appended, Waiters
-from kraftlib.storage.damage.recovery import restart_at
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log import chain as segments
-from kraftlib.storage.memory import MemoryReplicatedLog, MemorySnapshotSource
+from kraftlib.storage.log.chain import restart_at
+from kraftlib.storage.memory import MemoryReplicatedLog
+from kraftlib.storage.snapshots.in_memory import MemorySnapshotSource
 from kraftlib.types import LeaderAndEpoch, OffsetAndEpoch
 from tests.runtime.test_waiters import Slot
 

@@ -1,10 +1,16 @@
-"""Batches for the tests of this directory."""
+"""Batches for the tests of this directory, and a chain of segments to put them into."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.storage.damage.recovery import recover
+from kraftlib.storage.log.chain import SegmentChain
+from kraftlib.storage.log.open_files import SegmentSettings
+from kraftlib.storage.log.spare import Spare
+from kraftlib.storage.reserve import Reserve
 
 TIMESTAMP = 1_700_000_000_000
 
@@ -27,3 +33,22 @@ def some_batches(*epochs: int, base_offset: int = 0, records: int = 1, size: int
 def offsets(batches: Iterable[Batch]) -> list[tuple[int, int]]:
     """Return (base offset, epoch) of each."""
     return [(batch.base_offset, batch.epoch) for batch in batches]
+
+
+def a_chain(directory: Path, *, segment_bytes: int = 1_000, reserve_bytes: int = 0) -> SegmentChain:
+    """Return a chain whose segments hold three batches of 200 bytes each."""
+    settings = SegmentSettings(
+        spare=Spare(directory, size=0, file_mode=0o600),
+        segment_bytes=segment_bytes,
+        segment_ms=1 << 40,
+        file_mode=0o600,
+        reserve_bytes=reserve_bytes,
+        reserve=Reserve(directory, size=0),
+    )
+    log = recover(directory, file_mode=0o600)
+    return SegmentChain(directory, log.segments, settings, mark=log.mark)
+
+
+def append(chain: SegmentChain, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        chain.append([batch], batch.size)

@@ -15,7 +15,7 @@ from kraftlib.errors import ConfigError, DirectoryInUseError, NotFormattedError,
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.storage import directory as module
 from kraftlib.storage.bootstrap import parse_initial_controllers
-from kraftlib.storage.directory import OpenDirectory, claim_directory, format_directory, open_directory
+from kraftlib.storage.directory import OpenDirectory, format_directory, open_directory
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.testing.log_contract import fill, read_all
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, parse_uuid
@@ -223,19 +223,6 @@ def test_closing_gives_the_directory_back(tmp_path: Path) -> None:
     opened(path).close()
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    replica = opened(formatted(tmp_path))
-    program = (
-        "import sys; from pathlib import Path; from kraftlib.storage.directory import claim_directory;"
-        "claim_directory(Path(sys.argv[1]))"
-    )
-    run = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
-
-    assert run.returncode == 1
-    assert f"DirectoryInUseError: {tmp_path} is in use by process {os.getpid()}" in run.stderr
-    replica.close()
-
-
 def test_the_settings_reach_the_log(tmp_path: Path) -> None:
     replica = opened(formatted(tmp_path), segment_bytes=8 << 20, segment_ms=5, file_mode=0o640)
     fill(replica.log, 1)
@@ -265,15 +252,6 @@ def test_the_directory_of_another_node_or_cluster_is_refused_and_not_kept(tmp_pa
     opened(path).close()
 
 
-def test_another_topic_is_refused(tmp_path: Path) -> None:
-    path = formatted(tmp_path)
-    (path / "__cluster_metadata-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABg")
-
-    with pytest.raises(StorageError, match=r"partition\.metadata is of another topic.*AAAABg"):
-        opened(path)
-    claim_directory(path).lock.release()
-
-
 def test_a_link_in_place_of_the_log_directory_is_refused(tmp_path: Path) -> None:
     path = formatted(tmp_path / "data")
     (path / "__cluster_metadata-0").rename(tmp_path / "elsewhere")
@@ -281,17 +259,6 @@ def test_a_link_in_place_of_the_log_directory_is_refused(tmp_path: Path) -> None
 
     with pytest.raises(StorageError, match="symbolic link"):
         opened(path)
-
-
-def test_a_directory_without_an_id_gets_one_and_keeps_it(tmp_path: Path) -> None:
-    path = formatted(tmp_path)
-    (path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
-    first, second = claim_directory(path), None
-    first.lock.release()
-    second = claim_directory(path)
-    second.lock.release()
-
-    assert first.directory_id == second.directory_id
 
 
 def test_an_election_state_older_than_the_log_is_lost(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kraftlib.errors import ConfigError, InvariantError
 from kraftlib.offline.lost_quorum import read_remains
 from kraftlib.storage import files, names
-from kraftlib.storage.directory import claim_directory
+from kraftlib.storage.claim import claim_directory
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.new_quorum import begin_new_quorum

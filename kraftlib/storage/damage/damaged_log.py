@@ -129,7 +129,7 @@ class DamagedLog:
     def lose_beginning(self, lost: OffsetAndEpoch) -> None:
         """Count as missing all before the first segment, which only a snapshot had that is lost."""
         log = self._log
-        log.segments.remove_condemned()  # what is fetched again may bear their names
+        log.segments.open_files.remove_condemned()  # what is fetched again may bear their names
         self._reach_back()
         keep_last_epoch(log.epochs, lost, log.end_offset)
         log.forget_prefix()

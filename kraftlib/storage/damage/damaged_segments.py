@@ -14,8 +14,9 @@ import attrs
 
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
+from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.damage.repair import HoleRepair, copy_segment
-from kraftlib.storage.damage.scan import RecoveredLog, distrust, scan_segment
+from kraftlib.storage.damage.scan import distrust, scan_segment
 from kraftlib.storage.log.chain import SegmentChain
 from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.log.hole import Hole
@@ -90,7 +91,7 @@ class DamagedSegments:
         """Write the repaired segment beside the log. Nothing of the log is changed."""
         segment = self._chain.segment_at(repair.hole.segment)
         if segment is self._chain.active:
-            self._chain.cut_surplus()
+            self._chain.open_files.cut_surplus(segment)
         repair.prepare(segment.path)
 
     def swap(self, repair: HoleRepair) -> Sequence[Batch]:
@@ -101,7 +102,7 @@ class DamagedSegments:
         segment.remove_index_files()
         repaired = segment.reread()
         if segment is self._chain.active:
-            self._chain.go_on_in(repaired)
+            self._chain.open_files.go_on_in(repaired)
         else:
             repaired.write_index_files(mode=self._file_mode)
             repaired.forget_index()
@@ -114,7 +115,7 @@ class DamagedSegments:
         active, mode = self._chain.active, self._file_mode
         end = files.size_of(active.path)
         self._reserve.spend(lambda: copy_segment(active, 0, end, active, mode=mode))
-        self._chain.go_on_in(active)
+        self._chain.open_files.go_on_in(active)
         self._put_in_place(active, active.in_new_file())
         self._mark_end()
 
@@ -164,7 +165,7 @@ class DamagedSegments:
         segments = self._chain.present
         place = segments.index(old) + 1
         if old is self._chain.active:
-            self._chain.go_on_in(new)
+            self._chain.open_files.go_on_in(new)
             self._chain.mark = self._chain.mark._replace(
                 segment=offset, inode=new.inode, position=new.size, crc=new.crc
             )

@@ -20,7 +20,7 @@ import attrs
 
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
-from kraftlib.storage.damage.scan import RecoveredLog
+from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.election.store import kafka_wrote_last, we_wrote_last
 from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.log.hole import Hole

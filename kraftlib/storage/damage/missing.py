@@ -18,7 +18,7 @@ from typing import Final
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.storage import files, names
-from kraftlib.storage.damage.scan import RecoveredLog
+from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.election.store import doubt_vote
 from kraftlib.storage.log.epochs import EpochTable, decode_epochs
 from kraftlib.storage.log.hole import Hole

@@ -20,7 +20,6 @@ that the replica stopped between a download and the truncation which follows it:
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -38,12 +37,13 @@ from kraftlib.storage.damage.judgement import (
     should_have_sync_point,
 )
 from kraftlib.storage.damage.missing import begin_before, begin_without_segments, end_of, had_segments, keep_last_epoch
-from kraftlib.storage.damage.scan import RecoveredLog, scan_segment
+from kraftlib.storage.damage.recovered_log import RecoveredLog
+from kraftlib.storage.damage.scan import scan_segment
 from kraftlib.storage.log.chain import restart_at
 from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.prefix import KnownPrefix, is_believed
-from kraftlib.storage.log.sync_point import NOTHING, read_sync_point, replace_sync_point
+from kraftlib.storage.log.sync_point import NOTHING, SyncPoint, read_sync_point, replace_sync_point
 from kraftlib.storage.snapshots.damaged_snapshots import (
     LostSnapshot,
     fault_at_start,
@@ -51,7 +51,7 @@ from kraftlib.storage.snapshots.damaged_snapshots import (
     read_snapshot,
     set_aside,
 )
-from kraftlib.storage.snapshots.snapshot_files import list_snapshots
+from kraftlib.storage.snapshots.snapshot_files import drop_snapshots_before, list_snapshots
 from kraftlib.types import Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
@@ -69,11 +69,7 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
     if keep_damage:
         _set_damaged_snapshots_aside(log, file_mode=file_mode)
     bases = sorted(base for base in map(names.parse_segment_name, files.list_names(directory)) if base is not None)
-    note = read_sync_point(directory)
-    log.sync_point = None if note is None or is_void(directory, note) else note
-    if note is not None and log.sync_point is None and not note.claims_nothing:
-        logger.warning("%s: Kafka has written since %s was noted: all is read", directory, note.mark)
-        replace_sync_point(directory, NOTHING, file_mode=file_mode)
+    note = _read_note(log, file_mode=file_mode)
     _read(log, bases)
     if not bases and had_segments(log, note):
         begin_without_segments(log, file_mode=file_mode, keep_damage=keep_damage)
@@ -101,6 +97,17 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         segment.forget_index()
     files.sync_directory(directory)
     return log
+
+
+def _read_note(log: RecoveredLog, *, file_mode: int) -> SyncPoint | None:
+    """Return the note of what was durable, and believe it unless it is void."""
+    note = read_sync_point(log.directory)
+    if note is None or not is_void(log.directory, note):
+        log.sync_point = note
+    elif not note.claims_nothing:
+        logger.warning("%s: Kafka has written since %s was noted: all is read", log.directory, note.mark)
+        replace_sync_point(log.directory, NOTHING, file_mode=file_mode)
+    return note
 
 
 def _read(log: RecoveredLog, bases: Sequence[Offset]) -> None:
@@ -160,7 +167,7 @@ def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:
     while log.segments[-1] is not last:
         log.segments.pop().remove_files()
     last.remove_index_files()
-    cut(last.path, hole.position)
+    files.cut(last.path, hole.position)
     files.sync_directory(log.directory)
     log.end_offset = end_offset
     del log.holes[log.holes.index(hole) :]
@@ -173,7 +180,7 @@ def _cut_zero_tails(log: RecoveredLog) -> None:
             surplus = files.size_of(segment.path) - segment.size
             logger.info("%s: %d zeros that were written ahead are cut off", segment.path, surplus)
             segment.remove_index_files()
-            cut(segment.path, segment.size)
+            files.cut(segment.path, segment.size)
 
 
 def _damage(log: RecoveredLog, hole: Hole, why: str) -> CorruptBatchError:
@@ -190,17 +197,6 @@ def remove_left_overs(directory: Path) -> None:
     for name in files.list_names(directory):
         if names.is_left_over(name):
             files.remove(directory / name)
-
-
-def cut(path: Path, size: int) -> None:
-    """Cut a file to `size`, durably."""
-    descriptor = files.open_existing(path, files.WRITE)
-    with files.storage_errors("cut", path):
-        try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _set_damaged_snapshots_aside(log: RecoveredLog, *, file_mode: int) -> None:
@@ -267,16 +263,6 @@ def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
         replace_sync_point(log.directory, NOTHING, file_mode=file_mode)
     log.segments = [restart_at(log.directory, offset, file_mode=file_mode)]
     log.epochs, log.end_offset, log.control_batches, log.known_start = EpochTable(), offset, [], offset
-
-
-def drop_snapshots_before(
-    directory: Path, snapshots: Sequence[OffsetAndEpoch], snapshot_id: OffsetAndEpoch
-) -> list[OffsetAndEpoch]:
-    """Remove the snapshots that are older than this one; return those that remain."""
-    for older in snapshots:
-        if older < snapshot_id:
-            files.remove(directory / names.checkpoint_name(older))
-    return [kept for kept in snapshots if kept >= snapshot_id]
 
 
 def _is_covered(log: RecoveredLog) -> bool:

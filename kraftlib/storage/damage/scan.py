@@ -11,124 +11,27 @@ behind it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import attrs
 
 from kraftlib.errors import CorruptBatchError, StorageError
-from kraftlib.records.batch import Batch
-from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files
+from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.damage.salvage import find_whole_batch
-from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.index import SegmentIndex
-from kraftlib.storage.log.prefix import KnownPrefix, controls_up_to, tells_of_voters
+from kraftlib.storage.log.prefix import controls_up_to
 from kraftlib.storage.log.segment import SEGMENT_BYTES_MAX, Segment, batches_in
 from kraftlib.storage.log.spare import only_zeros_follow
-from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark, SyncPoint
-from kraftlib.storage.snapshots.damaged_snapshots import LostSnapshot
-from kraftlib.types import Offset, OffsetAndEpoch
-
-
-@attrs.define
-class RecoveredLog:
-    """The state of a log directory, as a scan of all its files found it."""
-
-    directory: Path
-    snapshots: list[OffsetAndEpoch]
-    lost_snapshots: list[LostSnapshot] = attrs.Factory(list)
-    """The snapshots that are not whole, and were set aside."""
-    sync_point: SyncPoint | None = None
-    """The noted end of the durable log; None if there is no such note or it is void."""
-    segments: list[Segment] = attrs.Factory(list)
-    """Ascending; the last one is to grow. At least one, once recovery has ended."""
-    epochs: EpochTable = attrs.Factory(EpochTable)
-    end_offset: Offset = 0
-    control_batches: list[Batch] = attrs.Factory(list)
-    """Those in the log that say who votes, or which protocol version is in force."""
-    holes: list[Hole] = attrs.Factory(list)
-    is_doubtful: bool = False
-    """Whether it cannot be told how long the log was, and hence what this replica has acknowledged."""
-    zero_tails: list[Segment] = attrs.Factory(list)
-    """Those whose files end in zeros that were written ahead."""
-    bytes_read: int = 0
-    """The number of bytes of the log that had to be read."""
-    known_start: Offset = 0
-    noted_epochs: EpochTable = attrs.Factory(EpochTable)
-    """The epochs of what is below `noted_end`, as they were noted: no checksum of a batch covers its epoch."""
-    noted_end: Offset = 0
-    epoch_place: tuple[int, Offset] = (0, 0)
-    """Position and offset in the segment at hand from which on all batches are of one epoch."""
-    is_torn: bool = False
-    """Whether the last hole is where what was never acknowledged leaves off; segments behind it were not read."""
-    watch: Callable[[Segment, Batch], None] | None = None
-    """Told of every batch that is read. Whoever watches only looks: nothing is synced."""
-
-    @property
-    def start_offset(self) -> Offset:
-        """Base offset of the first segment, unless it is known that the log begins later, at the end of a snapshot."""
-        return max(self.segments[0].base_offset, self.known_start)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no batch."""
-        return self.start_offset == self.end_offset
-
-    @property
-    def is_unacknowledged(self) -> bool:
-        """Whether nothing that is missing from the present end on was ever acknowledged: an exact note says so."""
-        if self.sync_point is None or not self.sync_point.is_exact or self.holes:
-            return False
-        known, here = self.sync_point.mark, self.segments[-1]
-        has_all = (here.base_offset, here.size) >= (known.segment, known.position)
-        return has_all and self.end_offset >= known.end_offset
-
-    @property
-    def mark(self) -> Mark:
-        """The place where the log ends."""
-        last = self.segments[-1]
-        return Mark(last.base_offset, last.inode, last.size, self.end_offset, self.epochs.latest_epoch, last.crc)
-
-    def contradicts(self, batch: Batch) -> bool:
-        """Whether a batch is of another epoch than was noted."""
-        return batch.base_offset < self.noted_end and self.noted_epochs.first_misfit([batch]) is not None
-
-    def take_over(self, known: KnownPrefix) -> bool:
-        """Begin with what is known, in an empty log; return False, with nothing changed, if an index is lost."""
-        last = Segment(self.directory, known.mark.segment)
-        if not last.resume_index(known.mark.position, entries=known.index_entries):
-            return False
-        for sealed in known.sealed:
-            segment = Segment(self.directory, sealed.base_offset)
-            segment.size, segment.crc = sealed.size, sealed.crc
-            if segment.path.exists():  # else it was deleted since, as a snapshot covers it
-                self.segments.append(segment)
-        last.size, last.crc = known.mark.position, known.mark.crc
-        self.segments.append(last)
-        self.known_start = known.start_offset
-        self.epochs = EpochTable(known.epochs)
-        self.epochs.start_at(self.start_offset)
-        self.control_batches = controls_up_to(known.controls, known.mark.end_offset)
-        self.end_offset = known.mark.end_offset
-        return True
+from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark
+from kraftlib.types import Offset
 
 
 def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
     """Add the segment of this base offset to `log`, or the rest of it, if its beginning is known."""
-    if log.segments and log.segments[-1].base_offset == base_offset:
-        segment = log.segments[-1]
-    else:
-        if log.segments and base_offset != log.end_offset and not log.is_torn:
-            _leave_gap(log, base_offset)
-        segment = Segment(log.directory, base_offset)
-        if log.is_torn:
-            log.segments.append(segment)
-            return
-        segment.index = SegmentIndex(base_offset)
-        log.segments.append(segment)
-        log.end_offset = base_offset
+    segment = _segment_to_read(log, base_offset)
+    if segment is None:
+        return
     descriptor = files.open_existing(segment.path)
     try:
         size = files.size_of(segment.path)
@@ -142,22 +45,42 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
             )
         log.bytes_read += size - segment.size
         while (trouble := _read_batches(log, segment, descriptor, size)) is not None:
-            reason, is_whole = trouble
-            if not is_whole and only_zeros_follow(descriptor, segment.path, segment.size, size):
-                log.zero_tails.append(segment)
-                break
-            if log.is_unacknowledged:
-                _end_torn(log, segment, reason)
-                break
-            if is_whole and _skip_epoch(log, segment, descriptor, reason):
-                continue
-            if not _skip(log, segment, reason, is_whole=is_whole):
+            if not _goes_on_behind(log, segment, descriptor, size, trouble):
                 break
         if log.watch is None:
             with files.storage_errors("sync", segment.path):
                 files.sync_data(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _segment_to_read(log: RecoveredLog, base_offset: Offset) -> Segment | None:
+    """Add the segment of this base offset to `log`, unless it is there, and return it; None if it is not to be read."""
+    if log.segments and log.segments[-1].base_offset == base_offset:
+        return log.segments[-1]
+    if log.segments and base_offset != log.end_offset and not log.is_torn:
+        _leave_gap(log, base_offset)
+    segment = Segment(log.directory, base_offset)
+    log.segments.append(segment)
+    if log.is_torn:
+        return None
+    segment.index = SegmentIndex(base_offset)
+    log.end_offset = base_offset
+    return segment
+
+
+def _goes_on_behind(log: RecoveredLog, segment: Segment, descriptor: int, size: int, trouble: tuple[str, bool]) -> bool:
+    """Note what `_read_batches` has come upon; return whether the segment is to be read on behind it."""
+    reason, is_whole = trouble
+    if not is_whole and only_zeros_follow(descriptor, segment.path, segment.size, size):
+        log.zero_tails.append(segment)
+        return False
+    if log.is_unacknowledged:
+        _end_torn(log, segment, reason)
+        return False
+    if is_whole and _skip_epoch(log, segment, descriptor, reason):
+        return True
+    return _skip(log, segment, reason, is_whole=is_whole)
 
 
 def _end_torn(log: RecoveredLog, segment: Segment, reason: str) -> None:
@@ -185,8 +108,7 @@ def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
         distrust(log, last, base_offset)
         return
     if log.holes and log.holes[-1].segment == last.base_offset:
-        hole = log.holes.pop()
-        log.holes.append(attrs.evolve(hole, end_offset=base_offset, end_position=None))
+        log.holes[-1] = attrs.evolve(log.holes[-1], end_offset=base_offset, end_position=None)
         return
     reason = f"{last.path} ends at offset {log.end_offset}, the next segment begins at {base_offset}"
     if log.is_unacknowledged:
@@ -231,7 +153,7 @@ def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: in
                 return reason, True
             if log.contradicts(batch):
                 return f"{segment.path}, position {segment.size}: {batch!r} is not of the epoch that was noted", True
-            _take(log, segment, batch)
+            log.take(segment, batch)
             if segment.size == at_sync and sync is not None and UNKNOWN_CRC not in (sync.crc, segment.crc):
                 _check_sum(log, segment, sync, before)
     except CorruptBatchError as bad:
@@ -258,23 +180,6 @@ def _check_sum(log: RecoveredLog, segment: Segment, sync: Mark, before: tuple[in
     segment.crc = UNKNOWN_CRC
 
 
-def _take(log: RecoveredLog, segment: Segment, batch: Batch) -> None:
-    """Take note of the next batch."""
-    if batch.epoch != log.epochs.latest_epoch or segment.size == 0:
-        log.epoch_place = (segment.size, batch.base_offset)
-    if batch.epoch != log.epochs.latest_epoch:
-        log.epochs.assign(batch.epoch, batch.base_offset)
-    if batch.is_control and tells_of_voters(batch):
-        log.control_batches.append(_copied(batch))
-    segment.index.add(batch, segment.size)
-    segment.size += len(batch.data)
-    if segment.crc != UNKNOWN_CRC:
-        segment.crc = crc32c(batch.data, segment.crc)
-    log.end_offset = batch.last_offset + 1
-    if log.watch is not None:
-        log.watch(segment, batch)
-
-
 def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: str) -> bool:
     """Where only the epoch is wrong, it was changed: that of this batch, or of those before that have another one.
 
@@ -284,7 +189,7 @@ def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: st
     position, offset = (segment.size, log.end_offset) if log.contradicts(batch) else log.epoch_place
     if batch.base_offset != log.end_offset or not segment.base_offset <= offset <= log.end_offset:
         return False
-    first = next((hole for hole in log.holes if hole.segment == segment.base_offset), None)
+    first = log.hole_of(segment)
     if first is not None:
         log.holes.remove(first)
         position, offset = first.position, first.start_offset
@@ -306,16 +211,9 @@ def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: st
     return True
 
 
-def _copied(batch: Batch) -> Batch:
-    """Return the batch with bytes of its own, so that it does not keep all that was read with it."""
-    return Batch(
-        batch.base_offset, batch.last_offset, batch.epoch, batch.is_control, batch.max_timestamp, bytes(batch.data)
-    )
-
-
 def _skip(log: RecoveredLog, segment: Segment, reason: str, *, is_whole: bool) -> bool:
     """Go on behind bad bytes, if a whole batch of a later offset stands there; else leave the rest of the segment."""
-    first = next((hole for hole in log.holes if hole.segment == segment.base_offset), None)
+    first = log.hole_of(segment)
     # Where a whole batch stands in the wrong place, the right one may follow.
     expected_offset = log.end_offset - 1 if is_whole else log.end_offset
     found = find_whole_batch(segment.path, segment.size, expected_offset=expected_offset)

@@ -1,35 +1,19 @@
 """The chain of segments: the last one grows, the others only wait to be read or deleted.
 
-An append is one write to the open file. A flush runs on another thread meanwhile. The two share no lock; what keeps
-them apart is the order in which each touches the few names they share:
-
-    append, on the loop                          flush, on the disk thread
-    1 full? new file, old one to `_sealed`       1 the log remembers the `mark`: this is what will be durable
-    2                then `_descriptor`          2 then `_descriptor`
-    3 write                                      3 then `_sealed`
-    4 move the `mark`                            4 sync the sealed ones, the open one, the directory
-
-Whatever was written below the remembered mark is in the file of step 2 or in those of step 3. Only a flush closes a
-sealed file, and only it writes the caches of a segment. `truncate` and `restart` run on the disk thread, too, and then
-nobody appends.
+`kraftlib.storage.log.open_files` has the file that is written to, and says how an append and a flush stay apart.
+`truncate` and `restart` run on the disk thread, too, and then nobody appends.
 
 By the rule of the package: `_segments` is a tuple that is replaced, by the loop where it appends and deletes, by the
-disk thread while the loop waits; its last segment is the one that grows. `_sealed` and `_condemned` are queues, filled
-by the loop and emptied by the disk thread. `_descriptor` is for writing only, since the disk thread may close it: a
-read opens its own. `_reserved` and the sums of a segment are the disk thread's.
+disk thread while the loop waits; its last segment is the one that grows. The sums of a segment are the disk thread's.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
-
-import attrs
 
 from kraftlib.errors import CorruptBatchError, InvariantError, StorageError
 from kraftlib.records.batch import Batch
@@ -38,37 +22,12 @@ from kraftlib.storage import files, names
 from kraftlib.storage.log.epochs import EpochTable
 from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.index import RELATIVE_OFFSET_MAX, SegmentIndex
+from kraftlib.storage.log.open_files import OpenFiles, SegmentSettings
 from kraftlib.storage.log.prefix import KnownPrefix, SealedSegment
-from kraftlib.storage.log.segment import EMPTY_PRODUCER_STATE, Segment
-from kraftlib.storage.log.spare import Spare
+from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.sync_point import UNKNOWN_CRC, Mark
-from kraftlib.storage.reserve import Reserve, is_full
+from kraftlib.storage.reserve import is_full
 from kraftlib.types import EpochStart, Offset
-
-logger: Final = logging.getLogger(__name__)
-
-
-@attrs.frozen(kw_only=True)
-class SegmentSettings:
-    """Sizes and times of segments; `FileReplicatedLog.open` says what each is for."""
-
-    segment_bytes: int
-    segment_ms: int
-    file_mode: int
-    reserve_bytes: int
-    reserve: Reserve
-    """Space that is freed when the disk is full, so that records that were accepted can still be written."""
-    spare: Spare
-    """The next segment, if it is filled with zeros beforehand."""
-
-
-@attrs.frozen
-class _Sealed:
-    """A segment that is full: still to be synced, and its file to be closed. The log went on at `end_offset`."""
-
-    segment: Segment
-    descriptor: int
-    end_offset: Offset
 
 
 class SegmentChain:
@@ -86,10 +45,7 @@ class SegmentChain:
         self._directory: Final = directory
         self._settings: Final = settings
         self._segments = tuple(segments)
-        self._descriptor = files.open_existing(self.active.path, files.WRITE)
-        self._sealed: deque[_Sealed] = deque()
-        self._condemned: deque[Path] = deque()
-        self._reserved = 0
+        self.open_files: Final = OpenFiles(directory, self.active, settings)
 
     @property
     def present(self) -> Sequence[Segment]:
@@ -114,12 +70,12 @@ class SegmentChain:
         if active.size > 0 and self._is_full(active, batches[-1], size):
             active = self._roll(batches[0].base_offset)
         try:
-            self._write(batches, active.size)
+            self.open_files.write(batches, active.size)
         except OSError as error:
             if not is_full(error):
                 raise files.as_storage_error("append to", active.path, error) from error
             with files.storage_errors("append to", active.path):
-                self._settings.reserve.spend(lambda: self._write(batches, active.size))
+                self._settings.reserve.spend(lambda: self.open_files.write(batches, active.size))
         if active.size == 0:
             active.first_timestamp = batches[0].max_timestamp
         index, crc = active.index, active.crc
@@ -130,12 +86,6 @@ class SegmentChain:
                 crc = crc32c(batch.data, crc)
         active.crc = crc
         self.mark = Mark(active.base_offset, active.inode, active.size, batch.last_offset + 1, batch.epoch, crc)
-
-    def _write(self, batches: Sequence[Batch], position: int) -> None:
-        if len(batches) == 1:
-            files.write_at(self._descriptor, batches[0].data, position)
-        else:
-            files.write_all_at(self._descriptor, [batch.data for batch in batches], position)
 
     def _is_full(self, active: Segment, last: Batch, size: int) -> bool:
         """Whether `size` bytes up to this batch belong into a new segment: Kafka's rules. Timestamps are the clock."""
@@ -149,15 +99,9 @@ class SegmentChain:
         """Go on in a new segment; the next flush makes both durable."""
         new = Segment(self._directory, base_offset)
         new.index = SegmentIndex(base_offset)
-        descriptor = self._settings.reserve.spend(lambda: self._new_file(new.path))
-        self._sealed.append(_Sealed(self.active, self._descriptor, base_offset))
-        self._descriptor = descriptor
+        self.open_files.roll(self.active, new)
         self._segments = (*self._segments, new)
         return new
-
-    def _new_file(self, path: Path) -> int:
-        descriptor = self._settings.spare.take(path)
-        return files.create(path, mode=self._settings.file_mode) if descriptor is None else descriptor
 
     def read(self, start_offset: Offset, max_bytes: int, holes: Sequence[Hole] = ()) -> Sequence[Batch]:
         """Return batches of one segment from the one that contains `start_offset` on.
@@ -196,33 +140,9 @@ class SegmentChain:
         self._segments = segments[first:]
         for segment in segments[:first]:
             for name in (names.segment_name, names.index_name, names.time_index_name, names.producer_state_name):
-                self.condemn(self._directory / name(segment.base_offset))
-
-    def condemn(self, path: Path) -> None:
-        """Let the next flush that begins remove a file."""
-        self._condemned.append(path)
-
-    @property
-    def condemned_count(self) -> int:
-        """The number of files that are still to be removed."""
-        return len(self._condemned)
+                self.open_files.condemn(self._directory / name(segment.base_offset))
 
     # On the disk thread -----------------------------------------------------------------------------
-
-    def sync(self) -> bool:
-        """Make durable what was written before the call; return whether a segment came to its end."""
-        # First the descriptor, then the sealed ones: see the top of the module.
-        descriptor = self._descriptor
-        sealed = [self._sealed[number] for number in range(len(self._sealed))] if self._sealed else []
-        for full in sealed:
-            if self._settings.spare.size:
-                os.ftruncate(full.descriptor, full.segment.size)  # durable with what follows
-            files.sync_data(full.descriptor)
-        files.sync_data(descriptor)
-        if sealed:
-            files.sync_directory(self._directory)
-            self._finish(sealed)
-        return bool(sealed)
 
     def known_prefix(
         self, mark: Mark, start_offset: Offset, epochs: Sequence[EpochStart], controls: Sequence[Batch]
@@ -260,53 +180,6 @@ class SegmentChain:
             raise InvariantError(f"{self._directory} has no segment that begins at {base_offset}, but {bases}")
         return found
 
-    def _finish(self, sealed: Sequence[_Sealed]) -> None:
-        """Close the files of full segments, now that they are durable, and write their caches."""
-        for full in sealed:
-            self._sealed.popleft()
-            try:
-                self._write_caches(full.segment, full.descriptor, full.end_offset)
-            finally:
-                os.close(full.descriptor)
-            full.segment.forget_index()
-        self._reserved = 0
-
-    def _write_caches(self, segment: Segment, descriptor: int, end_offset: Offset) -> None:
-        """Leave a segment as Kafka leaves one that it closes: no reserved space, indexes, and a producer state."""
-        if self._settings.reserve_bytes or self._settings.spare.size:
-            os.ftruncate(descriptor, segment.size)
-        path, mode = self._directory / names.producer_state_name(end_offset), self._settings.file_mode
-        segment.write_index_files(mode=mode)
-        try:
-            files.replace_file(path, EMPTY_PRODUCER_STATE, mode=mode, durable=False)
-        except StorageError as error:
-            if not is_full(error):
-                raise
-            # They are caches, and the reserve is there for votes and records.
-            logger.warning("%s: the disk is full, so it is left without a producer state: %s", segment.path, error)
-
-    def tidy(self, condemned_count: int) -> None:
-        """Remove so many of the files that were condemned first, and reserve space ahead.
-
-        Only what was condemned before the flush began: what the log goes on in is durable then.
-        """
-        for _ in range(condemned_count):
-            files.remove(self._condemned.popleft())
-        ahead, size = self._settings.reserve_bytes, self.active.size
-        if ahead and size + ahead // 2 > self._reserved and not self._sealed:
-            self._reserved = size + ahead
-            try:
-                files.reserve(self._descriptor, self._reserved)
-            except OSError as error:
-                # No harm yet: only an append that finds no space is an error.
-                logger.warning("%s: no %d bytes can be reserved: %s", self.active.path, ahead, error)
-
-    def remove_condemned(self) -> None:
-        """Remove all that was condemned, before a file of such a name is made anew. The loop waits."""
-        while self._condemned:
-            files.remove(self._condemned[0])
-            self._condemned.popleft()
-
     def mark_at(self, end_offset: Offset, epochs: EpochTable, holes: Sequence[Hole] = ()) -> Mark:
         """Return the place behind the last batch that ends by `end_offset`, or where a hole begins.
 
@@ -338,11 +211,8 @@ class SegmentChain:
         segment = self.segment_at(mark.segment)
         segment.remove_index_files()
         self._drop_segments_behind(segment, mark)
-        with files.storage_errors("cut", segment.path):
-            self._settings.reserve.spend(lambda: os.ftruncate(self._descriptor, mark.position))
-            os.fsync(self._descriptor)
+        self.open_files.cut(segment.path, mark.position)
         self.mark = mark
-        self._reserved = 0
         for name in files.list_names(self._directory):
             of_producers = names.parse_producer_state_name(name)
             if of_producers is not None and of_producers > mark.end_offset:
@@ -357,7 +227,7 @@ class SegmentChain:
         place = self._segments.index(segment)
         behind = self._segments[place + 1 :]
         if behind:
-            self.go_on_in(segment)
+            self.open_files.go_on_in(segment)
         # Of a full segment the index is made anew: what is cut off may be damaged, and tells it nothing.
         kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
         self._segments = (*self._segments[:place], kept)
@@ -368,9 +238,9 @@ class SegmentChain:
 
     def restart(self, offset: Offset) -> None:
         """Remove every batch, durably, and go on in an empty segment at `offset`."""
-        self.remove_condemned()
+        self.open_files.remove_condemned()
         active = restart_at(self._directory, offset, file_mode=self._settings.file_mode)
-        self.go_on_in(active)
+        self.open_files.go_on_in(active)
         self._segments = (active,)
         self.mark = Mark(offset, active.inode, 0, offset, -1, 0)
 
@@ -378,48 +248,15 @@ class SegmentChain:
         """Let these be the segments, whose files are in place. The loop waits."""
         self._segments = tuple(segments)
 
-    def cut_surplus(self) -> None:
-        """Cut off zeros that were written ahead of the last batch."""
-        active = self.active
-        if os.fstat(self._descriptor).st_size > active.size:
-            with files.storage_errors("cut", active.path):
-                os.ftruncate(self._descriptor, active.size)
-
-    def go_on_in(self, segment: Segment) -> None:
-        """Open the file that grows from now on, and close all others."""
-        # The new one is in its place before any other is closed: an error of that leaves none open.
-        before, self._descriptor = self._descriptor, files.open_existing(segment.path, files.WRITE)
-        self._reserved = 0
-        try:
-            self._close_sealed()
-        finally:
-            if before >= 0:
-                os.close(before)
-
     def close(self, end_offset: Offset | None) -> None:
         """Release the files; with the end of a log that was synced also write the caches of the last segment."""
-        try:
-            if end_offset is not None:
-                self._write_caches(self.active, self._descriptor, end_offset)
-        finally:
-            self._close_files()
+        self.open_files.close(self.active, end_offset)
 
     @property
     def changed_ns(self) -> int:
         """When the file of the last segment was changed last, in ns since 1970."""
         with files.storage_errors("look at", self.active.path):
             return os.stat(self.active.path, follow_symlinks=False).st_mtime_ns
-
-    def _close_sealed(self) -> None:
-        while self._sealed:
-            os.close(self._sealed.popleft().descriptor)
-
-    def _close_files(self) -> None:
-        self._close_sealed()
-        if self._descriptor >= 0:
-            # Forgotten first: after an error it is closed all the same, and may be another file's by the next try.
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
 
 
 def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:

@@ -1,8 +1,8 @@
 """The batches of a log: the way of a record to the disk and back out of it, and the cut at its end.
 
 An append is one write, and nobody waits for it: the batch is in the tail at once, and a Fetch may carry it away before
-the disk has it. A flush makes durable what was there when it began, on the disk thread; `kraftlib.storage.log.chain`
-says how the two stay apart. An error of the disk ends the use of the log.
+the disk has it. A flush makes durable what was there when it began, on the disk thread;
+`kraftlib.storage.log.open_files` says how the two stay apart. An error of the disk ends the use of the log.
 
 Where something is missing there is a hole: it is not read, and the log does not grow. What is done about holes is in
 `kraftlib.storage.damage.damaged_log`.
@@ -19,10 +19,11 @@ from kraftlib.errors import CorruptBatchError, InvariantError, StorageError, ens
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.log.batches import ensure_continues, ensure_readable
-from kraftlib.storage.log.chain import SegmentChain, SegmentSettings
+from kraftlib.storage.log.chain import SegmentChain
 from kraftlib.storage.log.epochs import EpochTable, encode_epochs
 from kraftlib.storage.log.failure import Failure
 from kraftlib.storage.log.hole import Hole
+from kraftlib.storage.log.open_files import SegmentSettings
 from kraftlib.storage.log.prefix import controls_up_to, tells_of_voters, write_prefix
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.space import Space
@@ -149,17 +150,18 @@ class GrowingLog:
             raise
 
     def _flush(self) -> Offset:
-        condemned_count = self.segments.condemned_count
+        open_files = self.segments.open_files
+        condemned_count = open_files.condemned_count
         mark = self.segments.mark  # before the segments look which files there are
         if mark.end_offset != self.flushed_offset:
-            at_end_of_segment = self.segments.sync()
+            at_end_of_segment = open_files.sync()
             self.sync_point.note(mark, durable=at_end_of_segment)
             self.flushed_offset = mark.end_offset
             if at_end_of_segment or mark.position - self._prefix_mark.position >= PREFIX_BYTES:
                 self._write_prefix(mark, durable=False)
         if self._epochs_changed:
             self.write_epochs()
-        self.segments.tidy(condemned_count)
+        open_files.tidy(condemned_count, self.segments.active)
         if self.space.may_be_used_up:
             self.space.look()
         return mark.end_offset

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,16 @@ def list_snapshots(directory: Path) -> list[OffsetAndEpoch]:
     """Return the ids of the snapshots in a directory, ascending."""
     ids = map(names.parse_checkpoint_name, files.list_names(directory))
     return sorted(snapshot_id for snapshot_id in ids if snapshot_id is not None)
+
+
+def drop_snapshots_before(
+    directory: Path, snapshots: Sequence[OffsetAndEpoch], snapshot_id: OffsetAndEpoch
+) -> list[OffsetAndEpoch]:
+    """Remove the snapshots that are older than this one; return those that remain."""
+    for older in snapshots:
+        if older < snapshot_id:
+            files.remove(directory / names.checkpoint_name(older))
+    return [kept for kept in snapshots if kept >= snapshot_id]
 
 
 class FileSnapshotSink:

@@ -8,9 +8,9 @@ from typing import Final
 from kraftlib.errors import CorruptBatchError, ensure
 from kraftlib.storage import names
 from kraftlib.storage.damage.damaged_log import DamagedLog
-from kraftlib.storage.damage.recovery import drop_snapshots_before
 from kraftlib.storage.log.growing_log import GrowingLog
 from kraftlib.storage.snapshots.damaged_snapshots import read_snapshot
+from kraftlib.storage.snapshots.snapshot_files import drop_snapshots_before
 from kraftlib.storage.snapshots.stored import StoredSnapshots
 from kraftlib.types import OffsetAndEpoch
 
@@ -56,7 +56,7 @@ class StandIns:
             log.start_offset = max(log.start_offset, snapshot_id.offset)
         log.segments.delete_below(snapshot_id.offset)
         for stored in older:
-            log.segments.condemn(log.directory / names.checkpoint_name(stored))
+            log.segments.open_files.condemn(log.directory / names.checkpoint_name(stored))
         if moves:
             self._damage.drop_below(snapshot_id.offset)
             log.begin_later()

@@ -19,7 +19,8 @@ from kraftlib.runtime.client import node
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
 from kraftlib.storage import files
-from kraftlib.storage.directory import claim_directory, format_directory
+from kraftlib.storage.claim import claim_directory
+from kraftlib.storage.directory import format_directory
 from kraftlib.storage.log.sync_point import read_sync_point
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import Endpoint

@@ -15,6 +15,7 @@ from kraftlib.storage.damage import scan
 from kraftlib.storage.log import growing_log
 from kraftlib.storage.log import unsynced as unsynced_note
 from kraftlib.storage.log.chain import SegmentChain
+from kraftlib.storage.log.open_files import OpenFiles
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.sync_point import Mark, SyncPointFile
 from kraftlib.storage.snapshots import snapshot_files
@@ -74,24 +75,24 @@ def _written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _sealed_segments_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sync(self: SegmentChain) -> None:
+    def sync(self: OpenFiles) -> None:
         files.sync_data(self._descriptor)
         if self._sealed:
             files.sync_directory(self._directory)
             self._finish(list(self._sealed))
 
-    monkeypatch.setattr(SegmentChain, "sync", sync)
+    monkeypatch.setattr(OpenFiles, "sync", sync)
 
 
 def _new_segment_is_not_in_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sync(self: SegmentChain) -> None:
+    def sync(self: OpenFiles) -> None:
         sealed = list(self._sealed)
         for full in sealed:
             files.sync_data(full.descriptor)
         files.sync_data(self._descriptor)
         self._finish(sealed)
 
-    monkeypatch.setattr(SegmentChain, "sync", sync)
+    monkeypatch.setattr(OpenFiles, "sync", sync)
 
 
 def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ def _removed_from_the_first_on(monkeypatch: pytest.MonkeyPatch) -> None:
         place = self._segments.index(segment)
         behind = self._segments[place + 1 :]
         if behind:
-            self.go_on_in(segment)
+            self.open_files.go_on_in(segment)
         kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
         self._segments = (*self._segments[:place], kept)
         for victim in behind:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kraftlib.storage.damage.scan import RecoveredLog, scan_segment
+from kraftlib.storage.damage.recovered_log import RecoveredLog
+from kraftlib.storage.damage.scan import scan_segment
 from tests.storage.builders import a_batch, some_batches
 
 BATCHES = some_batches(*[1] * 9, *[2] * 3)

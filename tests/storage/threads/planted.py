@@ -41,7 +41,7 @@ def _the_file_is_closed_before_the_next_is_open(monkeypatch: pytest.MonkeyPatch)
     def opened(self: Segment) -> Iterator[int]:
         chain = open_file.get(self)
         if chain is not None and chain.active is self:
-            yield chain._descriptor
+            yield chain.open_files._descriptor
         else:
             with really(self) as descriptor:
                 yield descriptor
@@ -52,10 +52,10 @@ def _the_file_is_closed_before_the_next_is_open(monkeypatch: pytest.MonkeyPatch)
         kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
         self._segments = (*self._segments[:place], kept)
         if behind:
-            self._close_files()
+            self.open_files._close_files()
             for dropped in reversed(behind):
                 dropped.remove_files()
-            self._descriptor = os.open(kept.path, os.O_RDWR)
+            self.open_files._descriptor = os.open(kept.path, os.O_RDWR)
         kept.load_index()
 
     really = Segment._opened
@@ -89,7 +89,7 @@ def _segments_are_taken_out_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None
         while len(segments) > 1 and segments[1].base_offset <= offset:
             base_offset = segments.pop(0).base_offset
             for name in (names.segment_name, names.index_name, names.time_index_name, names.producer_state_name):
-                self.condemn(self._directory / name(base_offset))
+                self.open_files.condemn(self._directory / name(base_offset))
 
     monkeypatch.setattr(SegmentChain, "delete_below", delete_below)
     monkeypatch.setattr(SegmentChain, "_segments", property(get, put), raising=False)
