@@ -50,7 +50,7 @@ def test_only_the_leader_describes_the_quorum() -> None:
     partition = partition_of(response)
 
     assert response.error_code == 0
-    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
     assert partition.error_message
     assert response.nodes == ()
 

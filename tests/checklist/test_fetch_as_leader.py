@@ -76,6 +76,7 @@ def test_an_impossible_fetch_is_told_so(changes: dict[str, int], error: ErrorCod
     partition = partition_of(ask(core, fetch_request(**fields), version=18))
 
     assert (partition.error_code, partition.high_watermark, partition.records) == (error, -1, b"")
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 2)
     assert (core.epoch, core.role) == (2, Role.LEADER)
 
 
@@ -96,7 +97,7 @@ def test_who_fetches_is_known_in_every_version_and_counts(version: int) -> None:
 
 
 def test_a_held_fetch_is_answered_empty_after_its_wait() -> None:
-    """testPurgatoryFetchTimeout."""
+    """testPurgatoryFetchTimeout, ThresholdPurgatoryTest."""
     core = leader(1)
     flush(core)
     start = core.state.now_ms
@@ -234,4 +235,5 @@ def test_a_follower_is_no_leader_however_it_is_asked() -> None:
     answer = ask(core, fetch_request(epoch=5, offset=1, last_epoch=1, replica_id=3), version=18)
 
     assert partition_of(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [(place.node_id, place.port) for place in answer.node_endpoints] == [(2, 9002)]
     assert core.leader_and_epoch == LeaderAndEpoch(2, 5)

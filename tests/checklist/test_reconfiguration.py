@@ -260,13 +260,17 @@ def test_a_voter_that_lags_is_not_added() -> None:
 
 
 def test_a_voter_that_does_not_answer_is_not_added() -> None:
-    """testAddVoterWithApiVersionsFromIncorrectNode: nobody there, or somebody else; nothing is written."""
+    """testAddVoterWithApiVersionsFromIncorrectNode: nobody there, or somebody else; nothing is written.
+
+    Nor does it keep others from being changed.
+    """
     core = with_pending_add()
     number = outstanding_to(core, 4).correlation_id
     actions = core.handle(RequestFailed(number, Failure.DISCONNECTED), core.state.now_ms)
 
     assert answers(actions, 50) == TIMED_OUT
     assert not submits(actions)
+    assert submits(tell(core, remove_request(3)))
 
 
 @pytest.mark.parametrize("response", [supports(0, 0), supports(2, 3), ApiVersionsResponse()])

@@ -28,6 +28,7 @@ from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.vote import VoteResponse
@@ -223,6 +224,7 @@ ILLEGAL: list[tuple[str, Callable[[], Replica], Act]] = [
     ("follower -> leader", following, become_leader),
     ("follower -> candidate", following, lambda state: become_candidate(state, "test")),
     ("follower -> resigned", following, lambda state: become_resigned(state, "test")),
+    ("follower -> unattached in its epoch", following, lambda state: become_unattached(state, 5, "test")),
     ("unattached -> leader", unattached, become_leader),
     ("unattached -> candidate", unattached, lambda state: become_candidate(state, "test")),
     ("unattached -> resigned", unattached, lambda state: become_resigned(state, "test")),
@@ -257,14 +259,17 @@ def test_a_change_of_role_that_the_protocol_forbids_stops_the_replica(make: Call
     assert core.state.persisted == before
 
 
+@pytest.mark.parametrize("epoch", [5, 6])
 @pytest.mark.parametrize("pre_vote", [True, False])
-def test_a_vote_that_asks_in_our_own_name_is_not_given(pre_vote: bool) -> None:
-    """QuorumStateTest, self as vote: somebody else runs with our id; nothing is written."""
+def test_a_vote_that_asks_in_our_own_name_is_not_given(pre_vote: bool, epoch: int) -> None:
+    """QuorumStateTest, self as vote: somebody else runs with our id; no vote is written."""
     core = unattached()
-    request = vote_request(epoch=5, replica_id=1, last=(9, 1), pre_vote=pre_vote)
+    request = vote_request(epoch=epoch, replica_id=1, last=(9, 1), pre_vote=pre_vote)
+    answer = partition_of(ask(core, request, version=2))
 
-    assert not partition_of(ask(core, request, version=2)).vote_granted
-    assert core.state.persisted == ElectionState(epoch=5)
+    assert (answer.error_code, answer.vote_granted) == (ErrorCode.NONE, False)
+    assert core.state.persisted == ElectionState(epoch=epoch)
+    assert core.state.refused == {"our own id": 1}
 
 
 def test_more_endpoints_of_the_leader_are_taken_over_and_fewer_are_not() -> None:

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from kraftlib.consensus.describe import OBSERVER_SESSION_MS
 from kraftlib.consensus.events import ResignRequested
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, LeaderAndEpoch, ReplicaKey
@@ -55,24 +54,6 @@ def test_a_leader_tells_where_everybody_stands() -> None:
     ] == [(1, 2, wall, wall), (2, 2, wall, wall), (3, -1, -1, -1)]
     assert [row.replica_id for row in partition.observers] == [9]
     assert [node.node_id for node in response.nodes] == [1, 2, 3]
-
-
-def test_an_observer_that_is_silent_for_long_is_left_out() -> None:
-    """Five minutes."""
-    core = leader(1)
-    tell(core, fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=9), version=18, request_id=50)
-    role = core.state.role_state
-    role.check_quorum_deadline_ms = 10**9  # type: ignore[union-attr]
-    later = core.state.now_ms + OBSERVER_SESSION_MS + 1
-
-    assert partition_of(ask(core, describe_request(), version=2, now_ms=later)).observers == ()
-
-
-def test_only_the_leader_knows() -> None:
-    """The others say so, with fields that mean nothing."""
-    partition = partition_of(ask(follower(1, epoch=5, leader_id=2), describe_request(), version=2))
-
-    assert (partition.error_code, partition.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
 
 def test_another_topic_is_unknown() -> None:
@@ -136,16 +117,6 @@ def test_a_leader_names_all_that_it_has_flushed_or_not() -> None:
     (own, *_) = partition_of(ask(core, describe_request(), version=2)).current_voters
     assert (own.replica_id, own.log_end_offset, core.state.log.flushed_offset) == (1, 2, 1)
     assert own.replica_directory_id == ZERO_UUID
-
-
-def test_an_observer_is_named_as_long_as_its_session_lasts() -> None:
-    core = leader(1)
-    tell(core, fetch_request(epoch=core.epoch, offset=2, last_epoch=2, replica_id=9), version=18, request_id=50)
-    role = core.state.role_state
-    role.check_quorum_deadline_ms = 10**9  # type: ignore[union-attr]
-    later = core.state.now_ms + OBSERVER_SESSION_MS
-    (row,) = partition_of(ask(core, describe_request(), version=2, now_ms=later)).observers
-    assert row.replica_id == 9
 
 
 def test_a_voter_that_was_removed_before_it_ever_fetched_is_no_observer_yet() -> None:

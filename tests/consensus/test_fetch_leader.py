@@ -39,7 +39,6 @@ from tests.consensus.build import (
     as_leader,
     ask,
     batch,
-    begin_request,
     commits,
     fetch_request,
     flush,
@@ -113,18 +112,6 @@ def test_so_many_observers_are_remembered_and_no_more() -> None:
         True,
         True,
     ]
-
-
-def test_the_high_watermark_never_falls() -> None:
-    """A voter that lost its disk fetches from the beginning and is served (scenario L7)."""
-    core = leader()
-    flush(core)
-    park(core)
-    assert core.high_watermark == 1
-    actions = tell(core, fetch_request(epoch=1, offset=0, last_epoch=0), version=18, request_id=79)
-
-    assert commits(actions) == []
-    assert core.high_watermark == 1
 
 
 def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for_what_it_has() -> None:
@@ -387,39 +374,6 @@ def test_a_fetch_of_something_else_is_refused_at_top_level(
     assert (response.error_code, response.responses) == (error, ())
 
 
-@pytest.mark.parametrize(
-    ("epoch", "offset", "last_epoch", "max_wait_ms", "error"),
-    [
-        (1, -1, 0, 500, ErrorCode.INVALID_REQUEST),
-        (1, 0, -1, 500, ErrorCode.INVALID_REQUEST),
-        (1, 0, 2, 500, ErrorCode.INVALID_REQUEST),
-        (1, 0, 0, -1, ErrorCode.INVALID_REQUEST),
-        (0, 0, 0, 500, ErrorCode.FENCED_LEADER_EPOCH),
-        (2, 0, 0, 500, ErrorCode.UNKNOWN_LEADER_EPOCH),
-    ],
-)
-def test_a_fetch_that_does_not_fit_is_told_why(
-    epoch: int, offset: int, last_epoch: int, max_wait_ms: int, error: ErrorCode
-) -> None:
-    """With our epoch and leader, and without a high watermark; a newer epoch is not adopted."""
-    core = leader()
-    request = fetch_request(epoch=epoch, offset=offset, last_epoch=last_epoch, max_wait_ms=max_wait_ms)
-    partition = partition_of(ask(core, request, version=18))
-
-    assert (partition.error_code, partition.high_watermark, partition.records) == (error, -1, b"")
-    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, 1)
-    assert core.epoch == 1
-
-
-def test_a_follower_answers_with_its_leader() -> None:
-    """Whoever is asked names whom to ask."""
-    core = follower(1, epoch=5, leader_id=3)
-    response = ask(core, fetch_request(epoch=5, offset=0, last_epoch=0), version=18)
-
-    assert partition_of(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert [(place.node_id, place.port) for place in response.node_endpoints] == [(3, 9003)]
-
-
 @pytest.mark.parametrize(("version", "count"), [(16, 0), (17, 1), (18, 1)])
 def test_endpoints_are_named_from_version_17_on(version: int, count: int) -> None:
     """The schema has them from 16 on; Kafka's raft leader does not fill them there (probed)."""
@@ -452,17 +406,6 @@ def test_a_fetch_at_the_end_is_held_and_answered_by_the_next_append() -> None:
     kinds = [type(action) for action in submit(core)]
 
     assert kinds.index(AppendToLog) < kinds.index(SendRecords) < kinds.index(FlushLog)
-
-
-def test_a_held_fetch_is_answered_empty_when_its_time_is_up() -> None:
-    """And not before."""
-    core = leader()
-    start = core.state.now_ms
-    park(core, max_wait_ms=300)
-    assert core.handle(TimeoutReached(), start + 299) == []
-    actions = core.handle(TimeoutReached(), start + 300)
-
-    assert [action.request_id for action in actions if isinstance(action, SendResponse)] == [77]
 
 
 def test_a_fetch_waits_no_longer_than_it_wants_for_records_to_go_with_the_news() -> None:
@@ -560,18 +503,6 @@ def test_draining_makes_sense_when_a_voter_waits_or_nothing_is_being_flushed() -
     assert not core.wants_records
     flush(core)
     assert core.wants_records
-
-
-def test_a_leader_that_steps_down_answers_the_held_fetches() -> None:
-    """With the new epoch, at once (scenario L14)."""
-    core = leader()
-    park(core)
-
-    actions = tell(core, begin_request(epoch=9, leader_id=3), request_id=90)
-    answered = {action.request_id: action.response for action in actions if isinstance(action, SendResponse)}
-
-    assert partition_of(answered[77]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert partition_of(answered[77]).current_leader.leader_epoch == 9
 
 
 def test_a_follower_that_asks_for_one_byte_as_configured_is_not_taken_for_a_full_disk() -> None:

@@ -15,7 +15,6 @@ from kraftlib.consensus.actions import (
     HashDownload,
     InstallSnapshot,
     SendRequest,
-    SendSnapshotChunk,
     WriteSnapshotChunk,
 )
 from kraftlib.consensus.events import (
@@ -39,8 +38,6 @@ from kraftlib.consensus.roles import Download, Follower, Role
 from kraftlib.consensus.state import Amnesia, Filling
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import (
-    BOOTSTRAP_SNAPSHOT,
-    METADATA_TOPIC,
     ZERO_UUID,
     Endpoint,
     LeaderAndEpoch,
@@ -260,16 +257,6 @@ def test_an_answer_without_our_partition_brings_nothing_and_costs_nothing(answer
     assert partition_of(actions[0].request).position == 0
 
 
-def test_a_leader_sends_a_slice_of_what_it_has() -> None:
-    """The executor has the file; the core says which part of it."""
-    log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3))
-    core = leader(log=log)
-    actions = tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=100))
-    sent = next(action for action in actions if isinstance(action, SendSnapshotChunk))
-
-    assert (sent.request_id, sent.snapshot_id, sent.position, sent.max_bytes) == (77, SNAPSHOT, 100, 1_000)
-
-
 def test_whoever_downloads_is_heard_of_and_gets_on_though_its_log_does_not() -> None:
     """Else a leader whose followers all download would take itself for cut off, or for one that gets nowhere."""
     log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3))
@@ -311,41 +298,6 @@ def test_a_voter_does_not_get_on_because_somebody_downloads_on_another_disk() ->
 
     assert role.progress[2].moved_ms == 0
     assert role.sent != {}, "it is served"
-
-
-def test_an_observer_that_downloads_keeps_nobody_in_office() -> None:
-    log = log_view(3, 3, start=8, snapshots=(SNAPSHOT,), voters=voter_set(1, 3))
-    core = replica(log=log, voters=voter_set(1, 3))
-    core.handle(TimeoutReached(), core.deadline_ms() or 0)
-    for pre_vote in (True, False):
-        answer_vote(core, 3, granted=True, pre_vote=pre_vote)
-    role = as_leader(core)
-    before = role.check_quorum_deadline_ms
-    tell(core, snapshot_request(SNAPSHOT, epoch=core.epoch, position=0), now_ms=core.state.now_ms + 100)
-    assert role.check_quorum_deadline_ms == before
-
-
-@pytest.mark.parametrize(
-    ("snapshot_id", "epoch_shift", "position", "topic", "error"),
-    [
-        (OffsetAndEpoch(offset=11, epoch=3), 0, 0, METADATA_TOPIC, ErrorCode.SNAPSHOT_NOT_FOUND),
-        (BOOTSTRAP_SNAPSHOT, 0, 0, METADATA_TOPIC, ErrorCode.SNAPSHOT_NOT_FOUND),
-        (SNAPSHOT, 0, -1, METADATA_TOPIC, ErrorCode.POSITION_OUT_OF_RANGE),
-        (SNAPSHOT, -1, 0, METADATA_TOPIC, ErrorCode.FENCED_LEADER_EPOCH),
-        (SNAPSHOT, 1, 0, METADATA_TOPIC, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        (SNAPSHOT, 0, 0, "other", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    ],
-)
-def test_an_error_reaches_the_asker_with_empty_records(
-    snapshot_id: OffsetAndEpoch, epoch_shift: int, position: int, topic: str, error: ErrorCode
-) -> None:
-    """Not null: Kafka's own errors fail on that and reach nobody."""
-    log = log_view(3, 3, start=8, snapshots=(BOOTSTRAP_SNAPSHOT, SNAPSHOT), voters=voter_set(1, 2, 3))
-    core = leader(log=log)
-    request = snapshot_request(snapshot_id, epoch=core.epoch + epoch_shift, position=position, topic=topic)
-    partition = partition_of(ask(core, request))
-
-    assert (partition.error_code, partition.unaligned_records) == (error, b"")
 
 
 def test_a_snapshot_that_was_just_frozen_may_be_fetched() -> None:

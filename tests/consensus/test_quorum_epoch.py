@@ -51,14 +51,6 @@ def test_begin_makes_a_follower_and_is_repeated_without_effect() -> None:
     assert core.state.role_state.fetch_deadline_ms == deadline  # type: ignore[union-attr]
 
 
-def test_begin_meant_for_another_disk_is_refused_and_followed_all_the_same() -> None:
-    """INVALID_VOTER_KEY after the transition: who leads is true for everybody."""
-    core = in_role("unattached")
-    answer = partition_of(ask(core, begin_request(epoch=6, leader_id=2, voter_id=3)))
-
-    assert (answer.error_code, core.role) == (ErrorCode.INVALID_VOTER_KEY, Role.FOLLOWER)
-
-
 def test_two_leaders_of_one_epoch_are_never_believed_and_never_stop_us() -> None:
     """Kafka stops; what a peer says never stops a replica of ours."""
     core = in_role("follower, fetched")

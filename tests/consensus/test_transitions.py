@@ -21,16 +21,14 @@ from kraftlib.consensus.roles import Role
 from kraftlib.consensus.transitions import (
     become_candidate,
     become_follower,
-    become_leader,
     become_prospective,
-    become_resigned,
     become_unattached,
     maybe_follow,
 )
-from kraftlib.errors import ConfigError, InvariantError
+from kraftlib.errors import InvariantError
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
-from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
 from tests.consensus.build import (
     LISTENER,
     answer_vote,
@@ -100,19 +98,6 @@ def test_votes_that_were_lost_stay_lost_though_the_log_knows_a_later_epoch() -> 
 
     assert core.state.amnesia is not None
     assert (core.state.election.epoch, core.state.election.amnesiac) == (5, True)
-
-
-def test_a_replica_starts_once() -> None:
-    """A second start would enter a role twice."""
-    core = replica()
-    with pytest.raises(InvariantError, match="once"):
-        core.start(0)
-
-
-def test_a_zero_directory_id_is_refused() -> None:
-    """testNodeDirectoryId of Kafka: on the wire it means "none"."""
-    with pytest.raises(ConfigError, match="directory id"):
-        replica(directory_id=ZERO_UUID)
 
 
 def test_a_restarted_candidate_counts_its_own_vote_again() -> None:
@@ -218,33 +203,6 @@ def test_a_leader_that_steps_down_refuses_appends_for_its_old_epoch() -> None:
     assert RefuseAppends(epoch) in actions
     assert isinstance(actions[0], PersistElection)
     assert actions[-1] == AnnounceLeader(LeaderAndEpoch(None, 9))
-
-
-@pytest.mark.parametrize(
-    ("core", "act"),
-    [
-        (follower(1, epoch=5, leader_id=2), lambda state: become_candidate(state, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_resigned(state, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_unattached(state, 5, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_unattached(state, 4, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_follower(state, 5, 3, ENDPOINTS, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_follower(state, 6, 1, ENDPOINTS, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_follower(state, 6, 3, {}, "test")),
-        (follower(1, epoch=5, leader_id=2), lambda state: become_leader(state)),
-        (leader(1), lambda state: become_follower(state, state.epoch, 2, ENDPOINTS, "test")),
-        (replica(1, own_id=9), lambda state: become_candidate(state, "test")),
-        (replica(1, election=ElectionState(epoch=5, voted_key=ReplicaKey(1))), lambda state: become_leader(state)),
-    ],
-    ids=[
-        "follower stands", "follower resigns", "unattached in the same epoch", "epoch falls", "second leader",
-        "own follower", "no endpoints", "follower leads", "leader follows in its epoch", "observer stands",
-        "no majority",
-    ],
-)  # fmt: skip
-def test_a_forbidden_change_is_a_bug_and_stops_the_replica(core: object, act: object) -> None:
-    """Forbidden transitions (KIP-595, Vote; KIP-996)."""
-    with pytest.raises(InvariantError):
-        act(core.state)  # type: ignore[operator, attr-defined]
 
 
 @pytest.mark.parametrize(

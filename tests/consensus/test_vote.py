@@ -12,7 +12,7 @@ from kraftlib.consensus.actions import PersistElection, SendResponse
 from kraftlib.consensus.events import Failure, RequestFailed, ResponseReceived, TimeoutReached
 from kraftlib.consensus.roles import Candidate, Prospective, Role
 from kraftlib.records.batch import encode_batch
-from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
@@ -125,26 +125,6 @@ def test_a_higher_epoch_is_taken_over_whoever_wins(role: str, pre_vote: bool) ->
     assert core.state.persisted == ElectionState(epoch=6)
 
 
-@pytest.mark.parametrize(
-    ("request_", "error"),
-    [
-        (vote_request(epoch=4, last=LONG), ErrorCode.FENCED_LEADER_EPOCH),
-        (vote_request(epoch=6, last=(-1, 0)), ErrorCode.INVALID_REQUEST),
-        (vote_request(epoch=6, last=(0, -1)), ErrorCode.INVALID_REQUEST),
-        (vote_request(epoch=6, last=(0, 6)), ErrorCode.INVALID_REQUEST),
-        (vote_request(epoch=6, last=(0, 7), pre_vote=True), ErrorCode.INVALID_REQUEST),
-        (vote_request(epoch=6, replica_id=-1), ErrorCode.INVALID_REQUEST),
-    ],
-    ids=["old epoch", "offset below 0", "epoch below 0", "log of the vote's epoch", "log beyond it", "nobody"],
-)
-def test_an_impossible_vote_is_refused_and_its_epoch_not_believed(request_: VoteRequest, error: ErrorCode) -> None:
-    """testInvalidVoteRequest of Kafka: the higher epoch is *not* adopted."""
-    core = in_role("unattached")
-
-    assert partition_of(ask(core, request_, version=2)).error_code == error
-    assert core.epoch == 5
-
-
 def test_a_vote_for_another_voter_is_refused_and_its_epoch_is_believed() -> None:
     """testInvalidVoterReplicaVoteRequest of Kafka: the epoch *is* adopted, and is durable before the answer."""
     core = in_role("unattached")
@@ -155,14 +135,6 @@ def test_a_vote_for_another_voter_is_refused_and_its_epoch_is_believed() -> None
     assert [type(action) for action in actions].index(PersistElection) < actions.index(answer)
 
 
-def test_another_cluster_changes_nothing() -> None:
-    """Two clusters meet on re-used hosts (scenario M11, I17)."""
-    core = in_role("unattached")
-    response = ask(core, vote_request(epoch=9, last=LONG, cluster_id="other"), version=2)
-
-    assert (response.error_code, response.topics, core.epoch) == (ErrorCode.INCONSISTENT_CLUSTER_ID, (), 5)
-
-
 def test_an_epoch_that_jumps_closes_the_connection() -> None:
     """One such message would leave no epochs for elections to come (scenario E17)."""
     core = in_role("unattached")
@@ -170,14 +142,6 @@ def test_an_epoch_that_jumps_closes_the_connection() -> None:
 
     assert actions == [SendResponse(77, None)]
     assert (core.epoch, core.state.refused) == (5, {"epoch jump": 1})
-
-
-def test_an_observer_votes() -> None:
-    """It may be a voter that does not know it yet (scenario M9)."""
-    core = replica(1, 1, own_id=9, election=ElectionState(epoch=5))
-
-    assert partition_of(ask(core, vote_request(epoch=5, last=LONG), version=2)).vote_granted
-    assert not core.is_voter
 
 
 def test_an_observer_grants_a_pre_vote_when_its_leader_has_been_silent_for_the_fetch_timeout() -> None:
@@ -205,18 +169,6 @@ def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
     core.handle(ResponseReceived(old, response), core.state.now_ms)
 
     assert core.role is Role.CANDIDATE
-
-
-def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
-    """If it can be reached; captured from Kafka (KIP-996)."""
-    core = in_role("follower, fetched")
-    core.handle(TimeoutReached(), 10_000)
-    assert core.role is Role.PROSPECTIVE
-    for voter_id in (2, 3):
-        if core.role is Role.PROSPECTIVE:
-            answer_vote(core, voter_id, granted=False, pre_vote=True)
-
-    assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(3, 5))
 
 
 def test_a_candidate_asks_for_votes_only_when_its_log_is_flushed() -> None:
@@ -268,17 +220,6 @@ def test_a_vote_about_not_exactly_one_topic_is_refused_at_top_level(count: int) 
     response = ask(core, attrs.evolve(request, topics=request.topics * count), version=2)
 
     assert (response.error_code, response.topics, core.epoch) == (ErrorCode.INVALID_REQUEST, (), 5)
-
-
-def test_somebody_with_our_own_id_gets_no_vote() -> None:
-    """Two run with one identity: a vote for ourselves is cast by standing."""
-    core = in_role("unattached")
-    for pre_vote in (True, False):
-        answer = partition_of(ask(core, vote_request(epoch=6, replica_id=1, last=LONG, pre_vote=pre_vote), version=2))
-        assert (answer.error_code, answer.vote_granted) == (ErrorCode.NONE, False)
-
-    assert core.state.refused == {"our own id": 2}
-    assert core.state.election.voted_key is None
 
 
 def test_a_vote_that_is_refused_is_not_cast() -> None:
@@ -379,25 +320,6 @@ def test_a_vote_says_who_asks_whom_and_with_which_log() -> None:
     assert (asked.last_offset, asked.last_offset_epoch, asked.replica_epoch) == (3, 5, 5)
 
 
-@pytest.mark.parametrize(
-    ("said", "stands"),
-    [
-        (Failure.UNSUPPORTED_VERSION, True),
-        (VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), True),
-        (Failure.DISCONNECTED, False),
-    ],
-)
-def test_a_peer_that_knows_no_pre_vote_makes_us_stand_at_once(said: Any, stands: bool) -> None:
-    """UNSUPPORTED_VERSION, from the wire or from below it (KIP-996); no other failure does."""
-    core = in_role("prospective")
-    number = outstanding_to(core, 2).correlation_id
-    failed = isinstance(said, Failure)
-    core.handle(RequestFailed(number, said) if failed else ResponseReceived(number, said), core.state.now_ms)
-
-    assert (core.role, core.epoch) == ((Role.CANDIDATE, 6) if stands else (Role.PROSPECTIVE, 5))
-    assert core.state.connections.failures(2) == (0 if stands else 1)
-
-
 def test_a_grant_beside_an_error_counts_for_nothing() -> None:
     core = in_role("candidate")
     partition = VoteResponse.PartitionData(
@@ -408,11 +330,15 @@ def test_a_grant_beside_an_error_counts_for_nothing() -> None:
     assert core.role is Role.CANDIDATE
 
 
-def test_a_lost_pre_vote_does_not_make_us_forget_a_leader_of_unknown_place() -> None:
-    """In this epoch nobody else can lead."""
-    core = replica(1, 1, election=ElectionState(epoch=5, leader_id=9))
-    core.handle(TimeoutReached(), core.deadline_ms() or 0)
-    for voter_id in (2, 3):
-        answer_vote(core, voter_id, granted=False, pre_vote=True)
+def test_a_vote_of_nobody_is_refused_and_its_epoch_not_believed() -> None:
+    core = in_role("unattached")
+    answer = partition_of(ask(core, vote_request(epoch=6, replica_id=-1), version=2))
 
-    assert (core.role, core.state.leader_id, core.epoch) == (Role.UNATTACHED, 9, 5)
+    assert (answer.error_code, core.epoch) == (ErrorCode.INVALID_REQUEST, 5)
+
+
+def test_a_pre_vote_that_fails_is_no_reason_to_stand() -> None:
+    core = in_role("prospective")
+    core.handle(RequestFailed(outstanding_to(core, 2).correlation_id, Failure.DISCONNECTED), core.state.now_ms)
+
+    assert (core.role, core.epoch, core.state.connections.failures(2)) == (Role.PROSPECTIVE, 5, 1)

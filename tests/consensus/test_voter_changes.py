@@ -141,29 +141,6 @@ def answers(actions: list[Any], request_id: int = 77) -> list[int]:
     ]
 
 
-def test_the_first_leader_writes_the_voters_of_its_bootstrap_checkpoint() -> None:
-    """It is never sent; the first batch of the first epoch is how its content reaches the others (scenario M12)."""
-    core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
-
-    assert core.role is Role.LEADER
-    assert core.state.log.end_offset == 3
-    assert core.state.log.voters.latest_offset == 2
-
-
-def test_adding_a_voter_probes_it_appends_and_answers_when_committed() -> None:
-    """The new voter counts from the append on: the majority of four is three."""
-    core = dynamic_leader()
-    probe = tell(core, add_request())
-    assert [action.destination for action in requests(probe, ApiVersionsRequest)] == [4]
-    actions = append_submitted(core, reply(core, 4, supports(0, 1)))
-    assert core.voters.ids == (1, 2, 3, 4)
-    actions += flush(core)
-    actions += fetch(core, 2, 60)
-    assert answers(actions) == []
-
-    assert answers(fetch(core, 4, 61)) == [ErrorCode.NONE]
-
-
 def test_a_leader_that_was_alone_gives_its_first_follower_time() -> None:
     """While nobody else was needed nobody was missed; from the addition on a majority of two must fetch."""
     core = replica(log=dynamic_log(1), directory_id=key(1).directory_id)
@@ -209,63 +186,12 @@ def test_an_impossible_change_is_refused(request_: Any, error: ErrorCode) -> Non
     assert core.state.log.end_offset == end
 
 
-def test_no_change_before_something_of_the_own_epoch_is_committed() -> None:
-    """Ongaro's bug of 2015: two leaders could each change the set on their own (scenario M1)."""
-    core = dynamic_leader(committed=False)
-
-    assert ask(core, add_request()).error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert ask(core, remove_request(3), request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
-
-
-def test_no_second_change_while_one_is_under_way() -> None:
-    """Not while the voter is probed, nor while its record is uncommitted (scenario M2)."""
-    core = dynamic_leader()
-    tell(core, remove_request(3))
-    assert ask(core, add_request(), request_id=78).error_code == ErrorCode.REQUEST_TIMED_OUT
-
-
-def test_static_quorums_do_not_change() -> None:
-    """kraft.version 0."""
-    core = leader()
-    flush(core)
-    fetch_all = fetch_request(epoch=1, offset=1, last_epoch=1)
-    tell(core, fetch_all, version=18, request_id=50)
-
-    assert ask(core, add_request()).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-@pytest.mark.parametrize(
-    ("response", "error"),
-    [(supports(0, 0), ErrorCode.INVALID_REQUEST), (ApiVersionsResponse(), ErrorCode.INVALID_REQUEST)],
-    ids=["too old", "says nothing"],
-)
-def test_a_voter_that_cannot_do_the_finalized_version_is_refused(
-    response: ApiVersionsResponse, error: ErrorCode
-) -> None:
-    """It would not understand the log."""
-    core = dynamic_leader()
-    tell(core, add_request())
-
-    assert answers(reply(core, 4, response)) == [error]
-
-
 def test_a_voter_that_does_not_fetch_is_not_added() -> None:
     """It would take a majority away that it does not help to reach."""
     core = dynamic_leader()
     tell(core, add_request(5))
 
     assert answers(reply(core, 5, supports(0, 1))) == [ErrorCode.REQUEST_TIMED_OUT]
-
-
-def test_a_voter_that_does_not_answer_is_not_added() -> None:
-    """Nor does it keep others from being changed."""
-    core = dynamic_leader()
-    tell(core, add_request())
-    number = outstanding_to(core, 4).correlation_id
-
-    failed = core.handle(RequestFailed(number, Failure.DISCONNECTED), core.state.now_ms)
-    assert answers(failed) == [ErrorCode.REQUEST_TIMED_OUT]
-    assert any(isinstance(action, SubmitControl) for action in tell(core, remove_request(3), request_id=78))
 
 
 def test_who_adds_a_voter_that_is_silent_is_told_that_nothing_was_changed() -> None:
@@ -277,32 +203,6 @@ def test_who_adds_a_voter_that_is_silent_is_told_that_nothing_was_changed() -> N
     (answer,) = [action.response for action in actions if isinstance(action, SendResponse) and action.request_id == 77]
 
     assert (answer.error_code, "nothing was changed" in answer.error_message) == (ErrorCode.REQUEST_TIMED_OUT, True)
-
-
-def test_a_change_that_takes_too_long_is_answered_and_may_still_commit() -> None:
-    """REQUEST_TIMED_OUT means: try again; the record stays."""
-    core = dynamic_leader()
-    append_submitted(core, tell(core, remove_request(3)))
-    flush(core)
-    actions = core.handle(TimeoutReached(), core.state.now_ms + 2_000)
-
-    assert answers(actions) == [ErrorCode.REQUEST_TIMED_OUT]
-    assert core.voters.ids == (1, 2)
-
-
-def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
-    """It is not counted (scenario M4), and resigns when the new majority has it (M5)."""
-    core = dynamic_leader()
-    fetch(core, 3, 59)
-    append_submitted(core, tell(core, remove_request(1)))
-    flush(core)
-    fetch(core, 2, 60)
-    assert (core.role, core.is_voter) == (Role.LEADER, False)
-    actions = fetch(core, 3, 61)
-
-    assert answers(actions) == [ErrorCode.NONE]
-    core.handle(TimeoutReached(), core.state.now_ms)
-    assert core.role is Role.RESIGNED
 
 
 def test_one_of_two_hands_over_before_it_is_removed() -> None:
