@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
     from kraftlib.runtime.client.raft_client import RaftClient
-    from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+    from kraftlib.runtime.committed import BatchReader, CommittedRecord
+    from kraftlib.runtime.listener import Listener, StateMachine
     from kraftlib.runtime.net.transport import Transport
     from kraftlib.storage.directory import format_directory
     from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
@@ -58,7 +59,8 @@ _HOMES: Final = {
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
     "kraftlib.runtime.client.raft_client": ["RaftClient"],
-    "kraftlib.runtime.listener": ["BatchReader", "CommittedRecord", "Listener", "StateMachine"],
+    "kraftlib.runtime.committed": ["BatchReader", "CommittedRecord"],
+    "kraftlib.runtime.listener": ["Listener", "StateMachine"],
     "kraftlib.runtime.net.transport": ["Transport"],
     "kraftlib.storage.directory": ["format_directory"],
     "kraftlib.storage.interface": ["QuorumStateStore", "ReplicatedLog"],

@@ -27,13 +27,13 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.client import raft_client as asyncio_face
-from kraftlib.runtime.client.engine import loop_factory
 from kraftlib.runtime.client.home import Home
 from kraftlib.runtime.client.status import Status
+from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
-from kraftlib.runtime.snapshots.retention import RetentionHold
+from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import Appended, again
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog

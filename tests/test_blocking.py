@@ -19,7 +19,8 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError, ReplicaFailedError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import raft_client as asyncio_face
-from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.runtime.committed import BatchReader, CommittedRecord
+from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import FrameReceiver
 from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey

@@ -23,7 +23,8 @@ from typing import Any
 
 from kraftlib.cli.service import Service
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import LeaderAndEpoch
 
 

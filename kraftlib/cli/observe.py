@@ -30,7 +30,8 @@ from kraftlib.metadata.frame import UnknownRecordError, decode_record
 from kraftlib.metadata.image import ClusterImage
 from kraftlib.metadata.table import record_type_name
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot
+from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot
+from kraftlib.runtime.listener import Listener
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch
 

@@ -24,8 +24,8 @@ from kraftlib.cli.service import Service
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import JsonSerde
-from kraftlib.runtime.client.engine import loop_factory
 from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener
 from kraftlib.types import Endpoint, LeaderAndEpoch, parse_endpoint
 

@@ -11,23 +11,22 @@ errors of the log itself are reported, through `on_failure`.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
-
-import attrs
+from typing import Any, Final
 
 from kraftlib.errors import CorruptBatchError, ReplicaFailedError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
-from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.listener import BatchReader, CommittedBatch, Listener, LoadedSnapshot, is_ctrl_c
-from kraftlib.runtime.waiters import Post, Promise, Settled, Waiters, again, call_here, settle
+from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot
+from kraftlib.runtime.feed import Feed
+from kraftlib.runtime.listener import Listener, is_ctrl_c
+from kraftlib.runtime.loading import Checks, Loading, Overlay
+from kraftlib.runtime.offset_waiters import OffsetWaiters
+from kraftlib.runtime.waiters import Post, Promise, Waiters, again, call_here
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import LeaderAndEpoch, Offset, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime.applier")
 
@@ -38,75 +37,6 @@ TURN_NS: Final = 1_000_000
 """Time for which a turn goes on giving slices."""
 
 CallSoon = Callable[[Callable[[], None]], object]
-
-
-class Overlay(Protocol):
-    """Increments of the state machine: `kraftlib.runtime.snapshots.increments`."""
-
-    def was_loaded(self, snapshot: LoadedSnapshot) -> None:
-        """The state machine has taken this."""
-        ...
-
-    def give_up(self, snapshot: LoadedSnapshot) -> bool:
-        """It cannot be read to its end. Remove its increments, if it has any, and return whether it had."""
-        ...
-
-    def loaded(
-        self, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader, on_close: Callable[[], None]
-    ) -> LoadedSnapshot | None:
-        """Return a checkpoint with its increments as one snapshot, if there are any."""
-        ...
-
-
-@attrs.define(eq=False)
-class Feed:
-    """Where one listener stands."""
-
-    listener: Listener
-    next_offset: Offset | None = None
-    """First offset that it has not been given, or still holds the reader of; None before its first call."""
-    told: LeaderAndEpoch | None = None
-    """The last leader that the listener was told."""
-    reader: BatchReader | LoadedSnapshot | None = None
-    """The reader that it still holds."""
-    failed_to_load: OffsetAndEpoch | None = None
-    """The snapshot that it could not read to its end; once more, and the fault is its own."""
-    is_half_loaded: bool = False
-    """It has taken a part of that snapshot."""
-    is_stopped: bool = False
-    """It has raised, and gets no further calls."""
-    failure: ReplicaFailedError | None = None
-    """The error for callers that want to wait for it."""
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether its state is being replaced by a snapshot: what it shows meanwhile is neither old nor new."""
-        return isinstance(self.reader, LoadedSnapshot) or self.failed_to_load is not None
-
-    def is_news(self, leader: LeaderAndEpoch) -> bool:
-        """Whether the listener must be told `leader`: a newer epoch, or the first leader in this one (as in Kafka)."""
-        told = self.told
-        return told is None or (leader.epoch, leader.leader_id is not None) > (told.epoch, told.leader_id is not None)
-
-
-class Checks(Protocol):
-    """The checks of stored snapshots: `kraftlib.runtime.snapshots.checks`."""
-
-    def is_sound(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether it was read to its end and is whole."""
-        ...
-
-    def is_damaged(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether it is known not to be whole."""
-        ...
-
-    def when_checked(self, snapshot_id: OffsetAndEpoch, then: Callable[[], None]) -> None:
-        """Call `then` once it is known whether this snapshot is whole."""
-        ...
-
-    def doubt(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A listener could not read it: check it once more."""
-        ...
 
 
 class Applier:
@@ -147,11 +77,21 @@ class Applier:
         self._on_machine_failed = on_machine_failed
         self._on_damage = on_damage
         self._reading: Offset = 0
-        self._post = post
         self._clock_ns = clock_ns
         self._on_applied = on_applied
-        self._increments = increments
-        self._checks = checks
+        self._loading = Loading(
+            log,
+            serde,
+            waiters,
+            increments=increments,
+            checks=checks,
+            wake=self._schedule,
+            reader_closed=self._reader_closed,
+            guarded=self._guarded,
+            stop=self._stop,
+        )
+        self.offset_waiters = OffsetWaiters(post)
+        """Callers that wait until a record was applied."""
         self._feeds: list[Feed] = []
         self._state_machine: Feed | None = None
         self._high_watermark: Offset | None = None
@@ -160,15 +100,13 @@ class Applier:
         self._scheduled = False
         self._closed = False
         self._slice: tuple[Offset, Offset, Sequence[CommittedBatch]] | None = None
-        self._offset_waiters: list[tuple[Offset, int, Promise]] = []
-        self._counter = itertools.count()
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def register(self, listener: Listener, *, state_machine: bool = False) -> None:
         """Begin to feed `listener`: the latest snapshot if there is one, then the log."""
         self._forget(listener, only_stopped=True)
-        feed = Feed(listener)
+        feed = Feed(listener, is_machine=state_machine)
         self._feeds.append(feed)
         if state_machine:
             self._state_machine = feed
@@ -188,7 +126,7 @@ class Applier:
     def advance(self, high_watermark: Offset) -> None:
         """Everything below `high_watermark` is committed."""
         self._high_watermark = high_watermark
-        if self._feeds or self._waiters.wants_results or self._offset_waiters:
+        if self._feeds or self._waiters.wants_results or self.offset_waiters:
             self._schedule()
 
     def announce(self, leader: LeaderAndEpoch, *, epoch_start: Offset) -> None:
@@ -213,23 +151,6 @@ class Applier:
     def close(self) -> None:
         """Stop feeding listeners."""
         self._closed = True
-
-    def failed(self, error_of: Callable[[], BaseException]) -> None:
-        """Fail all callers that wait for an offset: the replica has stopped."""
-        outcomes: list[Settled] = [(promise, None, error_of()) for _, _, promise in self._offset_waiters]
-        self._offset_waiters.clear()
-        if outcomes:
-            self._post(settle, outcomes)
-
-    @property
-    def waiting(self) -> int:
-        """Number of callers that wait for an offset, those included that have gone."""
-        return len(self._offset_waiters)
-
-    def forget_gone(self) -> None:
-        """Forget callers that no longer wait for an offset."""
-        self._offset_waiters = [waiter for waiter in self._offset_waiters if not waiter[2].done()]
-        heapq.heapify(self._offset_waiters)
 
     def wake(self) -> None:
         """Look whether there is something to give."""
@@ -258,7 +179,7 @@ class Applier:
 
     def wait_for(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` with the applied offset once the record at `offset` was applied."""
-        heapq.heappush(self._offset_waiters, (offset, next(self._counter), promise))
+        self.offset_waiters.add(offset, promise)
         self._schedule()
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -311,7 +232,7 @@ class Applier:
             return False
         reader, feed.reader = feed.reader, None
         if isinstance(reader, LoadedSnapshot):
-            self._loaded(feed, reader)
+            self._loading.loaded(feed, reader)
             return True
         if isinstance(reader, BatchReader):
             feed.next_offset = reader.last_offset + 1  # it has held the reader, and is done with it
@@ -333,7 +254,7 @@ class Applier:
 
     def _give(self, feed: Feed, high_watermark: Offset) -> bool:
         if feed.next_offset is None or feed.next_offset < self._log.start_offset:
-            return self._load(feed, high_watermark)
+            return self._loading.load(feed, high_watermark)
         if feed.next_offset >= min(high_watermark, self._log.end_offset):  # the log may have lost what was committed
             return False
         try:
@@ -348,88 +269,9 @@ class Applier:
         if self._guarded(feed, lambda: feed.listener.handle_commit(reader)) and not reader.held:
             feed.reader, reader.closed = None, True
             feed.next_offset = batches[-1].last_offset + 1
-            if feed is self._state_machine:
+            if feed.is_machine:
                 self._on_applied(batches)
         return True
-
-    def _load(self, feed: Feed, high_watermark: Offset) -> bool:
-        """Give the newest snapshot that is committed; a new listener begins at 0 if there is none."""
-        ids = [snapshot for snapshot in self._log.snapshots() if snapshot.offset <= high_watermark]
-        if not ids:
-            if self._log.start_offset > 0:
-                return False  # the high watermark lies before the log: more is coming
-            if feed.is_half_loaded and feed is self._state_machine:
-                self._stop(
-                    feed, StorageError(f"snapshot {feed.failed_to_load} is damaged, and no other one replaces it")
-                )
-                return False
-            feed.next_offset, feed.failed_to_load, feed.is_half_loaded = 0, None, False
-            return True
-        checks = self._checks
-        if checks is not None and not checks.is_sound(ids[-1]):
-            if not checks.is_damaged(ids[-1]):  # else it is about to go, and `advance` comes then
-                checks.when_checked(ids[-1], self._schedule)
-            return False
-        load = (
-            feed.listener.handle_load_bootstrap if ids[-1] == BOOTSTRAP_SNAPSHOT else feed.listener.handle_load_snapshot
-        )
-        try:
-            reader = SnapshotReader(self._log.open_snapshot(ids[-1]), epoch=ids[-1].epoch)
-        except StorageError as error:
-            if ids[-1] not in self._log.snapshots():
-                return True  # it has gone meanwhile: another one stands in
-            if checks is None or not isinstance(error, CorruptBatchError):
-                raise
-            if feed.failed_to_load == ids[-1]:
-                self._stop(feed, error)
-                return False
-            feed.failed_to_load = ids[-1]
-            checks.doubt(ids[-1])
-            return True
-        snapshot = feed.reader = self._merged(feed, ids[-1], high_watermark, reader) or LoadedSnapshot(
-            ids[-1], reader, self._serde, on_close=self._reader_closed
-        )
-
-        def give() -> None:
-            try:
-                load(snapshot)
-            except CorruptBatchError as error:
-                snapshot.close(error)
-
-        if not self._guarded(feed, give) or not snapshot.held:
-            snapshot.close()
-        return True
-
-    def _merged(
-        self, feed: Feed, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader
-    ) -> LoadedSnapshot | None:
-        """Return the checkpoint with the increments on it, where the state machine has any."""
-        overlay = self._increments if feed is self._state_machine else None
-        return None if overlay is None else overlay.loaded(base, high_watermark, reader, self._reader_closed)
-
-    def _loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
-        """Count `snapshot` as given, now that the listener is done with it."""
-        is_damaged = isinstance(snapshot.error, CorruptBatchError) or snapshot.unreadable is not None
-        if is_damaged and feed.failed_to_load != snapshot.snapshot_id:
-            self._load_another(feed, snapshot)
-        elif snapshot.error is not None:
-            self._stop(feed, snapshot.error)
-        else:
-            feed.failed_to_load, feed.is_half_loaded = None, False
-            feed.next_offset = snapshot.snapshot_id.offset
-            if feed is not self._state_machine:
-                return
-            self._waiters.skipped(feed.next_offset)
-            overlay = self._increments
-            if overlay is not None:
-                overlay.was_loaded(snapshot)
-
-    def _load_another(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
-        """The snapshot, or an increment on it, was damaged since it was checked: try again with what is left."""
-        feed.failed_to_load, feed.is_half_loaded = snapshot.snapshot_id, True
-        overlay, checks = self._increments, self._checks
-        if (overlay is None or not overlay.give_up(snapshot)) and checks is not None:
-            checks.doubt(snapshot.snapshot_id)
 
     def _committed(self, start: Offset, high_watermark: Offset) -> Sequence[CommittedBatch]:
         """Return a slice of committed batches from `start` on; the same for every listener that stands there."""
@@ -462,7 +304,7 @@ class Applier:
         name, where = type(feed.listener).__name__, feed.next_offset
         logger.error("replica %d: %s raised at offset %s and is stopped", self._node_id, name, where, exc_info=error)
         feed.is_stopped = True
-        is_machine = feed is self._state_machine
+        is_machine = feed.is_machine
         what = "the state machine" if is_machine else f"the listener {name}"
         until = "this replica is restarted" if is_machine else "that listener is unregistered"
         feed.failure = ReplicaFailedError(
@@ -473,7 +315,7 @@ class Applier:
         if feed in self._feeds and feed in self._counting:
             failure = self._waiters.apply_failure or feed.failure
             self._waiters.fail_applied(failure, f"{what} raised {error!r}")
-            self.failed(lambda: again(failure))
+            self.offset_waiters.fail(lambda: again(failure))
         if is_machine:
             self._on_machine_failed(feed.failure)
 
@@ -487,8 +329,4 @@ class Applier:
         applied = self.applied_offset
         if self._waiters.wants_results:
             self._waiters.applied(applied)
-        outcomes: list[Settled] = []
-        while self._offset_waiters and self._offset_waiters[0][0] < applied:
-            outcomes.append((heapq.heappop(self._offset_waiters)[2], applied, None))
-        if outcomes:
-            self._post(settle, outcomes)
+        self.offset_waiters.applied(applied)

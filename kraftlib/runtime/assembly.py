@@ -28,10 +28,11 @@ from kraftlib.errors import CorruptBatchError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.background import Background
+from kraftlib.runtime.committed import CommittedBatch
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.housekeeping import Housekeeping
-from kraftlib.runtime.listener import CommittedBatch, Listener, StateMachine, StateMachineListener
+from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
 from kraftlib.runtime.loop import Loop, Timer
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.opening import Opened

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -22,8 +21,8 @@ from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.capabilities import Capabilities, capabilities_of
+from kraftlib.runtime.snapshots.holds import Holds, HoldStore
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
-from kraftlib.storage.log.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.storage.snapshots.download_files import DownloadFiles
@@ -36,50 +35,6 @@ MEMORY_CLUSTER_ID: Final = "memory"
 """Cluster id of voters without a directory and without a configured one."""
 
 SCAN_BYTES: Final = 8 * 1024 * 1024
-
-
-class Holds(Protocol):
-    """Where retention holds are kept."""
-
-    def read(self) -> Sequence[StoredHold]:
-        """Return what was written last."""
-        ...
-
-    def write(self, holds: Sequence[StoredHold]) -> None:
-        """Replace what is stored."""
-        ...
-
-    def remove_late(self, name: str) -> None:
-        """Take a hold out when the replica has ended. For any thread."""
-        ...
-
-
-@attrs.frozen
-class HoldStore:
-    """Where retention holds outlive a restart; nowhere, if the log is not in the replica's directory."""
-
-    directory: Path | None
-    file_mode: int
-
-    def read(self) -> Sequence[StoredHold]:
-        """Return what was written last."""
-        return [] if self.directory is None else read_holds(self.directory)
-
-    def write(self, holds: Sequence[StoredHold]) -> None:
-        """Replace what is stored."""
-        if self.directory is not None:
-            write_holds(self.directory, holds, mode=self.file_mode)
-
-    def remove_late(self, name: str) -> None:
-        """Take a hold out, once this replica has let go of its directory. Raises: StorageError; DirectoryInUseError."""
-        from kraftlib.storage.lock import DirectoryLock  # as little needed by memory stores as the directory
-
-        if self.directory is not None:
-            lock = DirectoryLock.acquire(self.directory.parent, mode=self.file_mode)
-            try:
-                self.write([hold for hold in read_holds(self.directory) if hold.name != name])
-            finally:
-                lock.release()
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kraftlib.runtime.listener import CommittedBatch, StateMachine
+from kraftlib.runtime.committed import CommittedBatch
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.testing.linearizability import LogCall, contradiction_in_log
 from kraftlib.testing.reads import checksum
 from kraftlib.testing.subject import state_of

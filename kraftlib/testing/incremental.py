@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlib.runtime.listener import CommittedRecord, LoadedSnapshot
+from kraftlib.runtime.committed import CommittedRecord, LoadedSnapshot
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
 from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.testing.reads import checksum

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraftlib.consensus.roles import Leader
-from kraftlib.runtime.listener import BatchReader, Listener, LoadedSnapshot
+from kraftlib.runtime.committed import BatchReader, LoadedSnapshot
+from kraftlib.runtime.listener import Listener
 from kraftlib.testing import invariants as inv
 from kraftlib.types import LeaderAndEpoch, Offset
 

@@ -25,7 +25,8 @@ import attrs
 
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import BytesSerde, RecordSerde
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
 from kraftlib.types import LeaderAndEpoch
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from kraftlib import JsonSerde, RaftClient, RaftConfig, StateMachine
 from kraftlib.cli.lines import LineServer
 from kraftlib.errors import ConfigError, KraftError, NotLeaderError
-from kraftlib.runtime.listener import CommittedRecord
+from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.types import Endpoint, ReplicaKey, parse_endpoint, parse_uuid
 
 STALE_READ: Final = "stale-read"

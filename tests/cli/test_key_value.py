@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kraftlib.cli.key_value import KeyValueStore, offer_store
 from kraftlib.cli.service import Service
-from kraftlib.runtime.listener import CommittedRecord
+from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.types import LeaderAndEpoch
 
 COMMANDS = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.text(max_size=3)))

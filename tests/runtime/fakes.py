@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,10 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
 from kraftlib.errors import ReplicaFailedError
-from kraftlib.records.batch import Batch
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.serde import TextSerde
+from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter, StreamSource
+from kraftlib.runtime.committed import CommittedBatch, LoadedSnapshot
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.metrics import RaftMetrics
@@ -224,3 +228,21 @@ class Rig:
         self.core.wants_records = True
         self.core.on(ev.TimeoutReached, act.AcceptAppends(epoch, base_offset))
         self.executor.submit(ev.TimeoutReached())
+
+
+def committed(*values: bytes, base_offset: int = 5, serde: Any = None) -> CommittedBatch:
+    batch = encode_batch(values, timestamp_ms=77, base_offset=base_offset, epoch=3)
+    return CommittedBatch(batch, serde or TextSerde())
+
+
+def snapshot_bytes(*values: bytes) -> bytes:
+    out = bytearray()
+    writer = SnapshotWriter(out.extend, epoch=2, last_contained_log_timestamp=55)
+    writer.append(values)
+    writer.freeze()
+    return bytes(out)
+
+
+def loaded(data: bytes) -> LoadedSnapshot:
+    reader = SnapshotReader(StreamSource(io.BytesIO(data)), epoch=2)
+    return LoadedSnapshot(OffsetAndEpoch(epoch=2, offset=9), reader, TextSerde())

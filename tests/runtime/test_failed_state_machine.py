@@ -10,7 +10,8 @@ import pytest
 
 from kraftlib.errors import KraftError, NotLeaderError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from tests.runtime.quorum import Quorum, quorum, until
 
 POISON = b"poison"

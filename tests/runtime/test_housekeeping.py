@@ -13,7 +13,8 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import DirectoryInUseError, RecordTooLargeError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory

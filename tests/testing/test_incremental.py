@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kraftlib.runtime.listener import CommittedRecord
+from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.testing import histories, liveness
 from kraftlib.testing.incremental import INCREMENTAL, Shelves
 from kraftlib.testing.process import Ending

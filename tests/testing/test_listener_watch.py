@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.records.serde import BytesSerde
-from kraftlib.runtime.listener import BatchReader, CommittedBatch
+from kraftlib.runtime.committed import BatchReader, CommittedBatch
 from kraftlib.testing.listener_watch import ListenerWatch
 from kraftlib.types import LeaderAndEpoch
 from tests.testing.logs import batch

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.testing.campaign import quiet
 from kraftlib.testing.simulation import simulate
 from kraftlib.testing.subject import HashChain, Subject, restored, state_of

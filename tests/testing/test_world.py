@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.errors import InvariantError
-from kraftlib.runtime.listener import BatchReader, Listener
+from kraftlib.runtime.committed import BatchReader
+from kraftlib.runtime.listener import Listener
 from kraftlib.testing.process import Ending, Process
 from kraftlib.testing.world import World
 from tests.testing.worlds import world

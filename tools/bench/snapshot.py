@@ -19,7 +19,8 @@ from typing import Any, Final
 from kraftlib.config import RaftConfig, parse_voters
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource

@@ -7,7 +7,8 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError, KraftError, NotLeaderError
-from kraftlib.runtime.listener import BatchReader, Listener
+from kraftlib.runtime.committed import BatchReader
+from kraftlib.runtime.listener import Listener
 from kraftlib.runtime.waiters import COMMITTED
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Process

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from kraftlib.runtime.listener import Listener, LoadedSnapshot
+from kraftlib.runtime.committed import LoadedSnapshot
+from kraftlib.runtime.listener import Listener
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Process
 from kraftlib.testing.trace import Step

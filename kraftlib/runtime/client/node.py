@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import logging
 import random
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -18,13 +17,14 @@ from typing import Any
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
-from kraftlib.errors import ClosedError, ReplicaFailedError, StorageError
+from kraftlib.errors import ClosedError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.background import BackgroundThread
+from kraftlib.runtime.client.release import Release
 from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
-from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk, call_soon_from_anywhere
+from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.loop import AsyncioLoop
 from kraftlib.runtime.net.controller_apis import Controllers
@@ -33,18 +33,12 @@ from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.router import Router
-from kraftlib.runtime.snapshots.retention import RetentionHold
+from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, again, settle
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime")
-
-BACKGROUND_ENDS_WITHIN_S = 10.0
-"""Work in the background ends at its next step; a call of the application there may take longer, or never end."""
-
-DISK_ENDS_WITHIN_S = 30.0
-"""Time for the last flush and the clean end of the log. A disk that hangs may never end it."""
 
 
 class Node:
@@ -273,10 +267,10 @@ class Node:
                 change.cancel()
         self._gone += 1
         barriers = self.executor.barriers
-        if 2 * self._gone > len(self._leader_waiters) + self.applier.waiting + len(barriers):
+        if 2 * self._gone > len(self._leader_waiters) + len(self.applier.offset_waiters) + len(barriers):
             self._gone = 0
             self._leader_waiters = [waiter for waiter in self._leader_waiters if not waiter[1].done()]
-            self.applier.forget_gone()
+            self.applier.offset_waiters.forget_gone()
             barriers.forget_gone()
 
     def create_snapshot(self, promise: Promise, values: Iterable[bytes] | None, offset: Offset | None) -> None:
@@ -352,81 +346,11 @@ class Node:
                 await asyncio.wait(self._changes)
             await (self._network_closing or self.network.close())
         finally:
-            await self._let_go()
-
-    async def _let_go(self) -> None:
-        """Release threads and stores, which waits for a flush that is under way, on a thread of their own.
-
-        The executor of the loop may be busy with calls of the host that never end, and a host must be able to exit.
-        """
-        released: asyncio.Future[None] = self._loop.create_future()
-        thread = threading.Thread(target=self._try_to_release, args=(released,), name="kraftlib-release", daemon=True)
-        thread.start()
-        try:
-            await self._wait_for_release(released)
-            released.result()
-        except StorageError as error:
-            if self.executor.failure is None:
-                raise
-            logger.warning("replica %d: closing after its failure: %s", self._config.node_id, error)
-        except TimeoutError:
-            released.add_done_callback(lambda late: late.exception())  # it was logged by then
-            logger.error(
-                "replica %d: its disk does not answer; the replica is closed, and its directory stays locked until the"
-                " disk does",
-                self._config.node_id,
-            )
-        finally:
-            if released.done():
-                thread.join()  # it has told, and does nothing more
-            self._on_closed()
-
-    async def _wait_for_release(self, released: asyncio.Future[None]) -> None:
-        """Wait, also when this is cancelled meanwhile: the end goes on. Raises: TimeoutError, CancelledError then."""
-        deadline = self._loop.time() + BACKGROUND_ENDS_WITHIN_S + DISK_ENDS_WITHIN_S
-        cancelled: asyncio.CancelledError | None = None
-        while not released.done():
+            release = Release(self._config.node_id, background=self.background, disk=self.disk, opened=self._opened)
             try:
-                await asyncio.wait((released,), timeout=deadline - self._loop.time())
-            except asyncio.CancelledError as error:
-                cancelled = error
-            if not released.done() and self._loop.time() >= deadline:
-                raise TimeoutError
-        if cancelled is not None:
-            raise cancelled
-
-    def _try_to_release(self, released: asyncio.Future[None]) -> None:
-        """On the thread: release everything, and tell `released` how that ended."""
-        try:
-            self._release()
-        except BaseException as error:  # noqa: BLE001 - the end of the replica is told of it
-            call_soon_from_anywhere(self._loop, released.set_exception, error)
-        else:
-            call_soon_from_anywhere(self._loop, released.set_result, None)
-
-    def _release(self) -> None:
-        if self.background.close(BACKGROUND_ENDS_WITHIN_S):
-            self.disk.close()
-            self._opened.close()
-            return
-        logger.error(
-            "replica %d: a call of the state machine in the background (restore, or the values of a snapshot) has not"
-            " ended; the replica is closed, and its directory stays locked until that call returns",
-            self._config.node_id,
-        )
-        try:
-            self.disk.close()
-            self._opened.log.flush()
-        finally:
-            threading.Thread(target=self._release_later, name="kraftlib-release", daemon=True).start()
-
-    def _release_later(self) -> None:
-        """Release the stores once no thread writes into their directory any more."""
-        self.background.close()
-        try:
-            self._opened.close()
-        except StorageError as error:
-            logger.warning("replica %d: closing late: %s", self._config.node_id, error)
+                await release.run(has_failed=lambda: self.executor.failure is not None)
+            finally:
+                self._on_closed()
 
     def fail(self, error: BaseException) -> None:
         """Stop the replica for good, because of `error`."""
@@ -445,7 +369,7 @@ class Node:
         self._ended_by = self._ended_by or error_of
         for change in self._changes:
             change.cancel()
-        self.applier.failed(error_of)
+        self.applier.offset_waiters.fail(error_of)
         self.executor.barriers.fail(error_of)
         self.router.own.close(error_of())
         waiting = [*(promise for _, promise in self._leader_waiters), *self._snapshot_waiters.values()]

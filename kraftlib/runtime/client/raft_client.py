@@ -20,16 +20,17 @@ from typing import Any, Generic, TypeVar, cast
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError
 from kraftlib.records.serde import BytesSerde, RecordSerde
-from kraftlib.runtime.client.engine import Engine, InlineEngine, ThreadEngine
+from kraftlib.runtime.client.engine import Engine, InlineEngine
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.status import Status
+from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.opening import listen_endpoint, open_replica
-from kraftlib.runtime.snapshots.retention import RetentionHold
+from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import APPLIED, COMMITTED, Appended, Post, level_of
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog

@@ -22,7 +22,8 @@ from kraftlib.errors import KraftError
 from kraftlib.records.increment import Change, IncrementReader, keyed, merge
 from kraftlib.records.serde import RecordSerde
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.listener import CommittedBatch, LoadedSnapshot, StateMachine
+from kraftlib.runtime.committed import CommittedBatch, LoadedSnapshot
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots.writing import PIECE, OpenSnapshot, SnapshotPlan
 from kraftlib.storage.compaction import compact

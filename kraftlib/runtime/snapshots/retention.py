@@ -18,10 +18,11 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError, CorruptBatchError, HoldExpiredError, KraftError
+from kraftlib.errors import ClosedError, ConfigError, CorruptBatchError, KraftError
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.pace import unhurried
+from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import verify_snapshot
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.log.holds_file import NAME_MAX, StoredHold
@@ -32,68 +33,6 @@ logger: Final = logging.getLogger("kraftlib.runtime.snapshots.retention")
 
 KEPT_ON_FULL_DISK: Final = 2
 """The number of snapshots that are kept even when the disk is full: if one is found damaged, another is left."""
-
-
-class RetentionHold:
-    """A reader's claim on the log: nothing from `offset` on is deleted while it lasts. For any thread.
-
-    The reader moves it with `advance` as it reads, and gives it up with `release`. It outlives a restart of the
-    replica: the same name returns it at the same offset.
-    """
-
-    def __init__(self, name: str, offset: Offset, max_bytes: int, on_release: Callable[[str], object]) -> None:
-        """`on_release` is called with the name, once."""
-        self.name: Final = name
-        self.max_bytes: Final = max_bytes
-        """The hold expires when it alone keeps a log of more than this."""
-        self._offset = offset
-        self._on_release = on_release
-        self._lock: Final = threading.Lock()
-        self._expired = self._released = False
-
-    @property
-    def offset(self) -> Offset:
-        """First offset that is still wanted."""
-        return self._offset
-
-    @property
-    def expired(self) -> bool:
-        """Whether it was given up because the log had become too large."""
-        return self._expired
-
-    def advance(self, offset: Offset) -> None:
-        """Everything below `offset` has been read; an earlier offset than before changes nothing.
-
-        Raises: HoldExpiredError, if it has expired: records may be gone, so begin again with the newest snapshot.
-        """
-        with self._lock:
-            if self._expired:
-                raise HoldExpiredError(
-                    f"the hold of {self.name!r} at offset {self._offset} has expired: the log had grown beyond its "
-                    f"max_bytes={self.max_bytes}; begin again with the newest snapshot, and a new hold"
-                )
-            self._offset = max(self._offset, offset)
-
-    def release(self) -> None:
-        """Give it up. Calling it twice is allowed.
-
-        Once the client is closed, the call itself writes that down in the directory. Raises: then StorageError, if it
-        cannot: DirectoryInUseError, while the client is closing, or where the replica runs again. The hold is as it
-        was, and the call may be repeated.
-        """
-        with self._lock:
-            if self._released:
-                return
-            self._released = True
-        try:
-            self._on_release(self.name)
-        except BaseException:
-            self._released = False
-            raise
-
-    def __repr__(self) -> str:
-        state = "expired" if self._expired else "released" if self._released else "held"
-        return f"<RetentionHold {self.name!r} at {self._offset}, {state}>"
 
 
 @attrs.frozen
@@ -161,7 +100,7 @@ class Retention:
             raise ConfigError(f"name={name!r} is no name of a reader: take 1 to {NAME_MAX} printable characters")
         start = max(self._log.start_offset, self._going)
         found = self._holds.get(name)
-        if found is not None and not found.expired and not found._released:
+        if found is not None and not found.is_over:
             if offset is not None:
                 found.advance(offset)
             return found
@@ -175,7 +114,7 @@ class Retention:
     @property
     def holds(self) -> Sequence[RetentionHold]:
         """Those that are neither released nor expired."""
-        return [hold for hold in self._holds.values() if not hold._released and not hold._expired]
+        return [hold for hold in self._holds.values() if not hold.is_over]
 
     def _hold(self, name: str, offset: Offset, max_bytes: int) -> RetentionHold:
         return RetentionHold(name, offset, max_bytes, self._release)
@@ -298,8 +237,7 @@ class Retention:
         return held
 
     def _expire(self, hold: RetentionHold) -> None:
-        with hold._lock:
-            hold._expired = True
+        hold.expire()
         logger.error(
             "replica %d: the hold of %r at offset %d has expired: it kept a log of %d bytes, its limit is %d",
             *(self._config.node_id, hold.name, hold.offset, self._log.size_bytes, hold.max_bytes),

@@ -16,8 +16,9 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.committed import CommittedBatch
 from kraftlib.runtime.disk import Disk
-from kraftlib.runtime.listener import CommittedBatch, StateMachine, is_ctrl_c
+from kraftlib.runtime.listener import StateMachine, is_ctrl_c
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.snapshots.writing import SnapshotPlan, verify_snapshot

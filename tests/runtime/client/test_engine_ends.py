@@ -14,7 +14,8 @@ import pytest
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, DirectoryInUseError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.runtime.committed import BatchReader, CommittedRecord
+from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import FrameReceiver
 from kraftlib.storage.directory import format_directory

@@ -15,7 +15,8 @@ import pytest
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING

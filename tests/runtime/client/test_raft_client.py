@@ -26,7 +26,8 @@ from kraftlib.errors import (
 )
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import BatchReader, CommittedRecord, Listener, StateMachine
+from kraftlib.runtime.committed import BatchReader, CommittedRecord
+from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.runtime.waiters import Appended

@@ -17,7 +17,7 @@ from kraftlib.errors import CorruptBatchError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord
+from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.snapshots.writing import SnapshotPlan

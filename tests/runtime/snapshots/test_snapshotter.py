@@ -13,7 +13,8 @@ from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.serde import JsonSerde
 from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.listener import CommittedBatch, CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedBatch, CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.snapshots.snapshotter import Snapshotter, can_snapshot
 from kraftlib.runtime.snapshots.writing import plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog

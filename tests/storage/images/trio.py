@@ -22,7 +22,8 @@ from kraftlib.records.batch import Batch, read_batch
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.listener import CommittedRecord, StateMachine
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import Destination, Frame
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog

@@ -1,0 +1,43 @@
+"""Where one listener stands: what it was given, which reader it holds, and whether it was stopped."""
+
+from __future__ import annotations
+
+import attrs
+
+from kraftlib.errors import ReplicaFailedError
+from kraftlib.runtime.committed import BatchReader, LoadedSnapshot
+from kraftlib.runtime.listener import Listener
+from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
+
+
+@attrs.define(eq=False)
+class Feed:
+    """Where one listener stands."""
+
+    listener: Listener
+    is_machine: bool = False
+    """Whether it is the state machine."""
+    next_offset: Offset | None = None
+    """First offset that it has not been given, or still holds the reader of; None before its first call."""
+    told: LeaderAndEpoch | None = None
+    """The last leader that the listener was told."""
+    reader: BatchReader | LoadedSnapshot | None = None
+    """The reader that it still holds."""
+    failed_to_load: OffsetAndEpoch | None = None
+    """The snapshot that it could not read to its end; once more, and the fault is its own."""
+    is_half_loaded: bool = False
+    """It has taken a part of that snapshot."""
+    is_stopped: bool = False
+    """It has raised, and gets no further calls."""
+    failure: ReplicaFailedError | None = None
+    """The error for callers that want to wait for it."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its state is being replaced by a snapshot: what it shows meanwhile is neither old nor new."""
+        return isinstance(self.reader, LoadedSnapshot) or self.failed_to_load is not None
+
+    def is_news(self, leader: LeaderAndEpoch) -> bool:
+        """Whether the listener must be told `leader`: a newer epoch, or the first leader in this one (as in Kafka)."""
+        told = self.told
+        return told is None or (leader.epoch, leader.leader_id is not None) > (told.epoch, told.leader_id is not None)
