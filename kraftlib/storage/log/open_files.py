@@ -30,12 +30,15 @@ import attrs
 from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
-from kraftlib.storage.log.segment import EMPTY_PRODUCER_STATE, Segment
+from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.spare import Spare
 from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
+
+EMPTY_PRODUCER_STATE: Final = bytes.fromhex("000148674bc700000000")
+"""Kafka's producer state, version 1, with no producers: int16 version, CRC-32C of the rest, int32 count."""
 
 
 @attrs.frozen(kw_only=True)

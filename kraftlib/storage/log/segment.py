@@ -34,9 +34,6 @@ BATCH_MAX_BYTES: Final = 128 << 20
 _CHUNK: Final = 1 << 20
 _INDEX_MAX_BYTES: Final = 64 << 20
 
-# Kafka's producer state, version 1, with no producers: int16 version, CRC-32C of the rest, int32 count.
-EMPTY_PRODUCER_STATE: Final = bytes.fromhex("000148674bc700000000")
-
 
 class Segment:
     """Place, size and index of a segment. `size` counts valid bytes; the file may be larger until it is cut.
@@ -182,7 +179,7 @@ class Segment:
     def read(self, start_offset: Offset, max_bytes: int, *, not_before: int = 0) -> list[Batch]:
         """Return batches from the one that contains `start_offset` on, at most `max_bytes` but at least one.
 
-        What stands below position `not_before` is damaged.
+        Nothing below position `not_before` is read: it is damaged.
         """
         with self._opened() as descriptor:
             position = max(not_before, self._position_before(descriptor, start_offset))
@@ -210,10 +207,7 @@ class Segment:
             return found
 
     def locate(self, offset: Offset, *, not_before: int = 0) -> tuple[int, Offset] | None:
-        """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment.
-
-        `not_before` as in `read`.
-        """
+        """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment."""
         with self._opened() as descriptor:
             position = max(not_before, self._position_before(descriptor, offset))
             for batch in batches_in(descriptor, self.path, position, self.size):
