@@ -1,4 +1,4 @@
-"""What listeners are given: committed records in batches, readers of them, and snapshots."""
+"""The batches and snapshots that listeners are given, and the readers that they come in."""
 
 from __future__ import annotations
 
