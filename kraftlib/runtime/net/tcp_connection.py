@@ -1,0 +1,240 @@
+"""One accepted connection of `TcpTransport`: a client is unknown until its frames identify it.
+
+An unknown client may send a byte a minute, announce a gigabyte, speak HTTP, or never read. None of it costs more than
+`TcpLimits` says, and none of it reaches the engine: only whole frames do.
+
+Deadlines are looked at by the sweep of the server, so that a frame costs no timer and no look at the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import attrs
+
+from kraftlib import forks
+from kraftlib.runtime.net.answer_queue import AnswerQueue
+from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
+from kraftlib.runtime.net.notices import Notices
+from kraftlib.runtime.net.sockets import address_text, certificate_name
+from kraftlib.runtime.net.tcp_limits import TcpLimits
+from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
+from kraftlib.wire.frames import describe_foreign_bytes
+
+PACE_S: Final = 0.2
+"""Over this long the rate of requests is taken."""
+
+
+@attrs.define(kw_only=True)
+class Shared:
+    """What all connections of one server share."""
+
+    receiver: FrameReceiver
+    frame_max_bytes: int
+    limits: TcpLimits
+    notices: Notices
+    loop: asyncio.AbstractEventLoop
+    now: Callable[[], float]
+    """The time of the loop, in s."""
+    forget: Callable[[ServerConnection], None]
+    """Told of a connection that is gone."""
+    unfinished_bytes: int = 0
+    """The size of all frames that are not whole yet."""
+
+
+class ServerConnection(asyncio.Protocol):
+    """One accepted connection."""
+
+    def __init__(self, shared: Shared, address: Any) -> None:
+        self.host: Final = str(address[0]) if isinstance(address, tuple) else str(address)
+        self.peer = Peer(address_text(address))
+        self._shared: Final = shared
+        self._limits: Final = shared.limits
+        self._reader = FrameReader(shared.frame_max_bytes)
+        self._writer = FrameWriter()
+        self._answers = AnswerQueue(self._send, self.close)
+        self._transport: asyncio.Transport | None = None
+        self._held = False  # nothing is read or served, whatever the peer has sent
+        self._frames = 0
+        self._frames_allowed = 0
+        self._pace_ends = 0.0
+        self._unfinished_bytes = 0
+        self._watched = (0, shared.now())
+        self._rests = (0, shared.now())
+        self._stalled_since: float | None = None
+        self._descriptor = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, after the handshake if there is one."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.send_buffer_max_bytes)
+        self._writer.attach(self._transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        forks.keep_from_children(self._descriptor)
+        self.peer = attrs.evolve(self.peer, principal=certificate_name(transport.get_extra_info("peercert")))
+        self._watched = (0, self._shared.now())
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and serve the frames that are whole with them."""
+        self._reader.feed(data)
+        if not self._held:
+            self._serve()
+
+    def pause_writing(self) -> None:
+        """Note that the peer does not read."""
+        self._stalled_since = self._shared.now()
+
+    def resume_writing(self) -> None:
+        """Note that the peer has read."""
+        self._stalled_since = None
+        self._resume_soon()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget everything."""
+        forks.forget(self._descriptor)
+        self._transport = None
+        self._writer.detach()
+        self._answers.drop()
+        self._account_for(0)
+        self._shared.forget(self)
+
+    def close(self) -> None:
+        """Serve nothing more; close once what was answered has left."""
+        self._held = True
+        self._writer.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close, whatever is left to send."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def refuse(self, kind: str, reason: str) -> None:
+        """Count, tell the operator and break off. What was answered may still leave."""
+        self._shared.notices.warn(kind, self.host, "closed the connection of %s: %s", self.peer.address, reason)
+        self.close()
+
+    def overdue(self, now: float) -> tuple[str, str] | None:
+        """Return the kind and the text of what has lasted too long. Called by the sweep."""
+        limits = self._limits
+        if self._frames != self._rests[0] or len(self._answers):
+            self._rests = (self._frames, now)
+        if self._stalled_since is not None and now - self._stalled_since > limits.stall_ms / 1000:
+            return "slow_reader", f"it has not read its answers for {limits.stall_ms} ms"
+        frames, since = self._watched
+        waits = self._transport is not None and not self._held and (not self._frames or self._reader.held_bytes)
+        if not waits or frames != self._frames:
+            self._watched = (self._frames, now)
+            return None
+        if not frames:
+            late = now - since > limits.first_frame_ms / 1000
+            return ("no_first_frame", f"no request came within {limits.first_frame_ms} ms") if late else None
+        late = now - since > limits.frame_ms / 1000
+        return ("slow_sender", f"a request was not whole after {limits.frame_ms} ms") if late else None
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long the peer has asked nothing, as of the last sweep; 0 while anything is under way."""
+        frames, since = self._rests
+        rests = self._transport is not None and not self._held and not self._reader.held_bytes and frames > 0
+        return now - since if rests and frames == self._frames and not len(self._answers) else 0.0
+
+    def _has_room(self) -> bool:
+        """Whether another request may be taken."""
+        answers, limits = self._answers, self._limits
+        return (
+            len(answers) < limits.pipeline_max
+            and answers.waiting_bytes <= limits.send_buffer_max_bytes
+            and self._stalled_since is None
+        )
+
+    def _serve(self) -> None:
+        """Hand on the frames that are whole, as far as the limits allow, and hold the rest."""
+        self._writer.gather()  # answers that are given at once leave together
+        try:
+            all_taken = self._take()
+        except BadFrameError as error:
+            self.refuse("bad_frame", _describe(error, self._shared.frame_max_bytes))
+            return
+        finally:
+            self._writer.flush()
+        if not all_taken:
+            self._hold()
+        if self._reader.held_bytes != self._unfinished_bytes:
+            self._account_for(self._reader.held_bytes)
+
+    def _take(self) -> bool:
+        """Hand on the frames of one turn; return whether all that are whole were taken."""
+        answers, reader, peer = self._answers, self._reader, self.peer
+        receive = self._shared.receiver.request_received
+        room = self._limits.pipeline_max - len(answers) if self._has_room() else 0
+        for _ in range(min(room, self._pace())):
+            frame = reader.next_frame()
+            if frame is None:
+                return True
+            self._frames += 1
+            self._frames_allowed -= 1
+            receive(frame, answers.expect(), peer)
+            if self._held or not self._has_room():
+                break
+        return False
+
+    def _pace(self) -> int:
+        """Return how many requests may be taken now."""
+        if self._frames_allowed <= 0 and (now := self._shared.now()) >= self._pace_ends:
+            self._pace_ends = now + PACE_S
+            self._frames_allowed = max(1, int(self._limits.requests_per_second * PACE_S))
+        return self._frames_allowed
+
+    def _hold(self) -> None:
+        """Read and take nothing until there is room; see to it that somebody notices when there is."""
+        if self._transport is None or self._held:
+            return
+        self._held = True
+        self._transport.pause_reading()
+        if self._frames_allowed <= 0:
+            self._shared.notices.counts["paced"] += 1
+            self._shared.loop.call_at(self._pace_ends, self._resume)
+        elif self._has_room():
+            self._resume_soon()  # it had its share of this turn: now the other connections
+
+    def _resume_soon(self) -> None:
+        # Never at once: whoever gives an answer must not be handed the next request while it does so.
+        if self._held:
+            self._shared.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._transport is None or self._transport.is_closing() or not self._held:
+            return
+        self._held = False
+        self._serve()
+        if not self._held and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _account_for(self, unfinished_bytes: int) -> None:
+        """Tell the server how much of an unfinished frame is kept here, and break off if all of it is too much."""
+        shared = self._shared
+        shared.unfinished_bytes += unfinished_bytes - self._unfinished_bytes
+        self._unfinished_bytes = unfinished_bytes
+        alone = shared.unfinished_bytes == unfinished_bytes
+        if shared.unfinished_bytes > self._limits.unfinished_max_bytes and not alone and unfinished_bytes:
+            self.refuse("unfinished", f"unfinished requests take {shared.unfinished_bytes} bytes of memory")
+
+    def _send(self, frames: Sequence[Frame]) -> None:
+        writer = self._writer
+        if not writer.gathering and len(self._answers):
+            # Requests were pipelined: their answers often come in one turn, too.
+            writer.gather()
+            self._shared.loop.call_soon(writer.flush)
+        for frame in frames:
+            writer.write(frame)
+        if self._held:
+            self._resume_soon()
+
+
+def _describe(error: BadFrameError, max_bytes: int) -> str:
+    foreign = describe_foreign_bytes(error.first_bytes)
+    size = f"it announced a frame of {error.length} bytes (allowed are 1 to {max_bytes})"
+    return f"{size}; it sent {foreign}" if foreign else size
