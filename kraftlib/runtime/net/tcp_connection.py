@@ -29,7 +29,7 @@ PACE_S: Final = 0.2
 
 @attrs.define(kw_only=True)
 class Shared:
-    """What all connections of one server share."""
+    """The state and the neighbours that all connections of one server share."""
 
     receiver: FrameReceiver
     frame_max_bytes: int
