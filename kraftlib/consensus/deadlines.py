@@ -12,7 +12,7 @@ doubles the patience, until something is committed again.
 
 from __future__ import annotations
 
-from kraftlib.consensus.roles import Endpoints, Follower, Leader
+from kraftlib.consensus.roles import Endpoints, Follower, Heard, Leader, Link
 from kraftlib.consensus.state import FADING_MAX, ReplicaState
 from kraftlib.types import ReplicaId, ReplicaKey
 
@@ -25,7 +25,7 @@ def follow(
     leader_endpoints: Endpoints,
     *,
     voted_key: ReplicaKey | None,
-    lost_connection: bool = False,
+    link: Link = Link.WHOLE,
     pre_votes_lost: int = 0,
 ) -> Follower:
     """Return the role of a follower whose timers begin now."""
@@ -36,7 +36,7 @@ def follow(
         voted_key=voted_key,
         fetch_deadline_ms=timeout_ms,
         update_due_ms=timeout_ms,
-        lost_connection=lost_connection,
+        link=link,
         pre_votes_lost=pre_votes_lost,
     )
 
@@ -46,15 +46,15 @@ def restart_fetch_timer(state: ReplicaState, role: Follower) -> None:
 
     Unless it has said good-bye: what it answered before that may come later, over another connection.
     """
-    if not role.said_good_bye:
+    if not role.is_left:
         role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
 
 
 def note_sign_of_life(state: ReplicaState, role: Follower) -> None:
     """The leader has answered a Fetch: it has its whole time again, and no other voter has our pre-vote."""
     restart_fetch_timer(state, role)
-    if not role.said_good_bye:
-        role.has_fetched = True
+    if not role.is_left:
+        role.heard = Heard.ANSWER
 
 
 def stand_after(state: ReplicaState, role: Follower, pause_ms: int) -> None:

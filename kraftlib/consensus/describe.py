@@ -7,15 +7,14 @@ voters, and the leader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import attrs
+from collections.abc import Iterable, Iterator
 
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.responses import only_partition
 from kraftlib.consensus.roles import Leader, Progress
 from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.voters import Voter, listeners_of
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -51,70 +50,52 @@ def handle_describe_quorum(state: ReplicaState, event: RequestReceived[DescribeQ
             leader_id=state.key.id,
             leader_epoch=state.epoch,
             high_watermark=-1 if state.high_watermark is None else state.high_watermark,
-            current_voters=_said(_voters(state, role), names_disks=names_disks),
-            observers=_said(_observers(state, role), names_disks=names_disks),
+            current_voters=_rows(state, _voters(state, role), names_disks=names_disks),
+            observers=_rows(state, _observers(state, role), names_disks=names_disks),
         )
-        nodes = (
-            ()
-            if not names_disks
-            else tuple(
-                DescribeQuorumResponse.Node(
-                    node_id=voter.key.id,
-                    listeners=tuple(
-                        DescribeQuorumResponse.Listener(name=name, host=place.host, port=place.port)
-                        for name, place in voter.endpoints.items()
-                    ),
-                )
-                for voter in state.voters
-            )
-        )
+        nodes = tuple(_node(voter) for voter in state.voters) if names_disks else ()
     topic = DescribeQuorumResponse.TopicData(topic_name=topic_name, partitions=(data,))
     return [SendResponse(event.request_id, DescribeQuorumResponse(error_message="", topics=(topic,), nodes=nodes))]
 
 
-def _said(
-    rows: Iterable[DescribeQuorumResponse.ReplicaState], *, names_disks: bool
-) -> tuple[DescribeQuorumResponse.ReplicaState, ...]:
-    """Leave out what the version that was asked for has no place for."""
-    return tuple(row if names_disks else attrs.evolve(row, replica_directory_id=ZERO_UUID) for row in rows)
+def _node(voter: Voter) -> DescribeQuorumResponse.Node:
+    listeners = listeners_of(voter.endpoints, DescribeQuorumResponse.Listener)
+    return DescribeQuorumResponse.Node(node_id=voter.key.id, listeners=listeners)
 
 
-def _voters(state: ReplicaState, role: Leader) -> list[DescribeQuorumResponse.ReplicaState]:
-    rows = []
+def _voters(state: ReplicaState, role: Leader) -> Iterator[Progress]:
+    """Yield the progress of each voter; ours is that of now."""
+    now_ms = state.now_ms
     for voter in state.voters:
-        if voter.key.id == state.key.id:
-            row = DescribeQuorumResponse.ReplicaState(
-                replica_id=state.key.id,
-                replica_directory_id=voter.key.directory_id or ZERO_UUID,
-                log_end_offset=state.log.end_offset,
-                last_fetch_timestamp=state.wall_clock_ms,
-                last_caught_up_timestamp=state.wall_clock_ms,
-            )
+        if voter.key.id != state.key.id:
+            yield role.progress[voter.key.id]
         else:
-            row = _row(state, role.progress[voter.key.id])
-        rows.append(row)
-    return rows
+            end_offset = state.log.end_offset
+            yield Progress(key=voter.key, end_offset=end_offset, last_fetch_ms=now_ms, last_caught_up_ms=now_ms)
 
 
-def _observers(state: ReplicaState, role: Leader) -> list[DescribeQuorumResponse.ReplicaState]:
-    oldest = state.now_ms - OBSERVER_SESSION_MS
-    return [
-        _row(state, progress)
-        for progress in role.observers.values()
-        if progress.last_fetch_ms is not None and progress.last_fetch_ms >= oldest
-    ]
+def _observers(state: ReplicaState, role: Leader) -> Iterator[Progress]:
+    oldest_ms = state.now_ms - OBSERVER_SESSION_MS
+    for progress in role.observers.values():
+        if progress.last_fetch_ms is not None and progress.last_fetch_ms >= oldest_ms:
+            yield progress
 
 
-def _row(state: ReplicaState, progress: Progress) -> DescribeQuorumResponse.ReplicaState:
+def _rows(
+    state: ReplicaState, known: Iterable[Progress], *, names_disks: bool
+) -> tuple[DescribeQuorumResponse.ReplicaState, ...]:
     def wall(time_ms: int | None) -> int:
         return -1 if time_ms is None else time_ms + state.wall_offset_ms
 
-    return DescribeQuorumResponse.ReplicaState(
-        replica_id=progress.key.id,
-        replica_directory_id=progress.key.directory_id or ZERO_UUID,
-        log_end_offset=progress.end_offset,
-        last_fetch_timestamp=wall(progress.heard_ms),
-        last_caught_up_timestamp=wall(progress.last_caught_up_ms),
+    return tuple(
+        DescribeQuorumResponse.ReplicaState(
+            replica_id=progress.key.id,
+            replica_directory_id=(progress.key.directory_id or ZERO_UUID) if names_disks else ZERO_UUID,
+            log_end_offset=progress.end_offset,
+            last_fetch_timestamp=wall(progress.heard_ms),
+            last_caught_up_timestamp=wall(progress.last_caught_up_ms),
+        )
+        for progress in known
     )
 
 

@@ -27,6 +27,8 @@ class Failure(enum.Enum):
     UNSUPPORTED_VERSION = "unsupported version"
     AUTHENTICATION = "authentication failed"
     MALFORMED = "malformed answer"
+    TIMED_OUT = "no answer in time"
+    """Found by the core itself: the answer is ignored when it comes after all."""
 
 
 @attrs.frozen

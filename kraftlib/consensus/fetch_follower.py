@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kraftlib.codec.declared import Message
 from kraftlib.config import PRIORITY_MAX
+from kraftlib.consensus import repair
 from kraftlib.consensus.actions import Action, AppendToLog, FlushLog, TruncateLog
 from kraftlib.consensus.deadlines import note_sign_of_life, stand_soon
 from kraftlib.consensus.events import ConnectionLost, LogTruncated
@@ -18,21 +19,9 @@ from kraftlib.consensus.fetch_leader import FULL_DISK_MAX_BYTES, advance_high_wa
 from kraftlib.consensus.fetch_snapshot import begin_download, drop_download
 from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
 from kraftlib.consensus.received import acceptable_batches
-from kraftlib.consensus.repair import (
-    asks_first,
-    doubt_vote,
-    fetch_position,
-    forget_old_leader,
-    handle_repair_response,
-    is_anonymous,
-    note_epoch,
-    note_leader_end,
-    seeks_leader_end,
-    truncated_end,
-)
 from kraftlib.consensus.requests import back_off, bootstrap_servers, common_part, endpoint_of, read_answer, send
 from kraftlib.consensus.responses import only_partition
-from kraftlib.consensus.roles import Follower, Resigned
+from kraftlib.consensus.roles import Follower, Link, Resigned
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.errors import ensure
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch
@@ -49,15 +38,8 @@ def find_leader(state: ReplicaState) -> list[Action]:
     """
     if not state.connections.idle or not may_fetch(state):
         return []
-    servers = [
-        (number, place)
-        for number, place in bootstrap_servers(state)
-        if state.connections.is_ready(number, state.now_ms)
-    ]
-    if not servers:
-        return []
-    number, place = servers[state.random.randrange(len(servers))]
-    return [ask_who_leads(state, number, place)]
+    servers = [server for server in bootstrap_servers(state) if state.connections.is_ready(server[0], state.now_ms)]
+    return [ask_who_leads(state, *servers[state.random.randrange(len(servers))])] if servers else []
 
 
 def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
@@ -78,7 +60,7 @@ def may_fetch(state: ReplicaState) -> bool:
 
     What an old leader's answers have begun to repair is begun anew with whoever is asked in a newer epoch.
     """
-    forget_old_leader(state)
+    repair.forget_old_leader(state)
     is_repairing = state.filling is not None and state.filling.is_writing
     return state.log.flushed_offset == state.log.end_offset and not is_repairing and not state.is_truncating
 
@@ -86,8 +68,7 @@ def may_fetch(state: ReplicaState) -> bool:
 def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """A leader that fails again and again may not be one any more: ask others who leads, beside it.
 
-    Kafka asks them *instead*, and one that is cut off then costs it its live leader. An observer, which has no fetch
-    timer, finds a new leader in no other way, be it in the midst of a download.
+    Kafka asks them *instead*. An observer, which has no fetch timer, finds a new leader in no other way.
     """
     return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
 
@@ -95,8 +76,7 @@ def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
 def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Action:
     """Ask another replica who leads and in which epoch, as nobody (-1).
 
-    The replica that is asked may be the leader, at an address that we do not know as its own. It must not count what a
-    Fetch says that is overtaken by the one to the leader, and nothing in its answer continues our log.
+    It may be the leader, at an address that we do not know as its own: a Fetch that another overtakes must not count.
     """
     return send(state, destination, place, _fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0))
 
@@ -108,7 +88,7 @@ def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
     somebody newer, who was elected without it.
     """
     question = _question(state, role)
-    max_wait_ms = 0 if asks_first(state) or seeks_leader_end(state) else state.config.fetch_max_wait_ms
+    max_wait_ms = 0 if repair.asks_first(state) or repair.seeks_leader_end(state) else state.config.fetch_max_wait_ms
     request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
     return send(state, role.leader_id, place, request, question=question)
 
@@ -118,9 +98,9 @@ def _question(state: ReplicaState, role: Follower) -> FetchQuestion:
     return FetchQuestion(
         leader_id=role.leader_id,
         epoch=state.epoch,
-        position=fetch_position(state),
+        position=repair.fetch_position(state),
         log_version=state.log.log_version,
-        is_anonymous=is_anonymous(state),
+        is_anonymous=repair.is_anonymous(state),
         fills=state.filling is not None,
     )
 
@@ -135,20 +115,16 @@ def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: 
     )
     role = state.role_state
     is_known = isinstance(role, Follower) and role.has_fetched
+    # The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever is configured.
+    max_bytes = FULL_DISK_MAX_BYTES if state.disk_full else max(state.config.fetch_max_bytes, FULL_DISK_MAX_BYTES + 1)
     return FetchRequest(
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
         max_wait_ms=max_wait_ms,
-        max_bytes=_max_bytes(state),
+        max_bytes=max_bytes,
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
         unknown_tagged_fields=() if is_known else introduction(state),
     )
-
-
-def _max_bytes(state: ReplicaState) -> int:
-    """Return how many bytes to ask for. The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever is
-    configured."""
-    return FULL_DISK_MAX_BYTES if state.disk_full else max(state.config.fetch_max_bytes, FULL_DISK_MAX_BYTES + 1)
 
 
 def handle_fetch_response(
@@ -159,7 +135,7 @@ def handle_fetch_response(
     answer, partition = read_answer(state, response, ours)
     concerns_us, actions = common_part(state, outstanding, answer)
     if partition is not None:
-        note_epoch(state, outstanding.destination, answer.epoch)
+        repair.note_epoch(state, outstanding.destination, answer.epoch)
     role = state.role_state
     if not concerns_us or partition is None:
         return actions
@@ -181,8 +157,7 @@ def handle_fetch_response(
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
     note_sign_of_life(state, role)
-    role.lost_connection = role.refused = False
-    role.pre_votes_lost = 0
+    role.link, role.pre_votes_lost = Link.WHOLE, 0
     return [*actions, *outcome]
 
 
@@ -198,14 +173,14 @@ def _follow_log(
         replaces = role.download is not None and not role.download.fills
         if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:
             # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
-            outcome = [*outcome, *doubt_vote(state)]
+            outcome = [*outcome, *repair.doubt_vote(state)]
         return outcome
     if state.disk_full and partition.records:
         # Nothing is acknowledged by asking for it again; that it was offered says that the leader lives.
         back_off(state, outstanding)
         return []
     if state.log.holes:
-        return handle_repair_response(state, partition)
+        return repair.handle_repair_response(state, partition)
     outcome = _append(state, partition)
     if outcome is not None and state.kept is not None:
         outcome = [*outcome, *drop_download(state, role)]  # the log goes on without it
@@ -216,8 +191,7 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
     """Cut our log back to where it may agree with the leader's: the end of their common epoch. Fetch tries again there.
 
     None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (scenario L3).
-    A hole goes from its start, although part of it may be committed: nothing of it is here. The log then ends below the
-    high watermark, which was told and does not fall.
+    A hole goes from its start, committed or not; the log then ends below the high watermark, which does not fall.
     """
     if leader_end.epoch == 0:
         end_offset = min(leader_end.offset, state.log.end_offset)
@@ -230,7 +204,7 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
             f"the leader's log ends at {leader_end}, ours at {state.log.end}, committed is {state.committed_offset}",
         )
         return None
-    return _cut(state, truncated_end(state, end_offset))
+    return _cut(state, repair.truncated_end(state, end_offset))
 
 
 def _cut(state: ReplicaState, end_offset: Offset) -> list[Action]:
@@ -241,17 +215,16 @@ def _cut(state: ReplicaState, end_offset: Offset) -> list[Action]:
     state.filling = None
     if not drops_hole:
         return [TruncateLog(end_offset)]
-    # Nobody can tell any more which of the missing records we have acknowledged, and of which epochs they were: the
-    # leader may have some of them, too. Our shorter log does not say that a candidate must have them, so we vote for
-    # nobody until all that is committed is here again.
-    return [*doubt_vote(state), TruncateLog(end_offset)]
+    # We may have acknowledged some of the missing records, and our shorter log does not say that a candidate must have
+    # them: we vote for nobody until all that is committed is here again.
+    return [*repair.doubt_vote(state), TruncateLog(end_offset)]
 
 
 def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
-    """Only whole batches go: take over where the log really ends. No Fetch names the end before.
+    """Only whole batches go: take over where the log really ends. Where that is the end of a hole, the hole goes, too.
 
-    Where that is the end of a hole, the hole goes, too. Where it is below what is committed, a leader has named a high
-    watermark amid a batch, and committed records went with the rest of it: as after a lost hole, we vote for nobody.
+    Where it is below what is committed, a leader has named a high watermark amid a batch, and committed records went
+    with the rest of it: as after a lost hole, we vote for nobody.
     """
     state.is_truncating = False
     ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")
@@ -259,8 +232,8 @@ def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
         return []
     went_too_far = event.end_offset < min(state.committed_offset, state.log.end_offset)
     state.log.truncate(event.end_offset)
-    end_offset = truncated_end(state, event.end_offset)
-    actions = doubt_vote(state) if went_too_far else []
+    end_offset = repair.truncated_end(state, event.end_offset)
+    actions = repair.doubt_vote(state) if went_too_far else []
     return [*actions, *(_cut(state, end_offset) if end_offset < event.end_offset else [])]
 
 
@@ -270,7 +243,7 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
     if partition.records and not batches:
         return None
     if not partition.records:
-        note_leader_end(state, partition.high_watermark)
+        repair.note_leader_end(state, partition.high_watermark)
     actions: list[Action] = []
     before = state.log.end_offset
     if batches:
@@ -291,9 +264,8 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
     """
     role = state.role_state
     if isinstance(role, Resigned) and event.destination in state.voters.ids:
-        # It knew that we leave, and may have gone too, or have forgotten it. Asking again tells: at once, if it was an
-        # old connection that broke, for nobody should refuse our successor because he has not heard of it. Only once:
-        # a proxy whose voter is down accepts each new connection, too, and closes it.
+        # It may have forgotten that we leave, and must not refuse our successor for that: tell it again, and at once if
+        # an old connection broke. Only once: a proxy whose voter is down accepts each new connection, and closes it.
         role.unacknowledged.add(event.destination)
         if not event.refused and event.destination not in role.told_again:
             role.told_again.add(event.destination)
@@ -301,22 +273,21 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
         return []
     if not isinstance(role, Follower) or event.destination != role.leader_id:
         return []
-    if not role.lost_connection:
-        role.lost_connection = not event.refused
-        if role.lost_connection:
+    if role.link is Link.WHOLE:
+        if not event.refused:
+            role.link = Link.BROKEN
             state.connections.retry_now(role.leader_id)
     elif state.is_voter:
-        role.refused = True
-        role.has_fetched = False
+        role.link = Link.REFUSED
+        role.doubt_leader()
         stand_soon(state, role, _stagger_ms(state, role))
     return []
 
 
 def _stagger_ms(state: ReplicaState, role: Follower) -> int:
-    """Return the pause before this voter stands in place of a dead leader: a slot of our own, so that no two stand at
-    once.
+    """Return the pause before this voter stands in place of a dead leader.
 
-    All voters notice a dead process within a millisecond; without slots they would split the vote.
+    All voters notice a dead process within a millisecond; without a slot of its own for each they would split the vote.
     """
     slot_ms = state.config.leader_loss_stagger_ms
     survivors = [voter_id for voter_id in state.voters.ids if voter_id != role.leader_id]

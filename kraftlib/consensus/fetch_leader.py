@@ -34,10 +34,7 @@ FETCH_SERVED_FROM = 13
 
 HIGH_WATERMARK_NEWS_DELAY_MS = 2
 """The time for which a response that would only tell a new high watermark (KIP-1166) waits for records to go with it.
-
-A caller that appends again as soon as its last record is committed then finds the followers' Fetches parked instead of
-on their way: one round trip per commit instead of two.
-"""
+A caller that appends again as soon as its last record is committed then needs one round trip per commit, not two."""
 
 PARKED_MAX_MS = 60_000
 """No Fetch is parked for longer, whatever it asks for: the connection over which it came may be gone long before."""
@@ -144,14 +141,12 @@ def may_send(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
     """Whether `fetcher` may have records now. They leave before our own flush: until Flushed says otherwise, our copy
     does not count towards the majority (Raft thesis, 10.2.1).
 
-    A change of the voters goes to the voters that it names alone, until it is committed. A voter that it removes would
-    have the longer log if it had the record before the others. It would refuse them its vote, which they need as long
-    as they have not seen the change, and it would not stand. If the leader dies then, nobody could be elected.
-
-    A Fetch under nobody's name is always served: it is that of a replica without a vote to refuse (see `repair`).
+    Until a change of the voters is committed, it goes to the voters that it names alone. A voter that it removes would
+    refuse its vote to the shorter logs of the others, who need it as long as they have not seen the change, and would
+    not stand: if the leader dies then, nobody could be elected. A Fetch under nobody's name is always served: it is
+    that of a replica without a vote to refuse (see `repair`).
     """
-    is_settled = state.are_voters_committed
-    return is_settled or fetcher is None or fetcher in state.voters
+    return state.are_voters_committed or fetcher is None or fetcher in state.voters
 
 
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
@@ -164,12 +159,11 @@ def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
     ]
     for parked in ready:
         del role.parked[parked.request_id]
+    start_offset = state.log.start_offset  # whoever waits below it asks for a snapshot next
     return [
         _send_records(state, parked.request_id, parked.request, parked.version, parked.fetch_offset)
-        if parked.fetch_offset >= state.log.start_offset
-        else SendResponse(
-            parked.request_id, responses.fetch(state, version=parked.version)
-        )  # it asks for a snapshot next
+        if parked.fetch_offset >= start_offset
+        else SendResponse(parked.request_id, responses.fetch(state, version=parked.version))
         for parked in ready
     ]
 
@@ -291,8 +285,7 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
 def _progress_of(
     key: ReplicaKey, known: Mapping[ReplicaKey, Progress], voters: Mapping[ReplicaId, Progress]
 ) -> Progress:
-    """Return what is known of a voter: of this very key, or of the voter whose directory id the log now names, or no
-    more.
+    """Return what is known of this very key, or of the voter whose directory id the log now names; else nothing.
 
     Of an observer without a directory id nobody knows whose disk it fetches for: what it has does not count.
     """

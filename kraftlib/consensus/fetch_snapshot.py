@@ -11,26 +11,11 @@ have another disk by then. Every other leader sends it from the beginning.
 from __future__ import annotations
 
 from kraftlib.codec.declared import Message
+from kraftlib.consensus import actions as act
+from kraftlib.consensus import events as ev
 from kraftlib.consensus import responses
-from kraftlib.consensus.actions import (
-    Action,
-    AdoptSnapshot,
-    AdvanceHighWatermark,
-    DropSnapshotDownload,
-    HashDownload,
-    InstallSnapshot,
-    SendResponse,
-    SendSnapshotChunk,
-    WriteSnapshotChunk,
-)
+from kraftlib.consensus.actions import Action
 from kraftlib.consensus.deadlines import note_contact, note_sign_of_life, restart_fetch_timer
-from kraftlib.consensus.events import (
-    RequestReceived,
-    SnapshotAdopted,
-    SnapshotChunkWritten,
-    SnapshotInstalled,
-    SnapshotRefused,
-)
 from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
@@ -58,7 +43,7 @@ LIMITED_BYTES_MIN = 4 * 1024
 # --- the leader's side ------------------------------------------------------------------------------------------------
 
 
-def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived[FetchSnapshotRequest]) -> list[Action]:
+def handle_fetch_snapshot(state: ReplicaState, event: ev.RequestReceived[FetchSnapshotRequest]) -> list[Action]:
     """Answer a FetchSnapshot with a slice of the file. It is a sign of life, but no progress of the follower's log."""
     request = event.request
     error = cluster_error(state, request.cluster_id)
@@ -86,17 +71,15 @@ def handle_fetch_snapshot(state: ReplicaState, event: RequestReceived[FetchSnaps
     )
     role = state.role_state
     if error is not ErrorCode.NONE or not isinstance(role, Leader):
-        return [SendResponse(event.request_id, response)]
+        return [act.SendResponse(event.request_id, response)]
     if request.replica_id >= 0:
         key = ReplicaKey.of(request.replica_id, partition.replica_directory_id)
         note_contact(state, role, key)
         if key in state.voters and key.id in role.progress:
             role.progress[key.id].moved_ms = state.now_ms
     role.sent[snapshot_id] = state.now_ms
-    max_bytes = min(max(request.max_bytes, 0), MAX_BYTES_LIMIT)
-    return [
-        SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes, request.replica_id)
-    ]
+    max_bytes, asker = min(max(request.max_bytes, 0), MAX_BYTES_LIMIT), request.replica_id
+    return [act.SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes, asker)]
 
 
 # --- the follower's side ----------------------------------------------------------------------------------------------
@@ -121,7 +104,7 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
     logger.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
     role.download = kept
     kept.unproven, kept.digest = kept.source_epoch != state.epoch and kept.position < kept.size, None
-    return [HashDownload(snapshot_id, kept.position)] if kept.unproven else []
+    return [act.HashDownload(snapshot_id, kept.position)] if kept.unproven else []
 
 
 def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
@@ -184,7 +167,7 @@ def handle_fetch_snapshot_response(
     download.not_before_ms = _next_allowed_ms(state, len(data))
     role.writing_chunk = True
     note_sign_of_life(state, role)
-    return [*actions, WriteSnapshotChunk(download.snapshot_id, download.position, data, partition.size)]
+    return [*actions, act.WriteSnapshotChunk(download.snapshot_id, download.position, data, partition.size)]
 
 
 def _is_next_chunk(state: ReplicaState, download: Download, partition: FetchSnapshotResponse.PartitionSnapshot) -> bool:
@@ -205,11 +188,8 @@ def _is_next_chunk(state: ReplicaState, download: Download, partition: FetchSnap
 
 def drop_download(state: ReplicaState, role: Follower) -> list[Action]:
     """Forget what was downloaded: nobody will want the rest of it."""
-    role.download = None
-    if state.kept is None:
-        return []
-    state.kept = None
-    return [DropSnapshotDownload()]
+    was_kept, role.download, state.kept = state.kept, None, None
+    return [] if was_kept is None else [act.DropSnapshotDownload()]
 
 
 def _pause_download(state: ReplicaState, role: Follower) -> list[Action]:
@@ -235,14 +215,14 @@ def _next_allowed_ms(state: ReplicaState, size: int) -> int:
 
 def download_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
     """When the next bytes may be asked for, if that is what is waited for."""
-    waits = role.download is not None and not role.writing_chunk and role.download.not_before_ms > state.now_ms
-    return role.download.not_before_ms if waits and role.download is not None else None
+    download = None if role.writing_chunk else role.download
+    return download.not_before_ms if download is not None and download.not_before_ms > state.now_ms else None
 
 
 # --- what the disk says -----------------------------------------------------------------------------------------------
 
 
-def handle_chunk_written(state: ReplicaState, event: SnapshotChunkWritten) -> list[Action]:
+def handle_chunk_written(state: ReplicaState, event: ev.SnapshotChunkWritten) -> list[Action]:
     """Go on at the new position; with the last byte, let the whole be verified and take the log's place."""
     if state.kept is not None and state.kept.snapshot_id == event.snapshot_id:
         state.kept.position = event.size
@@ -258,20 +238,20 @@ def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action
     if download.fills != (state.filling is not None and state.log.may_begin_at(download.snapshot_id)):
         return drop_download(state, role)
     role.writing_chunk = True
-    return [AdoptSnapshot(download.snapshot_id) if download.fills else InstallSnapshot(download.snapshot_id)]
+    return [act.AdoptSnapshot(download.snapshot_id) if download.fills else act.InstallSnapshot(download.snapshot_id)]
 
 
-def handle_snapshot_adopted(state: ReplicaState, event: SnapshotAdopted) -> list[Action]:
+def handle_snapshot_adopted(state: ReplicaState, event: ev.SnapshotAdopted) -> list[Action]:
     """The snapshot replaces the missing records, and the log behind them stays as it is."""
     state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
     logger.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
     _end_download(state)
     if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
-        return [AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
+        return [act.AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
     return _commit_snapshot(state, event.snapshot_id)
 
 
-def handle_snapshot_installed(state: ReplicaState, event: SnapshotInstalled) -> list[Action]:
+def handle_snapshot_installed(state: ReplicaState, event: ev.SnapshotInstalled) -> list[Action]:
     """The log begins anew at the end of the snapshot, all of which is committed."""
     least = min(state.committed_offset, state.log.end_offset)
     ensure(event.snapshot_id.offset >= least, f"snapshot {event.snapshot_id} is behind the commits")
@@ -299,10 +279,10 @@ def _commit_snapshot(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[A
     if state.committed_offset > state.log.end_offset:
         return []
     state.high_watermark = state.committed_offset
-    return [AdvanceHighWatermark(state.committed_offset)]
+    return [act.AdvanceHighWatermark(state.committed_offset)]
 
 
-def handle_snapshot_refused(state: ReplicaState, event: SnapshotRefused) -> list[Action]:
+def handle_snapshot_refused(state: ReplicaState, event: ev.SnapshotRefused) -> list[Action]:
     """The download did not verify, or found no space: nothing was replaced. Fetch again in a while, and begin at 0."""
     what = "no space for a snapshot" if event.lacks_space else "damaged snapshot"
     state.refuse(what, f"{event.snapshot_id}: {event.reason}")

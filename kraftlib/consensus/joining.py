@@ -13,7 +13,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.deadlines import ask_again_later, note_contact, restart_fetch_timer
-from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_of, error_name, send
 from kraftlib.consensus.responses import leader_error, only_partition
@@ -21,7 +21,7 @@ from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import ReplicaState, listener_endpoints
 from kraftlib.consensus.transitions import updated_voters
 from kraftlib.consensus.voter_changes import read_listeners, submit_control
-from kraftlib.consensus.voters import Voter, VoterSet
+from kraftlib.consensus.voters import Voter, listeners_of
 from kraftlib.records.control import KRAFT_VERSION_MAX
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -38,20 +38,12 @@ from kraftlib.wire.messages.raft_voters import (
 SILENT_PERIODS = 3
 """So many times in a row the leader must say that the voter of our id has not fetched again."""
 
+METADATA_PARTITION = DescribeQuorumRequest.PartitionData(partition_index=0)
 DESCRIBE_QUORUM = DescribeQuorumRequest(
-    topics=(
-        DescribeQuorumRequest.TopicData(
-            topic_name=METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
-        ),
-    )
+    topics=(DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(METADATA_PARTITION,)),)
 )
 
-JOIN_GOES_ON = (
-    ErrorCode.NONE,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.DUPLICATE_VOTER,
-    ErrorCode.VOTER_NOT_FOUND,
-)
+JOIN_GOES_ON = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND)
 """Answers to an Add or Remove of ourselves after which the next period decides."""
 
 
@@ -89,10 +81,7 @@ def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
         current_leader_epoch=state.epoch,
         voter_id=state.key.id,
         voter_directory_id=state.key.directory_id or ZERO_UUID,
-        listeners=tuple(
-            UpdateRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
-            for name, own in state.endpoints.items()
-        ),
+        listeners=listeners_of(state.endpoints, UpdateRaftVoterRequest.Listener),
         kraft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
             min_supported_version=0, max_supported_version=KRAFT_VERSION_MAX
         ),
@@ -111,7 +100,7 @@ def handle_update_response(
     """The leader knows of us now, or cannot; either way we have heard from it."""
     leader = response.current_leader
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION and leader.leader_epoch <= state.epoch:
-        return handle_update_unsupported(state)
+        return _updated(state)  # a leader from before 4.1 keeps no such table, and needs none
     place = Endpoint(leader.host, leader.port) if leader.host and 0 < leader.port < 65536 else None
     answer = Answer(
         top_level_error=ErrorCode.NONE,
@@ -124,9 +113,12 @@ def handle_update_response(
     return [*actions, *(_updated(state) if concerns_us else [])]
 
 
-def handle_update_unsupported(state: ReplicaState) -> list[Action]:
-    """A leader from before 4.1 keeps no such table, and needs none."""
-    return _updated(state)
+def handle_update_failed(state: ReplicaState, outstanding: Outstanding[Message], failure: Failure) -> list[Action]:
+    """The leader was not reached, or is from before 4.1."""
+    if failure is Failure.UNSUPPORTED_VERSION:
+        return _updated(state)
+    back_off(state, outstanding)
+    return []
 
 
 def _updated(state: ReplicaState) -> list[Action]:
@@ -135,6 +127,9 @@ def _updated(state: ReplicaState) -> list[Action]:
         role.updated_voter = state.log.kraft_version.latest == 0
         restart_fetch_timer(state, role)
     return []
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
 
 
 def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
@@ -149,28 +144,19 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
         request = DESCRIBE_QUORUM
     elif known is not None:
         role.predecessor_silence = 0  # whatever becomes of this request, the next one is asked for anew
-        request = RemoveRaftVoterRequest(
-            cluster_id=state.cluster_id,
-            voter_id=known.key.id,
-            voter_directory_id=known.key.directory_id or ZERO_UUID,
-        )
+        disk = known.key.directory_id or ZERO_UUID
+        request = RemoveRaftVoterRequest(cluster_id=state.cluster_id, voter_id=known.key.id, voter_directory_id=disk)
     else:
         request = AddRaftVoterRequest(
             cluster_id=state.cluster_id,
             timeout_ms=state.config.request_timeout_ms,
             voter_id=state.key.id,
             voter_directory_id=state.key.directory_id or ZERO_UUID,
-            listeners=tuple(
-                AddRaftVoterRequest.Listener(name=name, host=own.host, port=own.port)
-                for name, own in state.endpoints.items()
-            ),
+            listeners=listeners_of(state.endpoints, AddRaftVoterRequest.Listener),
             # Waiting for the commit would take the one request that its own Fetch needs (scenario M6).
             ack_when_committed=False,
         )
     return [send(state, role.leader_id, place, request)]
-
-
-# --- joining ----------------------------------------------------------------------------------------------------------
 
 
 def _place_to_join(state: ReplicaState, role: Follower) -> Endpoint | None:
@@ -212,15 +198,9 @@ def handle_describe_response(
         return []
     state.connections.succeeded(outstanding.destination)
     ask_again_later(state, role)
-    disk = known.key.directory_id or ZERO_UUID
-    fetched_ms = next(
-        (
-            row.last_fetch_timestamp
-            for row in partition.current_voters
-            if row.replica_id == known.key.id and row.replica_directory_id in (disk, ZERO_UUID)
-        ),
-        None,
-    )
+    disks = (known.key.directory_id or ZERO_UUID, ZERO_UUID)
+    rows = [row for row in partition.current_voters if row.replica_id == known.key.id]
+    fetched_ms = next((row.last_fetch_timestamp for row in rows if row.replica_directory_id in disks), None)
     is_silent = fetched_ms is not None and fetched_ms == role.predecessor_fetched_ms
     if not is_silent and None not in (fetched_ms, role.predecessor_fetched_ms):
         text = f"voter {known.key} fetches, so its disk is not the one that we replace: give this replica another id"
@@ -267,5 +247,5 @@ def _accept_update(state: ReplicaState, request: UpdateRaftVoterRequest) -> tupl
     if kraft_version == 0:
         role.reported[key.id] = voter
         return ErrorCode.NONE, []
-    wanted: VoterSet = state.voters.with_voter(voter)
+    wanted = state.voters.with_voter(voter)
     return ErrorCode.NONE, [] if wanted == state.voters else [submit_control(role, wanted.to_record())]

@@ -13,24 +13,20 @@ from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.deadlines import stall_deadline_ms, watch_commits
 from kraftlib.consensus.extensions.failed_state_machine import hand_over_deadline_ms, handing_over_to
 from kraftlib.consensus.extensions.priority import next_leader, next_leader_deadline_ms, priority_of, tell_leader
-from kraftlib.consensus.extensions.read_index import advance_reads, ask_again, read_deadline_ms
-from kraftlib.consensus.extensions.snapshot_hash import handle_snapshot_hash_failed
+from kraftlib.consensus.extensions.read_index import advance_reads, read_deadline_ms
 from kraftlib.consensus.fetch_follower import ask_who_leads, doubt_leader, fetch_from_leader, find_leader, may_fetch
 from kraftlib.consensus.fetch_leader import expire_parked
 from kraftlib.consensus.fetch_snapshot import download_deadline_ms, fetch_chunk
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
 from kraftlib.consensus.quorum_epoch import begin_quorum_epoch, end_quorum_epoch
 from kraftlib.consensus.repair import maybe_recall, voters_to_ask
-from kraftlib.consensus.requests import back_off
-from kraftlib.consensus.roles import Candidate, Follower, Leader, Progress, Prospective, Resigned, Unattached
+from kraftlib.consensus.roles import Candidate, Follower, Leader, Link, Progress, Prospective, Resigned, Unattached
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.consensus.transitions import become_prospective, become_resigned, become_unattached
 from kraftlib.consensus.vote import ask_for_votes, give_up_pre_vote, stand, stand_not_before_ms
 from kraftlib.consensus.voter_changes import advance_change
 from kraftlib.errors import InvariantError
 from kraftlib.types import ReplicaKey
-from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
-from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 
 FAILURES_TO_LEAVE: Final = 3
 """A voter that could not be reached so often in a row will not take over from one that shuts down."""
@@ -41,14 +37,6 @@ TURNS_MAX: Final = 16
 
 def poll(state: ReplicaState) -> list[Action]:
     """Do everything that is due now."""
-    for late in state.connections.expire(state.now_ms):
-        # Its late answer is ignored; meanwhile a bootstrap server may know a better leader.
-        if isinstance(late.request, ReadBarrierRequest):
-            ask_again(state, late)
-        elif isinstance(late.request, SnapshotHashRequest):
-            handle_snapshot_hash_failed(state, late)
-        else:
-            back_off(state, late)
     _watch_disk(state)
     actions: list[Action] = _relearn(state) if state.amnesia is not None else []
     for _ in range(TURNS_MAX):
@@ -151,7 +139,7 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     if state.shutting_down:
         return []
     if _may_leave(state, role) and state.now_ms >= role.fetch_deadline_ms:
-        return become_prospective(state, "the leader is dead" if role.lost_connection else "fetch timeout")
+        return become_prospective(state, "fetch timeout" if role.link is Link.WHOLE else "the leader is dead")
     membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
     if membership:
         return membership
@@ -211,10 +199,8 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
         else:
             role.transfer = next_leader(state, role)
     transfer = role.transfer
-    if transfer is None:
-        return False
-    target = role.progress.get(transfer.target_id)
-    if target is None or state.now_ms >= transfer.deadline_ms:
+    target = None if transfer is None else role.progress.get(transfer.target_id)
+    if transfer is None or target is None or state.now_ms >= transfer.deadline_ms:
         role.transfer = None
         return False
     return target.end_offset == state.log.end_offset
@@ -228,8 +214,7 @@ def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:
         replica_id = progress.key.id
         return replica_id != wanted, -progress.end_offset, -priority_of(role, replica_id), replica_id
 
-    ranked = sorted(role.progress.values(), key=rank)
-    return tuple(progress.key for progress in ranked)
+    return tuple(progress.key for progress in sorted(role.progress.values(), key=rank))
 
 
 def poll_resigned(state: ReplicaState, role: Resigned) -> list[Action]:
@@ -245,11 +230,9 @@ def _maybe_complete_shutdown(state: ReplicaState) -> list[Action]:
         return []
     others = state.voters.others(state.key)
     alone = not state.is_voter or all(state.connections.failures(voter.key.id) >= FAILURES_TO_LEAVE for voter in others)
-    over = alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms
-    if not over:
-        return []
-    state.shutdown_complete = True
-    return [ShutdownComplete()]
+    is_over = alone or isinstance(state.role_state, Follower) or state.now_ms >= state.shutdown_deadline_ms
+    state.shutdown_complete = is_over
+    return [ShutdownComplete()] if is_over else []
 
 
 POLLS: Final[dict[type, Callable[[ReplicaState, Any], list[Action]]]] = {

@@ -14,18 +14,11 @@ from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import common_part, endpoint_of, read_answer, send
-from kraftlib.consensus.responses import (
-    cluster_error,
-    only_partition,
-    refuse_request,
-    voter_key_error,
-    voter_only_error,
-)
-from kraftlib.consensus.roles import Endpoints, Follower, Leader, Resigned
+from kraftlib.consensus.roles import Endpoints, Follower, Heard, Leader, Resigned
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import maybe_follow
-from kraftlib.consensus.voters import Voter
-from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
+from kraftlib.consensus.voters import Voter, listeners_of
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -60,10 +53,7 @@ def send_begin(state: ReplicaState, role: Leader, voter: Voter) -> list[Action]:
         cluster_id=state.cluster_id,
         voter_id=voter.key.id,
         topics=(BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
-        leader_endpoints=tuple(
-            BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=own.host, port=own.port)
-            for name, own in state.endpoints.items()
-        ),
+        leader_endpoints=listeners_of(state.endpoints, BeginQuorumEpochRequest.LeaderEndpoint),
         unknown_tagged_fields=introduction(state),
     )
     return [send(state, voter.key.id, place, request, read_round=role.read_rounds)]
@@ -76,20 +66,19 @@ def handle_begin_quorum_epoch(state: ReplicaState, event: RequestReceived[BeginQ
     if refused is not None:
         return refused
     partition = request.topics[0].partitions[0]
-    error = voter_key_error(state, request.voter_id, partition.voter_directory_id)
+    error = responses.voter_key_error(state, request.voter_id, partition.voter_directory_id)
     if state.amnesia is not None:
         # It may have voted for a newer leader: its word that there is none must not confirm a leader (see
         # `extensions.read_index`).
         error = ErrorCode.INVALID_VOTER_KEY
-    response = responses.quorum_epoch(state, BeginQuorumEpochResponse, error=error, version=event.version)
-    return [*actions, SendResponse(event.request_id, response)]
+    return [*actions, responses.election(state, event, error)]
 
 
 def handle_begin_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: BeginQuorumEpochResponse
 ) -> list[Action]:
     """The voter knows of us."""
-    answer, _ = read_answer(state, response, only_partition(response.topics))
+    answer, _ = read_answer(state, response, responses.only_partition(response.topics))
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if concerns_us and isinstance(role, Leader) and outstanding.destination in role.progress:
@@ -103,17 +92,13 @@ def _learn_of_leader(
 ) -> tuple[list[Action] | None, list[Action]]:
     """The part that BeginQuorumEpoch and EndQuorumEpoch share: the actions of a refusal, or those of the transition."""
     request = event.request
-    kind = BeginQuorumEpochResponse if isinstance(request, BeginQuorumEpochRequest) else EndQuorumEpochResponse
-    error = cluster_error(state, request.cluster_id)
+    partition = responses.only_partition(request.topics)
+    error = responses.partition_error(state, request.cluster_id, partition)
     if error is not ErrorCode.NONE:
-        return refuse_request(state, event, error), []
-    partition = only_partition(request.topics)
-    if partition is None:
-        return refuse_request(state, event, ErrorCode.INVALID_REQUEST), []
-    error = voter_only_error(state, partition.leader_epoch, partition.leader_id)
+        return responses.refuse_request(state, event, error), []
+    error = responses.voter_only_error(state, partition.leader_epoch, partition.leader_id)
     if error is not ErrorCode.NONE:
-        response = responses.quorum_epoch(state, kind, error=error, version=event.version)
-        return [SendResponse(event.request_id, response)], []
+        return [responses.election(state, event, error)], []
     source = f"{type(request).__name__} of replica {partition.leader_id}"
     endpoints = _named_endpoints(request.leader_endpoints)
     actions = maybe_follow(state, partition.leader_epoch, partition.leader_id, endpoints, source)
@@ -171,31 +156,24 @@ def handle_end_quorum_epoch(state: ReplicaState, event: RequestReceived[EndQuoru
         stand_after(state, role, backoff_ms)
         if backoff_ms == 0:
             state.setbacks += 1  # forgotten as soon as we have led and committed something
-            role.is_successor = True
-        # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
-        role.said_good_bye, role.has_fetched = True, False
-    response = responses.quorum_epoch(state, EndQuorumEpochResponse, error=ErrorCode.NONE, version=event.version)
-    return [*actions, SendResponse(event.request_id, response)]
+            role.heard = Heard.GOOD_BYE_TO_US
+        elif role.heard is not Heard.GOOD_BYE_TO_US:
+            # Beyond Kafka: a leader that says good-bye is no reason to refuse its successor's pre-vote (KAFKA-20895).
+            role.heard = Heard.GOOD_BYE
+    return [*actions, responses.election(state, event, ErrorCode.NONE)]
 
 
 def successor_backoff_ms(state: ReplicaState, partition: EndQuorumEpochRequest.PartitionData) -> int:
     """Return the pause before a follower stands: the first successor not at all, the others ever longer.
 
-    Each computes it from its own place, so that no two stand at once (EndQuorumEpoch). Among many successors, or
-    with a short longest backoff, Kafka's shortest one comes to nothing, and all would stand together: it is at least
-    the slot that a lost connection leaves to each.
+    Each computes it from its own place, so that no two stand at once (EndQuorumEpoch). Among many successors Kafka's
+    shortest backoff comes to nothing: ours is at least the slot that a lost connection leaves to each.
     """
     longest = state.config.election_backoff_max_ms
-    if partition.preferred_candidates:
-        keys = [
-            ReplicaKey.of(info.candidate_id, info.candidate_directory_id) for info in partition.preferred_candidates
-        ]
-        position = next((index for index, key in enumerate(keys) if key.matches(state.key)), -1)
-        count = len(keys)
-    else:
-        successors: tuple[ReplicaId, ...] = partition.preferred_successors
-        position = successors.index(state.key.id) if state.key.id in successors else -1
-        count = len(successors)
+    keys = [ReplicaKey.of(info.candidate_id, info.candidate_directory_id) for info in partition.preferred_candidates]
+    keys = keys or [ReplicaKey(voter_id) for voter_id in partition.preferred_successors]
+    count = len(keys)
+    position = next((index for index, key in enumerate(keys) if key.matches(state.key)), -1)
     if count == 0 or position == 0:
         return 0
     if position < 0:
@@ -208,7 +186,7 @@ def handle_end_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: EndQuorumEpochResponse
 ) -> list[Action]:
     """The voter knows that we leave."""
-    answer, _ = read_answer(state, response, only_partition(response.topics))
+    answer, _ = read_answer(state, response, responses.only_partition(response.topics))
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if concerns_us and isinstance(role, Resigned):

@@ -23,25 +23,9 @@ confirms no leader. Its vote comes back when, in one epoch e, all of this is tru
 3. every other voter, of the set in force at the last committed record and of each later one in the log, has told its
    epoch since, by answering a Fetch. A newer epoch is taken over when it is told, so none is above e.
 
-**Why no second vote is cast.** Votes are given in epochs above e only, since the leader of e is known. So let the
-forgotten vote be one for V in E > e, and E the first epoch that two replicas could win by it. V made E durable before
-it asked. Let S be the voter set by which V stands, the latest in V's log.
-
-* *S is in L's log.* Then it is here, by 2; whatever L appended before the vote was forgotten was in its log when its
-  end was reached. If S is among the sets of 3, V has told its epoch, which is E or newer: a contradiction to 3. Else a
-  committed set follows S in L's log. It was committed by a majority that shares a voter with each one of S, for
-  neighbouring sets do; that voter gives no vote to V, whose log lacks the record (Raft, 5.4.1).
-* *S is not in L's log, and was written in an epoch before e.* The leader that wrote S had committed a record of its own
-  epoch under the set before S, and so had every leader that wrote another successor of that set (KIP-853). The newest
-  of these records, or the one of 1, is held by a majority that shares a voter with each one of S. That voter held it
-  before it voted in E. V would need a log with a record of that epoch or a newer one, and every such log has what L's
-  has in the place of S.
-* *S was written in an epoch above e*, or V's log has such a record. Then somebody was elected above e before the vote
-  was forgotten. Take the first one, F. Its log has records up to e alone, so one of the two cases above is F's: it
-  could not win, or its voters and F itself have told an epoch above e.
-
-A majority of answers is not enough for 3: the voter that did not answer may be the one that was voted for. Nor is the
-high watermark for 2: a voter that was added by a record beyond it is known to those alone who have the record.
+The proof that no second vote is cast then stands in docs/explanation/damaged-disks.md. A majority of answers is not
+enough for 3: the voter that did not answer may be the one that was voted for. Nor is the high watermark for 2: a voter
+that was added by a record beyond it is known to those alone who have the record.
 """
 
 from __future__ import annotations
@@ -50,9 +34,9 @@ from kraftlib.consensus.actions import Action, AdvanceHighWatermark, WriteRepair
 from kraftlib.consensus.events import Repaired, RepairRefused, RepairWritten, StorageFailed
 from kraftlib.consensus.received import read_batches_after
 from kraftlib.consensus.requests import endpoint_of
-from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective
+from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import Amnesia, Filling, ReplicaState, logger
-from kraftlib.consensus.transitions import become_resigned, become_unattached, persist
+from kraftlib.consensus.transitions import become_resigned, persist, stop_standing
 from kraftlib.consensus.voters import Voter
 from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId
 from kraftlib.wire.messages.fetch import FetchResponse
@@ -77,14 +61,8 @@ def handle_storage_failed(state: ReplicaState, event: StorageFailed) -> list[Act
     logger.error(
         "%s: the log is damaged, the records %s are missing: fetching them from the leader", state.id_text, text
     )
-    role = state.role_state
-    if isinstance(role, Leader):
-        return become_resigned(state, "the log is damaged")
-    if isinstance(role, Prospective):
-        return become_unattached(state, state.epoch, "the log is damaged", leader_id=role.leader_id)
-    if isinstance(role, Candidate):
-        return become_unattached(state, state.epoch + 1, "the log is damaged")
-    return []
+    leads = isinstance(state.role_state, Leader)
+    return become_resigned(state, "the log is damaged") if leads else stop_standing(state, "the log is damaged")
 
 
 def fetch_position(state: ReplicaState) -> OffsetAndEpoch:

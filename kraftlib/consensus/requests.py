@@ -167,7 +167,7 @@ def _note_resignation(state: ReplicaState, outstanding: Outstanding[Message], an
     role = state.role_state
     said_so = answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.epoch == state.epoch
     if said_so and isinstance(role, Follower) and outstanding.destination == role.leader_id:
-        role.has_fetched = False
+        role.doubt_leader()
 
 
 def read_answer(state: ReplicaState, response: Any, partition: Any | None) -> tuple[Answer, Any]:

@@ -7,7 +7,7 @@ replica learns which one to ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -20,12 +20,9 @@ from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.roles import ChangeRequest, Leader
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
-from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, ElectionPriorityResponse
-from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraftlib.wire.apis import APIS, ErrorCode, error_answer
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftlib.wire.messages.raft_voters import (
@@ -33,13 +30,12 @@ from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
-    UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
 )
-from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
-from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
-from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+from kraftlib.wire.messages.update_features import UpdateFeaturesResponse
+from kraftlib.wire.messages.vote import VoteRequest
+
+ElectionRequest = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest
 
 STRICT_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 """The requests that only replicas send to each other."""
@@ -64,7 +60,7 @@ def cluster_error(state: ReplicaState, cluster_id: str | None) -> ErrorCode:
 
 def only_partition(
     topics: Sequence[Any], topic: str = "topic_name", index: str = "partition_index", *, wanted: Any = METADATA_TOPIC
-) -> Any | None:
+) -> Any:
     """Return the one partition of a message; None unless it is exactly the metadata partition.
 
     `topic` and `index` are the fields in which this message has the topic and the number of the partition.
@@ -73,6 +69,12 @@ def only_partition(
         return None
     partition = topics[0].partitions[0]
     return partition if getattr(partition, index) == 0 else None
+
+
+def partition_error(state: ReplicaState, cluster_id: str | None, partition: object) -> ErrorCode:
+    """Return why a request about the one partition, None if it is about another, is refused as a whole."""
+    error = cluster_error(state, cluster_id)
+    return ErrorCode.INVALID_REQUEST if error is ErrorCode.NONE and partition is None else error
 
 
 def voter_only_error(state: ReplicaState, epoch: Epoch, replica_id: ReplicaId) -> ErrorCode:
@@ -156,30 +158,17 @@ def _leader_node(state: ReplicaState, node: Any, *, is_named: bool) -> tuple[Any
     return () if place is None else (node(node_id=_leader_number(state), host=place.host, port=place.port),)
 
 
-def vote(state: ReplicaState, *, error: ErrorCode, granted: bool = False, version: int) -> VoteResponse:
-    """Answer a Vote."""
-    partition = VoteResponse.PartitionData(
-        error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch, vote_granted=granted
+def election(
+    state: ReplicaState, event: RequestReceived[ElectionRequest], error: ErrorCode, **granted: bool
+) -> SendResponse:
+    """Answer a Vote, BeginQuorumEpoch or EndQuorumEpoch, whose answers have one shape."""
+    kind: Any = APIS[event.request.api_key].response
+    partition = kind.PartitionData(
+        error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch, **granted
     )
-    topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    endpoints = _leader_node(state, VoteResponse.NodeEndpoint, is_named=version >= 1)
-    return VoteResponse(topics=(topic,), node_endpoints=endpoints)
-
-
-def quorum_epoch(
-    state: ReplicaState,
-    response: type[BeginQuorumEpochResponse] | type[EndQuorumEpochResponse],
-    *,
-    error: ErrorCode,
-    version: int,
-) -> BeginQuorumEpochResponse | EndQuorumEpochResponse:
-    """Answer a BeginQuorumEpoch or EndQuorumEpoch, whose answers have one shape."""
-    kind: Any = response
-    partition = kind.PartitionData(error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch)
     topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    endpoints = _leader_node(state, kind.NodeEndpoint, is_named=version >= 1)
-    answer: BeginQuorumEpochResponse | EndQuorumEpochResponse = kind(topics=(topic,), node_endpoints=endpoints)
-    return answer
+    endpoints = _leader_node(state, kind.NodeEndpoint, is_named=event.version >= 1)
+    return SendResponse(event.request_id, kind(topics=(topic,), node_endpoints=endpoints))
 
 
 def fetch(
@@ -276,25 +265,9 @@ def voter_change(
     return UpdateFeaturesResponse(error_code=error, error_message=message, results=results)
 
 
-TOP_LEVEL: dict[type, Callable[[ErrorCode], Any]] = {
-    VoteRequest: lambda error: VoteResponse(error_code=error),
-    BeginQuorumEpochRequest: lambda error: BeginQuorumEpochResponse(error_code=error),
-    EndQuorumEpochRequest: lambda error: EndQuorumEpochResponse(error_code=error),
-    FetchRequest: lambda error: FetchResponse(error_code=error),
-    FetchSnapshotRequest: lambda error: FetchSnapshotResponse(error_code=error),
-    DescribeQuorumRequest: lambda error: DescribeQuorumResponse(error_code=error),
-    AddRaftVoterRequest: lambda error: AddRaftVoterResponse(error_code=error),
-    RemoveRaftVoterRequest: lambda error: RemoveRaftVoterResponse(error_code=error),
-    UpdateRaftVoterRequest: lambda error: UpdateRaftVoterResponse(error_code=error),
-    UpdateFeaturesRequest: lambda error: UpdateFeaturesResponse(error_code=error, error_message=None),
-    DescribeClusterRequest: lambda error: DescribeClusterResponse(error_code=error),
-    ElectionPriorityRequest: lambda error: ElectionPriorityResponse(error_code=error),
-    SnapshotHashRequest: lambda error: SnapshotHashResponse(error_code=error),
-    ReadBarrierRequest: lambda error: ReadBarrierResponse(error_code=error),
-}
-
-
-def top_level(request: object, error: ErrorCode, tagged_fields: tuple[tuple[int, bytes], ...] = ()) -> Any:
+def top_level(request: Message, error: ErrorCode, tagged_fields: tuple[tuple[int, bytes], ...] = ()) -> Message:
     """Answer any request with a top-level error: no topics, no endpoints."""
-    answer = TOP_LEVEL[type(request)](error)
+    answer = error_answer(request, error)
+    if isinstance(answer, UpdateFeaturesResponse):
+        answer = attrs.evolve(answer, error_message=None)
     return attrs.evolve(answer, unknown_tagged_fields=tagged_fields) if tagged_fields else answer

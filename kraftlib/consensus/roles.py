@@ -1,7 +1,7 @@
 """The roles of a replica, what each of them owns, and the table of allowed changes.
 
-A role owns its data, so that a follower cannot have a table of progress and a forgotten reset cannot happen: entering a
-role makes a new object. Voter and observer are no roles but follow from the voter set (KIP-853, Reference explanation).
+A role owns its data, and entering a role makes a new object: no reset can be forgotten. Voter and observer are no roles
+but follow from the voter set (KIP-853, Reference explanation).
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ class Prospective:
     pre_votes_lost: int = 0
     """As for a follower."""
     left_ms: int | None = None
-    """When the leader said that it leads no more, and named us first: a voter that refuses us has not heard that
-    yet."""
+    """When the leader said good-bye and named us first: a voter that refuses us has not heard that yet."""
     voted_key: ReplicaKey | None = None
     election_deadline_ms: int
     gave_way_ms: int | None = None
@@ -154,10 +153,9 @@ class VoterChange:
     voter_id: ReplicaId
     deadline_ms: int
     wanted: VoterSet | None = None
-    """The voter set that was submitted; None while the new voter is asked for its versions, or while another voter is
-    to lead before this leader is removed."""
+    """The voter set that was submitted; None while the new voter is asked for its versions, or another is to lead."""
     offset: Offset | None = None
-    """Where its Voters record stands, once it does."""
+    """Of its Voters record, once that is appended."""
 
 
 @attrs.define(kw_only=True)
@@ -187,15 +185,11 @@ class ReadRound:
 
 @attrs.define(kw_only=True)
 class Leader:
-    """Writes, and counts what the others have.
-
-    * the high watermark of the epoch is unknown until a majority has more than `epoch_start_offset`: only records of
-      the own epoch are committed by counting (Raft, figure 8);
-    * `epoch_start_offset` is that of the LeaderChange record.
-    """
+    """Writes, and counts what the others have."""
 
     role = Role.LEADER
     epoch_start_offset: Offset
+    """Of the LeaderChange record. The high watermark is unknown until a majority has more (Raft, figure 8)."""
     progress: dict[ReplicaId, Progress]
     """By id: the voters, this replica left out."""
     observers: dict[ReplicaKey, Progress] = attrs.field(factory=dict)
@@ -213,16 +207,15 @@ class Leader:
     """Records that are appended meanwhile wait, so that the target can catch up."""
     change: VoterChange | None = None
     control_waits: bool = False
-    """Whether control records wait to be appended, which they may do for long: behind a flush, or a transfer of the
-    leadership. Until they are, the log does not say who the voters will be, and nobody is to change them again."""
+    """Control records wait to be appended, perhaps for long: behind a flush, or a transfer of the leadership. Until
+    then the log does not say who the voters will be, and nobody is to change them again."""
     preferred_voters: dict[ReplicaId, PreferredVoter] = attrs.field(factory=dict)
     """Voters with an election priority."""
     read_rounds: int = 0
     """The number of rounds of reads that have begun."""
     read_round: ReadRound | None = None
     reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
-    """The voters of a static quorum, as they describe themselves (UpdateRaftVoter with kraft.version 0); in memory
-    only."""
+    """The voters of a static quorum, as they describe themselves (UpdateRaftVoter with kraft.version 0)."""
     sent: dict[OffsetAndEpoch, int] = attrs.field(factory=dict)
     """When a replica last asked for bytes of each snapshot, in ms."""
 
@@ -231,10 +224,9 @@ class Leader:
 class Download:
     """A snapshot on its way from the leader. What has come outlives the leader, and this replica's process.
 
-    All bytes are of one file: snapshots of one id differ between Kafka's replicas, and two halves of different files
-    are no snapshot. An epoch has one leader, and ends with its process. So in the epoch in which they came the bytes go
-    on as they are; in any other one, and after a restart of ours, only once the leader has proved to have the same
-    bytes so far, and as many in all. It may have the same id and another disk.
+    All bytes are of one file, since snapshots of one id differ between replicas. An epoch has one leader, and ends
+    with its process. So the bytes go on as they are in the epoch in which they came; in any other one, and after a
+    restart of ours, only once the leader has proved to have the same bytes so far, and as many in all.
     """
 
     snapshot_id: OffsetAndEpoch
@@ -254,6 +246,29 @@ class Download:
     """It is to stand in for what is missing in our log, which goes on behind it."""
 
 
+class Heard(enum.Enum):
+    """The latest sign of its leader that a follower has."""
+
+    NOTHING = "nothing"
+    """No Fetch has succeeded, or none since the leader was taken for dead."""
+    ANSWER = "answer"
+    """A Fetch has succeeded: the follower refuses pre-votes (KIP-996)."""
+    GOOD_BYE = "good-bye"
+    """The leader leaves. What it answered before that and comes after it is no sign of life."""
+    GOOD_BYE_TO_US = "good-bye to us"
+    """The leader leaves, and has named us first among those who should stand."""
+
+
+class Link(enum.Enum):
+    """The connection to the leader, as far as its losses tell."""
+
+    WHOLE = "whole"
+    BROKEN = "broken"
+    """It broke; a refused new one makes it a dead leader."""
+    REFUSED = "refused"
+    """A new one was refused, too: the leader is taken for dead."""
+
+
 @attrs.define(kw_only=True)
 class Follower:
     """Fetches from the leader of its epoch."""
@@ -263,8 +278,8 @@ class Follower:
     leader_endpoints: Endpoints
     voted_key: ReplicaKey | None = None
     fetch_deadline_ms: int
-    has_fetched: bool = False
-    """Whether a Fetch from this leader has succeeded: then it refuses pre-votes (KIP-996)."""
+    heard: Heard = Heard.NOTHING
+    link: Link = Link.WHOLE
     update_due_ms: int
     updated_voter: bool = False
     """Whether this leader knows our endpoints and versions (UpdateRaftVoter)."""
@@ -274,18 +289,25 @@ class Follower:
     """The number of times in a row that the leader has said the same of it again."""
     told_priority: bool = False
     """The leader knows our election priority, or is none that could."""
-    lost_connection: bool = False
-    """The connection to the leader broke; a refused new one makes it a dead leader."""
-    refused: bool = False
-    """A new connection to the leader was refused."""
     pre_votes_lost: int = 0
     """The number of times in a row that the others have kept this leader, without a response of its own in between."""
-    said_good_bye: bool = False
-    """The leader has told us that it leaves. What it answered before that and comes after it is no sign of life."""
-    is_successor: bool = False
-    """The leader has named us first among those who should stand."""
     download: Download | None = None
     writing_chunk: bool = False
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether a Fetch from this leader has succeeded, and nothing says that it leads no more."""
+        return self.heard is Heard.ANSWER
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the leader has told us that it leaves."""
+        return self.heard in (Heard.GOOD_BYE, Heard.GOOD_BYE_TO_US)
+
+    def doubt_leader(self) -> None:
+        """Keep the leader, but refuse no pre-vote for its sake."""
+        if self.heard is Heard.ANSWER:
+            self.heard = Heard.NOTHING
 
 
 @attrs.define(kw_only=True)

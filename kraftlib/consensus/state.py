@@ -30,9 +30,7 @@ from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offse
 logger = logging.getLogger("kraftlib.consensus")
 
 FADING_MAX: Final = 6
-"""The number of times that the effect of a priority is halved, and the patience with a stalled quorum doubled, at
-most."""
-
+"""So many times at most the effect of a priority is halved, and the patience with a stalled quorum doubled."""
 
 WARNINGS_MAX: Final = 200
 """So many refusals, of different reasons or peers, are logged at WARNING in one life of a replica."""
@@ -65,8 +63,7 @@ class HandOver:
 
     at_ms: int
     count: int
-    """The number of hand-overs in a row: each time was soon after the one before, so it did not lead for long, or not
-    at all."""
+    """The number of hand-overs in a row, each soon after the one before: it did not lead for long, or not at all."""
 
 
 @attrs.define(kw_only=True)
@@ -103,8 +100,7 @@ class ReplicaState:
     high_watermark: Offset | None = None
     """One past the last committed record; None where it is not known, as at the start of an own leadership."""
     committed_offset: Offset = 0
-    """The greatest high watermark ever known here: nothing below it is ever truncated, but for what the disk has lost.
-    Where a hole was cut off, the log ends below it until that is fetched again."""
+    """The greatest high watermark ever known here: nothing below it is truncated, but for what the disk has lost."""
     amnesia: Amnesia | None = None
     """It neither votes nor stands, since it may have voted already; None while its election state is known."""
     is_truncating: bool = False
@@ -115,16 +111,13 @@ class ReplicaState:
     """Nothing more is taken from the leader; what it says of itself is. As a leader it hands over."""
     disk_full_since_ms: int = 0
     machine_failed_ms: int | None = None
-    """When its state machine stopped for good: it votes and replicates, but does not lead (see
-    `extensions.failed_state_machine`)."""
+    """When its state machine stopped for good (see `extensions.failed_state_machine`)."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     stalls: int = 0
-    """The number of times that this replica gave up leading because no follower got on, since anything was committed
-    (see `deadlines`)."""
+    """The number of leaderships given up because no follower got on, since anything was committed (see `deadlines`)."""
     setbacks: int = 0
-    """The number of times that this replica stood, or was handed the leadership, since it last committed something as
-    leader: its priority fades with it."""
+    """The number of elections and hand-overs since it last committed something as leader: its priority fades."""
     hand_overs: dict[ReplicaId, HandOver] = attrs.field(factory=dict)
     """The last hand-over to each voter that is to lead in our place (see `extensions.priority`)."""
     kept: Download | None = None
@@ -136,7 +129,7 @@ class ReplicaState:
     now_ms: int = 0
     """Time of the event that is being handled."""
     wall_offset_ms: int = 0
-    """Wall clock minus monotonic clock: for the timestamps in control records and DescribeQuorum, for nothing else."""
+    """Wall clock minus monotonic clock: for timestamps in control records and DescribeQuorum alone."""
     refused: dict[str, int] = attrs.field(factory=dict)
     """The number of refused messages of peers, by reason."""
     warned: set[tuple[str, ReplicaId | None]] = attrs.field(factory=set)
@@ -291,10 +284,7 @@ class ReplicaState:
         return backoff + self.random.randrange(backoff)
 
     def refuse(self, reason: str, detail: str, *, peer: ReplicaId | None = None) -> None:
-        """Count something that a peer sent and we do not take; log the first of its kind, and of each peer, at WARNING.
-
-        Peers may give themselves any number, so there is an end to that.
-        """
+        """Count something that a peer sent and we do not take; log the first of its kind and peer at WARNING."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
         is_new = (reason, peer) not in self.warned and len(self.warned) < WARNINGS_MAX
         if is_new:

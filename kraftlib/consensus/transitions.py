@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import attrs
 
+from kraftlib.consensus import actions as act
 from kraftlib.consensus import responses
-from kraftlib.consensus.actions import (
-    AcceptAppends,
-    Action,
-    AnnounceLeader,
-    AppendToLog,
-    BeginEpoch,
-    DropSnapshotDownload,
-    FlushLog,
-    PersistElection,
-    RefuseAppends,
-    SendResponse,
-)
+from kraftlib.consensus.actions import Action
 from kraftlib.consensus.deadlines import check_quorum_timeout_ms, follow
 from kraftlib.consensus.roles import (
     NEXT_ROLES,
     Candidate,
     Endpoints,
     Follower,
+    Heard,
     Leader,
+    Link,
     Progress,
     Prospective,
     Resigned,
@@ -67,7 +59,7 @@ def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str)
     if state.kept is not None and isinstance(role_state, Leader):
         # Its own log is the one to have. Any other role may come to want the rest of the download.
         state.kept = None
-        actions.append(DropSnapshotDownload())
+        actions.append(act.DropSnapshotDownload())
     return actions
 
 
@@ -78,19 +70,19 @@ def persist(state: ReplicaState) -> list[Action]:
         return []
     ensure(election.epoch >= state.persisted.epoch, f"{election} is behind {state.persisted}")
     state.persisted = election
-    return [PersistElection(election, state.log.kraft_version.latest)]
+    return [act.PersistElection(election, state.log.kraft_version.latest)]
 
 
 def close_leadership(state: ReplicaState, leader: Leader, epoch: Epoch) -> list[Action]:
     """Tell everybody who waits for this leader that it is one no more."""
-    actions: list[Action] = [RefuseAppends(epoch)]
+    actions: list[Action] = [act.RefuseAppends(epoch)]
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     actions += [
-        SendResponse(parked.request_id, responses.fetch(state, error=error, version=parked.version))
+        act.SendResponse(parked.request_id, responses.fetch(state, error=error, version=parked.version))
         for parked in leader.parked.values()
     ]
     if leader.change is not None and leader.change.request_id is not None:
-        actions.append(SendResponse(leader.change.request_id, responses.voter_change(leader.change.request, error)))
+        actions.append(act.SendResponse(leader.change.request_id, responses.voter_change(leader.change.request, error)))
     return actions
 
 
@@ -114,7 +106,7 @@ def become_unattached(
             deadline_ms = before.election_deadline_ms if before.election_deadline_ms is not None else deadline_ms
     role = Unattached(leader_id=leader_id, voted_key=voted_key, election_deadline_ms=deadline_ms)
     actions = enter(state, role, epoch, reason)
-    return [*actions, AnnounceLeader(LeaderAndEpoch(None, epoch))]
+    return [*actions, act.AnnounceLeader(LeaderAndEpoch(None, epoch))]
 
 
 def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
@@ -127,9 +119,9 @@ def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
         # A resigned leader asks anew: it must not go back to itself.
         leader_id=None if isinstance(before, Resigned) else state.leader_id,
         leader_endpoints=before.leader_endpoints if isinstance(before, Follower | Prospective) else {},
-        leader_refused=isinstance(before, Follower) and before.refused,
+        leader_refused=isinstance(before, Follower) and before.link is Link.REFUSED,
         pre_votes_lost=before.pre_votes_lost if isinstance(before, Follower) else 0,
-        left_ms=state.now_ms if isinstance(before, Follower) and before.is_successor else None,
+        left_ms=state.now_ms if isinstance(before, Follower) and before.heard is Heard.GOOD_BYE_TO_US else None,
         voted_key=state.election.voted_key,
         election_deadline_ms=state.random_election_deadline_ms(),
         tally=tally,
@@ -178,11 +170,11 @@ def become_leader(state: ReplicaState) -> list[Action]:
     state.log.append([batch])
     return [
         *actions,
-        BeginEpoch(state.epoch, start_offset),
-        AppendToLog((batch,)),
-        FlushLog(state.log.log_version),
-        AcceptAppends(state.epoch, state.log.end_offset),
-        AnnounceLeader(LeaderAndEpoch(state.key.id, state.epoch), start_offset),
+        act.BeginEpoch(state.epoch, start_offset),
+        act.AppendToLog((batch,)),
+        act.FlushLog(state.log.log_version),
+        act.AcceptAppends(state.epoch, state.log.end_offset),
+        act.AnnounceLeader(LeaderAndEpoch(state.key.id, state.epoch), start_offset),
     ]
 
 
@@ -241,11 +233,19 @@ def become_follower(
         leader_id,
         leader_endpoints,
         voted_key=voted_key,
-        lost_connection=isinstance(before, Prospective) and back and before.leader_refused,
+        link=Link.BROKEN if isinstance(before, Prospective) and back and before.leader_refused else Link.WHOLE,
         pre_votes_lost=before.pre_votes_lost + 1 if isinstance(before, Prospective) and back else 0,
     )
     actions = enter(state, role, epoch, reason)
-    return [*actions, AnnounceLeader(LeaderAndEpoch(leader_id, epoch))]
+    return [*actions, act.AnnounceLeader(LeaderAndEpoch(leader_id, epoch))]
+
+
+def stop_standing(state: ReplicaState, reason: str) -> list[Action]:
+    """End a candidacy, and the asking before it; what a candidate has voted in its epoch it leaves with the epoch."""
+    role = state.role_state
+    if isinstance(role, Prospective):
+        return become_unattached(state, state.epoch, reason, leader_id=role.leader_id)
+    return become_unattached(state, state.epoch + 1, reason) if isinstance(role, Candidate) else []
 
 
 def become_resigned(state: ReplicaState, reason: str, preferred: tuple[ReplicaKey, ...] = ()) -> list[Action]:
@@ -315,7 +315,7 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
         "replica %d: starts as %s in epoch %d, log end %s", state.key.id, state.role, state.epoch, state.log.end
     )
     actions = persist(state)
-    actions.append(AnnounceLeader(state.leader_and_epoch))
+    actions.append(act.AnnounceLeader(state.leader_and_epoch))
     if state.may_stand and len(state.voters) == 1:
         role = state.role_state
         won = isinstance(role, Candidate) and role.tally.won

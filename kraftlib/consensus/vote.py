@@ -8,18 +8,10 @@ from __future__ import annotations
 from kraftlib.codec.declared import Message
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action, SendResponse
-from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
-from kraftlib.consensus.responses import (
-    cluster_error,
-    epoch_jumps,
-    only_partition,
-    refuse_request,
-    voter_key_error,
-    voter_only_error,
-)
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, Unattached
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import become_candidate, become_follower, become_leader, become_unattached, persist
@@ -28,11 +20,10 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 SLOTS_TO_GO_FIRST = 3
-"""So many slots of `leader_loss_stagger_ms`, and one for each voter of a lower id, another one may go first. A Vote
-takes a fraction of a slot where links are fast."""
+"""So many slots of `leader_loss_stagger_ms`, and one for each voter of a lower id, another one may go first."""
 
 ROUND_TRIPS_TO_GO_FIRST = 2
-"""So many round trips of our own pre-vote another one may go first at least: its answer from us, and its Vote to us."""
+"""At least so many round trips of our own pre-vote, for our answer to it and its Vote to us."""
 
 
 # --- the voter's side -------------------------------------------------------------------------------------------------
@@ -41,25 +32,23 @@ ROUND_TRIPS_TO_GO_FIRST = 2
 def handle_vote(state: ReplicaState, event: RequestReceived[VoteRequest]) -> list[Action]:
     """Answer a Vote. Observers answer, too: a replica may not know yet that it is a voter (scenario M9)."""
     request = event.request
-    error = cluster_error(state, request.cluster_id)
+    partition = responses.only_partition(request.topics)
+    error = responses.partition_error(state, request.cluster_id, partition)
     if error is not ErrorCode.NONE:
-        return refuse_request(state, event, error)
-    partition = only_partition(request.topics)
-    if partition is None:
-        return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
+        return responses.refuse_request(state, event, error)
     error = _vote_error(state, partition)
     if error is not ErrorCode.NONE:
-        return [SendResponse(event.request_id, responses.vote(state, error=error, version=event.version))]
-    if epoch_jumps(state, partition.replica_epoch, f"a Vote of replica {partition.replica_id}"):
+        return [responses.election(state, event, error)]
+    if responses.epoch_jumps(state, partition.replica_epoch, f"a Vote of replica {partition.replica_id}"):
         return [SendResponse(event.request_id, None)]
 
     actions: list[Action] = []
     if partition.replica_epoch > state.epoch:
         # A pre-vote carries the real epoch of its sender: a replica in a lower one is behind.
         actions += become_unattached(state, partition.replica_epoch, f"a Vote of replica {partition.replica_id}")
-    error = voter_key_error(state, request.voter_id, partition.voter_directory_id)
+    error = responses.voter_key_error(state, request.voter_id, partition.voter_directory_id)
     if error is not ErrorCode.NONE:
-        return [*actions, SendResponse(event.request_id, responses.vote(state, error=error, version=event.version))]
+        return [*actions, responses.election(state, event, error)]
 
     asker = ReplicaKey.of(partition.replica_id, partition.replica_directory_id)
     asker_end = OffsetAndEpoch(epoch=partition.last_offset_epoch, offset=partition.last_offset)
@@ -76,8 +65,7 @@ def handle_vote(state: ReplicaState, event: RequestReceived[VoteRequest]) -> lis
         granted = grants_vote(state, asker, asker_end)
         if granted:
             actions += _cast_vote(state, asker)
-    response = responses.vote(state, error=ErrorCode.NONE, granted=granted, version=event.version)
-    return [*actions, SendResponse(event.request_id, response)]
+    return [*actions, responses.election(state, event, ErrorCode.NONE, vote_granted=granted)]
 
 
 def _vote_error(state: ReplicaState, partition: VoteRequest.PartitionData) -> ErrorCode:
@@ -85,15 +73,14 @@ def _vote_error(state: ReplicaState, partition: VoteRequest.PartitionData) -> Er
     newest = partition.replica_epoch if partition.pre_vote else partition.replica_epoch - 1
     if partition.last_offset < 0 or partition.last_offset_epoch < 0 or partition.last_offset_epoch > newest:
         return ErrorCode.INVALID_REQUEST
-    return voter_only_error(state, partition.replica_epoch, partition.replica_id)
+    return responses.voter_only_error(state, partition.replica_epoch, partition.replica_id)
 
 
 def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
     """Whether we would elect that log, as far as our own leader leaves a choice. It binds nothing.
 
-    Beyond KIP-996, a follower that may not stand gives no leader preference that has been silent for the fetch timeout.
-    Others stand then; this one follows on, and its vote may be needed. So may that of an observer, which may be a voter
-    that does not know it yet (scenario M9).
+    Beyond KIP-996, a follower that may not stand, an observer among them (scenario M9), gives no preference to a leader
+    that has been silent for the fetch timeout: it follows on, and others may need its vote.
     """
     role = state.role_state
     if state.amnesia is not None or isinstance(role, Leader):
@@ -104,8 +91,7 @@ def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
 
 
 def _ask_again(state: ReplicaState, asker: ReplicaKey) -> None:
-    """A replica that asks for our pre-vote has lost the leader, too: its earlier refusal, as a follower, counts no
-    more.
+    """A replica that asks for our pre-vote has lost the leader, too: its earlier refusal counts no more.
 
     Otherwise the one with the longer log, which noticed first and asked too early, would wait for its timer.
     """
@@ -117,10 +103,9 @@ def _ask_again(state: ReplicaState, asker: ReplicaKey) -> None:
 def _let_go_first(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEpoch) -> None:
     """Of two that ask each other, and would both be granted, one stands first: that with the longer log or lower id.
 
-    Otherwise they stand in the same millisecond, each with its own vote, and wait for their timers: followers of one
-    leader lose it in one moment, be it killed or hung. One pre-vote of ours gives way once, so that nobody who asks
-    again and again puts us off for ever. Votes are given as before, so a voter of Kafka's, which lets nobody go first,
-    is elected by us as ever; against one with a higher id the vote may still be split.
+    Followers of one leader lose it in one moment: otherwise they stand in the same millisecond, each with its own vote,
+    and wait for their timers. One pre-vote of ours gives way once, so that nobody puts us off for ever. Votes are given
+    as before, so a voter of Kafka's, which lets nobody go first, is elected by us as ever.
     """
     role = state.role_state
     if not isinstance(role, Prospective) or role.gave_way_ms is not None:
@@ -158,9 +143,7 @@ def _cast_vote(state: ReplicaState, asker: ReplicaKey) -> list[Action]:
 def ask_for_votes(state: ReplicaState, role: Prospective | Candidate) -> list[Action]:
     """Ask each voter that has not answered this election; for a vote that binds, once our log is flushed.
 
-    A voter that is asked again gives the same vote again, and looks at no log. So a candidate that is asked for after a
-    crash must have all that it named before it: a leader of before may have committed records that only its own disk
-    did not have yet.
+    A voter that is asked again, perhaps after a crash of ours, gives the same vote again, and looks at no log.
     """
     is_durable = state.log.flushed_offset == state.log.end_offset
     if role.tally.lost or (isinstance(role, Candidate) and not is_durable):
@@ -181,10 +164,8 @@ def ask_for_votes(state: ReplicaState, role: Prospective | Candidate) -> list[Ac
             last_offset=state.log.end_offset,
             pre_vote=isinstance(role, Prospective),
         )
-        topic = VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-        request = VoteRequest(
-            cluster_id=state.cluster_id, voter_id=voter_id, topics=(topic,), unknown_tagged_fields=said
-        )
+        topics = (VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
+        request = VoteRequest(cluster_id=state.cluster_id, voter_id=voter_id, topics=topics, unknown_tagged_fields=said)
         actions.append(send(state, voter_id, place, request))
     return actions
 
@@ -194,8 +175,8 @@ def handle_vote_response(
 ) -> list[Action]:
     """Count an answer to the election that is running."""
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        return handle_vote_unsupported(state, outstanding)
-    answer, partition = read_answer(state, response, only_partition(response.topics))
+        return handle_vote_failed(state, outstanding, Failure.UNSUPPORTED_VERSION)
+    answer, partition = read_answer(state, response, responses.only_partition(response.topics))
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if not concerns_us or not isinstance(role, Prospective | Candidate):
@@ -232,9 +213,9 @@ def stand_not_before_ms(state: ReplicaState, role: Prospective) -> int:
     return role.gave_way_ms + max(slots_ms, ROUND_TRIPS_TO_GO_FIRST * role.round_trip_ms)
 
 
-def handle_vote_unsupported(state: ReplicaState, outstanding: Outstanding[Message]) -> list[Action]:
+def handle_vote_failed(state: ReplicaState, outstanding: Outstanding[Message], failure: Failure) -> list[Action]:
     """A peer from before KIP-996 cannot be asked in advance, so nobody is: stand at once."""
-    if isinstance(state.role_state, Prospective):
+    if failure is Failure.UNSUPPORTED_VERSION and isinstance(state.role_state, Prospective):
         return become_candidate(state, f"replica {outstanding.destination} knows no pre-vote")
     back_off(state, outstanding)
     return []

@@ -17,7 +17,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action, SendResponse, SubmitControl
 from kraftlib.consensus.deadlines import check_quorum_timeout_ms
-from kraftlib.consensus.events import RequestReceived
+from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, endpoint_of, send
 from kraftlib.consensus.responses import leader_error
@@ -35,11 +35,7 @@ from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 
-LISTENERS_MAX = 16
-
-HOST_MAX = 255
-
-FEATURES_MAX = 16
+LISTENERS_MAX, HOST_MAX, FEATURES_MAX = 16, 255, 16
 
 
 def _reply(event: RequestReceived[ChangeRequest], error: ErrorCode, message: str | None = None) -> list[Action]:
@@ -56,14 +52,18 @@ def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None
     if state.high_watermark is None:
         return ErrorCode.REQUEST_TIMED_OUT, "this leader has committed nothing in its epoch yet; try again"
     if state.log.kraft_version.latest < 1:
-        return (
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"Cluster doesn't support {verb} voter because the {KRAFT_VERSION_FEATURE} feature is 0",
-        )
+        text = f"Cluster doesn't support {verb} voter because the {KRAFT_VERSION_FEATURE} feature is 0"
+        return ErrorCode.UNSUPPORTED_VERSION, text
     offset = state.log.voters.latest_offset
     if offset is None or offset >= state.high_watermark:
         return ErrorCode.REQUEST_TIMED_OUT, f"the voter set at offset {offset} is not committed yet; try again"
     return ErrorCode.NONE, None
+
+
+def _begin_change(state: ReplicaState, event: RequestReceived[ChangeRequest], voter_id: ReplicaId) -> VoterChange:
+    """Return the change that this request asks for, as long as nothing of it is submitted."""
+    deadline_ms = state.now_ms + state.config.request_timeout_ms
+    return VoterChange(request_id=event.request_id, request=event.request, voter_id=voter_id, deadline_ms=deadline_ms)
 
 
 # --- AddRaftVoter and RemoveRaftVoter ---------------------------------------------------------------------------------
@@ -92,10 +92,7 @@ def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterReq
         return _reply(event, ErrorCode.REQUEST_TIMED_OUT, f"new voter {key} is not ready to receive requests")
     role = state.role_state
     if isinstance(role, Leader):
-        deadline_ms = state.now_ms + state.config.request_timeout_ms
-        role.change = VoterChange(
-            request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms
-        )
+        role.change = _begin_change(state, event, key.id)
     probe = ApiVersionsRequest(client_software_name="kraftlib", client_software_version="1")
     return [send(state, key.id, place, probe)]
 
@@ -119,7 +116,7 @@ def handle_probe_response(
     if not isinstance(request, AddRaftVoterRequest) or outstanding.destination != change.voter_id:
         return []
     if response.error_code != ErrorCode.NONE:
-        return handle_probe_failed(state, outstanding)
+        return handle_probe_failed(state, outstanding, Failure.UNSUPPORTED_VERSION)
     feature = next((row for row in response.supported_features if row.name == KRAFT_VERSION_FEATURE), None)
     kraft_version = state.log.kraft_version.latest
     key = ReplicaKey(request.voter_id, request.voter_directory_id)
@@ -128,12 +125,8 @@ def handle_probe_response(
         return _finish(role, ErrorCode.INVALID_REQUEST, text)
     if not _is_caught_up(state, role.observers.get(key)):
         return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {key} is not caught up yet; try again")
-    voter = Voter(
-        key=key,
-        endpoints=read_listeners(request.listeners) or {},
-        min_kraft_version=feature.min_version,
-        max_kraft_version=feature.max_version,
-    )
+    endpoints, low, high = read_listeners(request.listeners) or {}, feature.min_version, feature.max_version
+    voter = Voter(key=key, endpoints=endpoints, min_kraft_version=low, max_kraft_version=high)
     change.wanted = state.voters.with_voter(voter)
     return [submit_control(role, change.wanted.to_record())]
 
@@ -141,18 +134,19 @@ def handle_probe_response(
 def _is_caught_up(state: ReplicaState, progress: Progress | None) -> bool:
     """Whether a replica had everything within the last fetch timeout (KIP-853: the leader waits until it has).
 
-    Kafka takes whoever was caught up once and has fetched within an hour. The new voter counts for majorities from the
-    append on: one that died since, or is far behind, would hold up every commit, and from one voter to two for good.
+    Kafka takes whoever was caught up once and has fetched within an hour: one that died since would hold up commits.
     """
     caught_up_ms = None if progress is None else progress.last_caught_up_ms
     return caught_up_ms is not None and state.now_ms - caught_up_ms <= state.config.fetch_timeout_ms
 
 
-def handle_probe_failed(state: ReplicaState, outstanding: Outstanding[Message]) -> list[Action]:
-    """The new voter does not answer."""
+def handle_probe_failed(state: ReplicaState, outstanding: Outstanding[Message], failure: Failure) -> list[Action]:
+    """The new voter does not answer. Where its time is up, so is that of the change, which answers then."""
     back_off(state, outstanding)
     role = state.role_state
-    if not isinstance(role, Leader) or role.change is None or role.change.voter_id != outstanding.destination:
+    if failure is Failure.TIMED_OUT or not isinstance(role, Leader):
+        return []
+    if role.change is None or role.change.voter_id != outstanding.destination:
         return []
     return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {outstanding.destination} does not answer; try again")
 
@@ -170,9 +164,8 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVo
         return _reply(event, error, message)
     key = ReplicaKey(request.voter_id, request.voter_directory_id)
     if key not in state.voters or len(state.voters) == 1:
-        return _reply(
-            event, ErrorCode.VOTER_NOT_FOUND, f"{key} is not one of the voters {state.voters}, or the only one"
-        )
+        text = f"{key} is not one of the voters {state.voters}, or the only one"
+        return _reply(event, ErrorCode.VOTER_NOT_FOUND, text)
     role = state.role_state
     wanted = state.voters.without(key)
     if not isinstance(role, Leader):
@@ -185,15 +178,12 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVo
             f" {life_ms} ms: they could commit nothing. Bring one of the others back, or remove it first"
         )
         return _reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
-    deadline_ms = state.now_ms + state.config.request_timeout_ms
-    change = VoterChange(request_id=event.request_id, request=request, voter_id=key.id, deadline_ms=deadline_ms)
-    role.change = change
+    role.change = change = _begin_change(state, event, key.id)
     if key == state.key and len(live) < state.voters.majority:
-        # Beyond Kafka: if we wrote the record and died before the others have it, they would need our vote. It would be
-        # refused to their shorter logs, and we would not stand, being no voter. So another voter leads first, and
-        # removes us by itself.
+        # Beyond Kafka: if we wrote the record and died before the others have it, they would need our vote, which their
+        # shorter logs do not get, and we would not stand. So another voter leads first, and removes us by itself.
         target_id = max(live, key=lambda voter_id: role.progress[voter_id].end_offset)
-        role.transfer = Transfer(target_id=target_id, deadline_ms=deadline_ms)
+        role.transfer = Transfer(target_id=target_id, deadline_ms=change.deadline_ms)
         return []
     change.wanted = wanted
     return [submit_control(role, wanted.to_record())]
@@ -203,25 +193,17 @@ def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId
     """Return those of these voters that live: we ourselves, and whoever has fetched within the time of check quorum.
 
     A removal counts from its append on. If the live voters are no majority of those that stay, nothing is committed any
-    more, the removal included, nobody is elected, and nobody can take it back: so it is refused, beyond Kafka, as etcd
-    does. There is no way around it, since none is needed: a voter that is silent may always be removed while the others
-    are a majority, and where they are none there is no leader that could remove anybody (`kraftlib recover`).
+    more, the removal included, and nobody can take it back: so it is refused, beyond Kafka, as etcd does. A voter that
+    is silent may always be removed while the others are a majority.
     """
     earliest_ms = state.now_ms - check_quorum_timeout_ms(state)
-    fetched = {replica_id: progress.heard_ms for replica_id, progress in role.progress.items()}
-    return [
-        voter_id
-        for voter_id in voters.ids
-        if voter_id == state.key.id or ((at_ms := fetched.get(voter_id)) is not None and at_ms >= earliest_ms)
-    ]
+    heard = {replica_id: progress.heard_ms for replica_id, progress in role.progress.items()}
+    live = {replica_id for replica_id, at_ms in heard.items() if at_ms is not None and at_ms >= earliest_ms}
+    return [voter_id for voter_id in voters.ids if voter_id == state.key.id or voter_id in live]
 
 
 def submit_control(role: Leader, *records: ControlRecord) -> Action:
-    """Have control records appended, the only ones that wait to be.
-
-    Kafka appends them before it looks at anything else; here the accumulator has them until the core can make use of
-    what it drains.
-    """
+    """Have control records appended, the only ones that wait to be: the accumulator has them until it is drained."""
     ensure(not role.control_waits, "control records wait already")
     role.control_waits = True
     return SubmitControl(records)
@@ -283,13 +265,8 @@ def handle_update_features(state: ReplicaState, event: RequestReceived[UpdateFea
     error, message = _upgrade_error(state, role, wanted)
     if error is not ErrorCode.NONE or request.validate_only:
         return _reply(event, error, message)
-    role.change = VoterChange(
-        request_id=event.request_id,
-        request=request,
-        voter_id=state.key.id,
-        deadline_ms=state.now_ms + state.config.request_timeout_ms,
-        wanted=wanted,
-    )
+    role.change = _begin_change(state, event, state.key.id)
+    role.change.wanted = wanted
     return [submit_control(role, KRaftVersionRecord(kraft_version=KRAFT_VERSION_MAX), wanted.to_record())]
 
 
@@ -325,10 +302,8 @@ def _upgrade_error(state: ReplicaState, role: Leader, wanted: VoterSet) -> tuple
         return ErrorCode.REQUEST_TIMED_OUT, "a change is under way, or nothing is committed in this epoch; try again"
     lacking = [voter.key.id for voter in wanted if voter.key.directory_id is None or voter.max_kraft_version < 1]
     if lacking:
-        text = (
-            f"Invalid update version {KRAFT_VERSION_MAX} for feature {KRAFT_VERSION_FEATURE}, because not all of the "
-            f"voters support it, or have said so yet: {lacking}."
-        )
+        text = f"Invalid update version {KRAFT_VERSION_MAX} for feature {KRAFT_VERSION_FEATURE}, because"
+        text += f" not all of the voters support it, or have said so yet: {lacking}."
         return ErrorCode.INVALID_UPDATE_VERSION, text
     return ErrorCode.NONE, None
 

@@ -6,7 +6,7 @@ follower when the Fetch response is. Truncating the log must bring the earlier o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 import attrs
@@ -28,6 +28,11 @@ class Voter:
     endpoints: Mapping[str, Endpoint]
     min_kraft_version: int = 0
     max_kraft_version: int = 0
+
+
+def listeners_of(endpoints: Mapping[str, Endpoint], kind: Callable[..., T]) -> tuple[T, ...]:
+    """Return endpoints by listener name as rows of a message or record, which are of this kind."""
+    return tuple(kind(name=name, host=place.host, port=place.port) for name, place in endpoints.items())
 
 
 @attrs.frozen
@@ -78,10 +83,7 @@ class VoterSet:
                 VotersRecord.Voter(
                     voter_id=voter.key.id,
                     voter_directory_id=voter.key.directory_id or ZERO_UUID,
-                    endpoints=tuple(
-                        VotersRecord.Endpoint(name=name, host=place.host, port=place.port)
-                        for name, place in voter.endpoints.items()
-                    ),
+                    endpoints=listeners_of(voter.endpoints, VotersRecord.Endpoint),
                     kraft_version_feature=VotersRecord.KRaftVersionFeature(
                         min_supported_version=voter.min_kraft_version, max_supported_version=voter.max_kraft_version
                     ),
@@ -148,15 +150,11 @@ class History(Generic[T]):
     """
 
     def __init__(self, default: T) -> None:
-        self._default = default
+        self.default = default
+        """The value in force while no record brings one."""
         self._entries: list[tuple[Offset, T]] = []
         self.latest: T = default
         """The value of the greatest offset; the default while there is none. Kept, since everything asks for it."""
-
-    @property
-    def default(self) -> T:
-        """The value in force while no record brings one."""
-        return self._default
 
     @property
     def entries(self) -> tuple[tuple[Offset, T], ...]:
@@ -170,7 +168,7 @@ class History(Generic[T]):
 
     def at(self, offset: Offset) -> T:
         """Return the value in force at `offset`, as a snapshot that ends there must record it."""
-        return next((value for place, value in reversed(self._entries) if place <= offset), self._default)
+        return next((value for place, value in reversed(self._entries) if place <= offset), self.default)
 
     def since(self, offset: Offset) -> list[T]:
         """Return the value in force at `offset`, and all that came after it."""
@@ -188,13 +186,12 @@ class History(Generic[T]):
         """Forget what was recorded at or beyond `end_offset`."""
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
-        self.latest = self._entries[-1][1] if self._entries else self._default
+        self.latest = self._entries[-1][1] if self._entries else self.default
 
     def forget_before(self, start_offset: Offset) -> None:
         """Forget all that is older than the value in force at `start_offset` - 1, where the log begins.
 
-        That value stays: a record at `start_offset` itself may still be truncated, which brings that value back; and
-        the snapshot that ends there records it.
+        A truncation of the record at `start_offset` brings it back, and the snapshot that ends there records it.
         """
         while len(self._entries) > 1 and self._entries[1][0] < start_offset:
             self._entries.pop(0)
@@ -202,7 +199,7 @@ class History(Generic[T]):
     def clear(self) -> None:
         """Forget everything: a snapshot replaces the log."""
         self._entries.clear()
-        self.latest = self._default
+        self.latest = self.default
 
 
 # --- majorities -------------------------------------------------------------------------------------------------------
@@ -224,7 +221,7 @@ def majority_offset(end_offsets: Iterable[Offset]) -> Offset:
 
 @attrs.define
 class Tally:
-    """Votes of one election. Its voters are those at its start; each counts once, whatever is sent twice."""
+    """Votes of one election, by the voters at its start; each counts once, whatever is sent twice."""
 
     voters: VoterSet
     granted: set[ReplicaId] = attrs.field(factory=set)
@@ -249,6 +246,4 @@ class Tally:
 
     def unanswered(self) -> list[ReplicaId]:
         """Ids of the voters whose answer is still missing."""
-        return [
-            voter_id for voter_id in self.voters.ids if voter_id not in self.granted and voter_id not in self.rejected
-        ]
+        return [voter_id for voter_id in self.voters.ids if voter_id not in self.granted | self.rejected]

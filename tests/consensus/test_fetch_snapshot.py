@@ -34,7 +34,7 @@ from kraftlib.consensus.fetch_snapshot import (
 )
 from kraftlib.consensus.joining import DESCRIBE_QUORUM
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Download, Follower, Role
+from kraftlib.consensus.roles import Download, Follower, Heard, Role
 from kraftlib.consensus.state import Amnesia, Filling
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import (
@@ -512,7 +512,7 @@ def test_so_much_is_asked_for_at_once(rate: int, at_once: int, asked: int) -> No
 def test_a_chunk_is_written_where_it_belongs_and_says_that_the_leader_lives() -> None:
     core, role, download = half_downloaded()
     download.refusals = 2
-    role.fetch_deadline_ms, role.has_fetched = NOW_MS + 7, False
+    role.fetch_deadline_ms, role.heard = NOW_MS + 7, Heard.NOTHING
     core.state.now_ms = NOW_MS + 5
     actions = reply(core, 2, chunk(b"56", size=8))
     assert actions == [WriteSnapshotChunk(SNAPSHOT, 4, b"56", 8)]

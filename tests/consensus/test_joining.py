@@ -11,7 +11,6 @@ from kraftlib.consensus.actions import PersistElection
 from kraftlib.consensus.events import Failure, RequestFailed, ShutdownRequested, TimeoutReached
 from kraftlib.consensus.joining import (
     SILENT_PERIODS,
-    handle_update_unsupported,
     join_deadline_ms,
     maybe_join,
     maybe_update_voter,
@@ -40,7 +39,6 @@ from tests.consensus.build import (
     end_request,
     fetch_response,
     follower,
-    leader,
     outstanding_to,
     place,
     replica,
@@ -376,7 +374,6 @@ def test_a_leader_that_does_not_know_the_question_is_not_asked_it_again() -> Non
     told(core, error=35, leader_id=-1, leader_epoch=-1, host="", port=0)
     assert core.state.role_state.updated_voter  # type: ignore[union-attr]
     assert core.epoch == 5
-    assert handle_update_unsupported(leader().state) == [], "nor does it matter to who does not follow any more"
 
 
 def test_who_does_not_know_the_question_may_know_a_newer_leader() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import SendResponse
+from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot
 from kraftlib.consensus.replica import REQUESTS, Replica
 from kraftlib.consensus.responses import (
@@ -19,6 +20,7 @@ from kraftlib.consensus.responses import (
     voter_key_error,
     voter_only_error,
 )
+from kraftlib.consensus.state import ReplicaState
 from kraftlib.errors import LocalProtocolError
 from kraftlib.runtime.net.api_versions import SERVED
 from kraftlib.types import (
@@ -29,10 +31,11 @@ from kraftlib.types import (
 )
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import encode_request, encode_response
-from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
-from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochResponse
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
+from kraftlib.wire.messages.vote import VoteRequest
 from tests.consensus.build import (
     CLUSTER,
     ask,
@@ -54,9 +57,13 @@ from tests.consensus.build import (
 from tests.interop.questions import There, questions
 
 
+def elected(state: ReplicaState, kind: Any, error: ErrorCode, version: int, **granted: bool) -> Any:
+    """Answer a request of elections."""
+    return responses.election(state, RequestReceived(1, kind(), version), error, **granted).response
+
+
 def test_every_request_that_is_served_can_be_refused() -> None:
     """With a top-level error and nothing else."""
-    assert set(REQUESTS) == set(responses.TOP_LEVEL)
     for kind in REQUESTS:
         response = responses.top_level(kind(), ErrorCode.INVALID_REQUEST)
         assert response.error_code == 42
@@ -68,8 +75,7 @@ def test_endpoints_are_left_out_of_versions_that_have_none(version: int) -> None
     """Else the answer could not be encoded."""
     state = follower(1, epoch=5, leader_id=3).state
     for response in (
-        responses.vote(state, error=ErrorCode.NONE, version=version),
-        responses.quorum_epoch(state, BeginQuorumEpochResponse, error=ErrorCode.NONE, version=version),
+        *(elected(state, kind, ErrorCode.NONE, version) for kind in (VoteRequest, BeginQuorumEpochRequest)),
         responses.fetch_snapshot(state, snapshot_id=OffsetAndEpoch(epoch=1, offset=1), version=version),
     ):
         assert len(response.node_endpoints) == version
@@ -118,9 +124,9 @@ def test_every_answer_names_error_epoch_leader_and_where_that_is(
     state, end = core.state, OffsetAndEpoch(epoch=1, offset=1)
     leader_id, epoch, port = named
     makers: list[tuple[int, Any]] = [
-        (1, lambda version: responses.vote(state, error=error, version=version)),
-        (1, lambda version: responses.quorum_epoch(state, BeginQuorumEpochResponse, error=error, version=version)),
-        (1, lambda version: responses.quorum_epoch(state, EndQuorumEpochResponse, error=error, version=version)),
+        (1, lambda version: elected(state, VoteRequest, error, version)),
+        (1, lambda version: elected(state, BeginQuorumEpochRequest, error, version)),
+        (1, lambda version: elected(state, EndQuorumEpochRequest, error, version)),
         (1, lambda version: responses.fetch_snapshot(state, error=error, snapshot_id=end, version=version)),
         (17, lambda version: responses.fetch(state, error=error, version=version)),
     ]
@@ -135,15 +141,16 @@ def test_every_answer_names_error_epoch_leader_and_where_that_is(
             assert places == ([(leader_id, "localhost", port)] if is_told else [])
 
 
-@pytest.mark.parametrize("kind", [BeginQuorumEpochResponse, EndQuorumEpochResponse])
+@pytest.mark.parametrize("kind", [VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest])
 def test_an_answer_is_of_the_kind_of_its_question(kind: Any) -> None:
-    assert type(responses.quorum_epoch(replica(1).state, kind, error=ErrorCode.NONE, version=1)) is kind
+    answer = elected(replica(1).state, kind, ErrorCode.NONE, 1)
+    assert type(answer).__name__ == kind.__name__.replace("Request", "Response")
 
 
 def test_a_vote_is_granted_only_where_it_says_so() -> None:
     state = replica(1).state
-    assert not partition_of(responses.vote(state, error=ErrorCode.NONE, version=1)).vote_granted
-    assert partition_of(responses.vote(state, error=ErrorCode.NONE, granted=True, version=1)).vote_granted
+    assert not partition_of(elected(state, VoteRequest, ErrorCode.NONE, 1)).vote_granted
+    assert partition_of(elected(state, VoteRequest, ErrorCode.NONE, 1, vote_granted=True)).vote_granted
 
 
 def test_the_high_watermark_is_named_where_it_is_known_and_nothing_is_wrong() -> None:

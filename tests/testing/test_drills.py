@@ -31,7 +31,7 @@ def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
     ("name", "edit"),
     [
         ("V5", Edit("consensus.quorum_epoch.successor_backoff_ms", "return 0", "return longest")),
-        ("FAILOVER", Edit("consensus.fetch_follower.handle_connection_lost", "role.refused = True", "return []")),
+        ("FAILOVER", Edit("consensus.fetch_follower.handle_connection_lost", "role.link = Link.REFUSED", "return []")),
         ("HUNG", Edit("consensus.vote._let_go_first", "role.gave_way_ms = state.now_ms", "pass")),
         ("TRANSFER", Edit("consensus.poll.preferred_successors", "replica_id != wanted", "False")),
         ("NEWS", Edit("consensus.fetch_leader.update_high_watermark", "for parked in role.parked.values():",

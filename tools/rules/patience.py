@@ -13,7 +13,7 @@ from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, RoleState, Transfer
+from kraftlib.consensus.roles import Candidate, Follower, Leader, Link, Prospective, RoleState, Transfer
 from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import ReplicaId
 from kraftlib.wire.messages.fetch import FetchResponse
@@ -89,7 +89,7 @@ class PatienceRules(RuleSet):
         self._role, self._leader_and_epoch, self._stands_from_ms = role, (state.leader_id, state.epoch), None
 
     def _refused(self, role: Follower, now_ms: int) -> None:
-        if role.lost_connection and self._stands_from_ms is None and self.state.is_voter:
+        if role.link is not Link.WHOLE and self._stands_from_ms is None and self.state.is_voter:
             self._deadline_ms = role.fetch_deadline_ms
             self._stands_from_ms = now_ms + self._pause_ms() + self._slot_ms(role)
 

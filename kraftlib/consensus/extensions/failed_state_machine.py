@@ -22,9 +22,9 @@ from __future__ import annotations
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.events import StateMachineFailed
 from kraftlib.consensus.extensions.priority import is_ready
-from kraftlib.consensus.roles import Candidate, Leader, Progress, Prospective, Transfer
+from kraftlib.consensus.roles import Leader, Progress, Transfer
 from kraftlib.consensus.state import ReplicaState, logger
-from kraftlib.consensus.transitions import become_unattached
+from kraftlib.consensus.transitions import stop_standing
 from kraftlib.types import ReplicaKey
 
 REASON = "the state machine has failed"
@@ -37,12 +37,7 @@ def handle_state_machine_failed(state: ReplicaState, event: StateMachineFailed) 
     logger.error(
         "%s: %s: this replica votes and replicates, and does not lead until it is restarted", state.id_text, REASON
     )
-    role = state.role_state
-    if isinstance(role, Prospective):
-        return become_unattached(state, state.epoch, REASON, leader_id=role.leader_id)
-    if isinstance(role, Candidate):
-        return become_unattached(state, state.epoch + 1, REASON)
-    return []
+    return stop_standing(state, REASON)
 
 
 def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[ReplicaKey, ...]) -> Transfer | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, SendResponse, SendSnapshotHash
 from kraftlib.consensus.deadlines import restart_fetch_timer
-from kraftlib.consensus.events import DownloadHashed, RequestReceived
+from kraftlib.consensus.events import DownloadHashed, Failure, RequestReceived
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, send
 from kraftlib.consensus.responses import cluster_error
@@ -81,7 +81,9 @@ def handle_snapshot_hash_response(
     return []
 
 
-def handle_snapshot_hash_failed(state: ReplicaState, outstanding: Outstanding[Message]) -> list[Action]:
+def handle_snapshot_hash_failed(
+    state: ReplicaState, outstanding: Outstanding[Message], failure: Failure
+) -> list[Action]:
     """The leader was not reached in time, or is none of ours: its bytes cannot be compared."""
     back_off(state, outstanding)
     role = state.role_state

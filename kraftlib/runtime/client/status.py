@@ -8,8 +8,9 @@ from uuid import UUID
 
 import attrs
 
-from kraftlib.consensus.replica import QuorumStatus, Replica, ReplicaProgress
+from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.status import QuorumStatus, ReplicaProgress
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.scrubber import ScrubCounts
 from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, uuid_text

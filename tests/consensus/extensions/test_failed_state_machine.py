@@ -7,7 +7,7 @@ import pytest
 from kraftlib.consensus.actions import AcceptAppends, RefuseAppends, SendRequest
 from kraftlib.consensus.events import ConnectionLost, StateMachineFailed, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
+from kraftlib.consensus.roles import Heard, Role
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from tests.consensus.build import (
     answer_vote,
@@ -149,7 +149,7 @@ def test_it_votes_as_ever() -> None:
 def test_it_gives_a_silent_leader_no_preference() -> None:
     """Its vote may be needed, and it never becomes prospective itself."""
     core = follower(1, 1, epoch=2, leader_id=2)
-    core.state.role_state.has_fetched = True  # type: ignore[union-attr]
+    core.state.role_state.heard = Heard.ANSWER  # type: ignore[union-attr]
     fail(core)
     asked = vote_request(epoch=2, replica_id=3, last=(2, 1), pre_vote=True)
     assert not partition_of(ask(core, asked, version=2)).vote_granted

@@ -25,7 +25,7 @@ from kraftlib.consensus.events import (
 )
 from kraftlib.consensus.extensions.priority import handle_priority_failed, lane_to, next_leader, next_leader_deadline_ms
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Follower, Leader, PreferredVoter, Role, Transfer, VoterChange
+from kraftlib.consensus.roles import Follower, Heard, Leader, PreferredVoter, Role, Transfer, VoterChange
 from kraftlib.consensus.state import HandOver
 from kraftlib.types import ZERO_UUID, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -101,7 +101,7 @@ def wanted(*, has_fetched: bool = True, **settings: Any) -> tuple[Replica, Follo
     core = follower(1, 1, **{"election_priority": 80, **settings})
     role = core.state.role_state
     assert isinstance(role, Follower)
-    role.has_fetched = has_fetched
+    role.heard = Heard.ANSWER if has_fetched else Heard.NOTHING
     return core, role
 
 

@@ -213,13 +213,13 @@ def test_what_is_proved_already_or_not_wanted_any_more_is_left_as_it_is() -> Non
     outstanding = outstanding_to(core, 2)
     download.unproven = False
     handle_snapshot_hash_response(core.state, outstanding, SnapshotHashResponse(size=8, digest=b"no"))
-    handle_snapshot_hash_failed(core.state, outstanding)
+    handle_snapshot_hash_failed(core.state, outstanding, Failure.TIMED_OUT)
     assert role.download is download
     assert core.state.connections.is_backing_off(2, NOW_MS)
     role.download = None
     assert handle_snapshot_hash_response(core.state, outstanding, SnapshotHashResponse()) == []
-    assert handle_snapshot_hash_failed(core.state, outstanding) == []
+    assert handle_snapshot_hash_failed(core.state, outstanding, Failure.TIMED_OUT) == []
     tell(core, begin_request(epoch=6, leader_id=3))
     resigned = follower(1, epoch=5, leader_id=1)
     assert handle_snapshot_hash_response(resigned.state, outstanding, SnapshotHashResponse()) == []
-    assert handle_snapshot_hash_failed(resigned.state, outstanding) == []
+    assert handle_snapshot_hash_failed(resigned.state, outstanding, Failure.TIMED_OUT) == []

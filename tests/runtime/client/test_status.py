@@ -8,8 +8,8 @@ import math
 import attrs
 import pytest
 
-from kraftlib.consensus.replica import QuorumStatus
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.status import QuorumStatus
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.runtime.client.status import current_state
 from kraftlib.types import ReplicaKey

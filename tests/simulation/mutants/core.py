@@ -19,7 +19,7 @@ MUTANTS: Final = (
             Edit(
                 "consensus.fetch_follower.ask_who_leads",
                 "_fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0)",
-                "_fetch_request(state, fetch_position(state), anonymous=is_anonymous(state),"
+                "_fetch_request(state, repair.fetch_position(state), anonymous=repair.is_anonymous(state),"
                 " max_wait_ms=state.config.fetch_max_wait_ms)",
             ),
             Edit("consensus.requests.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
@@ -28,7 +28,7 @@ MUTANTS: Final = (
                 "outstanding.question != _question(state, role)",
                 "(outstanding.request.topics[0].partitions[0].fetch_offset,"
                 " outstanding.request.replica_state.replica_id < 0)"
-                " != (fetch_position(state).offset, is_anonymous(state))",
+                " != (repair.fetch_position(state).offset, repair.is_anonymous(state))",
             ),
         ),
         profiles=EVERYWHERE,
@@ -85,7 +85,7 @@ MUTANTS: Final = (
     Mutant(
         "removed-one-hears-first",
         "a voter that is removed is sent the record before it is committed (M7)",
-        (Edit("consensus.fetch_leader.may_send", "return is_settled or", "return True or"),),
+        (Edit("consensus.fetch_leader.may_send", "return state.are_voters_committed or", "return True or"),),
         profiles=("core-voters",),
     ),
     Mutant(

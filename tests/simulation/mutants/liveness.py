@@ -86,7 +86,7 @@ MUTANTS: Final = (
     Mutant(
         "wakes-for-a-download-that-is-due",
         "who waits for its disk in the midst of a snapshot is called for the next bytes over and over (I20)",
-        (Edit("consensus.fetch_snapshot.download_deadline_ms", "role.download.not_before_ms > state.now_ms", "True"),),
+        (Edit("consensus.fetch_snapshot.download_deadline_ms", "download.not_before_ms > state.now_ms", "True"),),
     ),
     Mutant(
         "no-pause-after-failures",
@@ -119,7 +119,7 @@ MUTANTS: Final = (
     Mutant(
         "dead-leaders-are-waited-for",
         "a leader that refuses connections is waited for until the fetch timeout",
-        (Edit("consensus.fetch_follower.handle_connection_lost", "role.refused = True", "return []"),),
+        (Edit("consensus.fetch_follower.handle_connection_lost", "role.link = Link.REFUSED", "return []"),),
         profiles=("crashes", "swarm"),
         slow=True,
     ),

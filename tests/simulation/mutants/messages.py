@@ -24,7 +24,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.vote.handle_vote",
-                "voter_key_error(state, request.voter_id, partition.voter_directory_id)",
+                "responses.voter_key_error(state, request.voter_id, partition.voter_directory_id)",
                 "ErrorCode.NONE",
             ),
         ),
@@ -69,11 +69,11 @@ MUTANTS: Final = (
         "a divergence counts though the leader told it over another connection, of a log that was ours before",
         (
             Edit("consensus.requests.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
-            Edit("consensus.fetch_follower.ask_who_leads", "anonymous=True", "anonymous=is_anonymous(state)"),
+            Edit("consensus.fetch_follower.ask_who_leads", "anonymous=True", "anonymous=repair.is_anonymous(state)"),
             Edit(
                 "consensus.fetch_follower.handle_fetch_response",
                 "or outstanding.question != _question(state, role)",
-                "or outstanding.request.topics[0].partitions[0].fetch_offset != fetch_position(state).offset",
+                "or outstanding.request.topics[0].partitions[0].fetch_offset != repair.fetch_position(state).offset",
             ),
         ),
         profiles=("membership", "swarm"),

@@ -82,6 +82,6 @@ MUTANTS: Final = (
     Mutant(
         "callers-are-not-refused",
         "who ceases to lead leaves callers waiting, and commits in their name what others wrote (I10)",
-        (Edit("consensus.transitions.close_leadership", "[RefuseAppends(epoch)]", "[]"),),
+        (Edit("consensus.transitions.close_leadership", "[act.RefuseAppends(epoch)]", "[]"),),
     ),
 )

@@ -18,8 +18,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.vote.handle_vote",
-                "    return [*actions, SendResponse(event.request_id, response)]\n",
-                "    return [SendResponse(event.request_id, response), *actions]\n",
+                "return [*actions, responses.election(state, event, ErrorCode.NONE, vote_granted=granted)]",
+                "return [responses.election(state, event, ErrorCode.NONE, vote_granted=granted), *actions]",
             ),
         ),
     ),
