@@ -275,6 +275,8 @@ def test_a_leader_without_a_majority_that_fetches_resigns(fetcher: int | None, r
     start = core.state.now_ms
     if fetcher is not None:
         fetch(core, fetcher, at_ms=start + 2_999)
+    core.handle(TimeoutReached(), start + 2_999)
+    assert core.role is Role.LEADER
     core.handle(TimeoutReached(), start + 3_000)
 
     assert core.role is role

@@ -16,7 +16,6 @@ from kraftlib.consensus.actions import (
 )
 from kraftlib.consensus.events import (
     RecordsSubmitted,
-    RequestReceived,
     TimeoutReached,
 )
 from kraftlib.consensus.fetch_leader import (
@@ -26,7 +25,6 @@ from kraftlib.consensus.fetch_leader import (
     advance_high_watermark,
     follow_voters,
     record_progress,
-    update_high_watermark,
 )
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.voters import VoterSet
@@ -123,19 +121,6 @@ def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for
 
         assert role.progress[2].end_offset == offset
         assert core.state.refused.get(WENT_BACK, 0) == complaints
-
-
-def test_a_fetch_of_a_voters_id_with_another_disk_is_served_and_not_counted() -> None:
-    """In a dynamic quorum it is an observer (KIP-853)."""
-
-    members = voter_set(ReplicaKey(1, UUID(int=1_001)), ReplicaKey(2, UUID(int=1_002)), ReplicaKey(3, UUID(int=1_003)))
-    core = leader(voters=members, directory_id=UUID(int=1_001))
-    flush(core)
-    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_directory_id=UUID(int=9_999))
-    actions = core.handle(RequestReceived(77, request, 18), core.state.now_ms)
-
-    assert commits(actions) == []
-    assert [key.id for key in core.state.role_state.observers] == [2]  # type: ignore[union-attr]
 
 
 def append(core: Replica, count: int) -> None:
@@ -239,15 +224,6 @@ def test_who_waits_hears_of_a_commit_soon_and_never_later_than_he_wanted(
     assert core.deadline_ms() == now_ms + expected_ms
 
 
-def test_a_leader_that_votes_no_more_does_not_count_itself() -> None:
-    """Reliability M4: two of the two others, or nothing is committed."""
-    core = longer()
-    new_voters(core, voter_set(2, 3))
-    role, end_offset = as_leader(core), core.state.log.end_offset
-    assert record_progress(core.state, role, ReplicaKey(2), end_offset) == []
-    assert commits(record_progress(core.state, role, ReplicaKey(3), end_offset)) == [end_offset]
-
-
 def test_what_is_not_in_the_log_cannot_be_committed_and_what_is_not_flushed_can() -> None:
     core = leader()
     state = core.state
@@ -308,16 +284,6 @@ def test_the_first_other_voter_has_its_time_and_a_later_one_takes_none_from_the_
     assert role.check_quorum_deadline_ms == before_ms
     new_voters(core, voter_set(1, 2, 3, 4))
     assert role.check_quorum_deadline_ms == before_ms + 50
-
-
-def test_nothing_is_committed_before_the_first_record_of_the_epoch() -> None:
-    core = leader(1, 1)
-    state, role = core.state, as_leader(core)
-    flush(core)
-    for replica_id in (2, 3):
-        record_progress(state, role, ReplicaKey(replica_id), role.epoch_start_offset)
-    assert update_high_watermark(state, role) == []
-    assert state.high_watermark is None
 
 
 def of_topics(*topics: FetchRequest.FetchTopic) -> FetchRequest:

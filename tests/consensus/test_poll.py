@@ -51,14 +51,6 @@ def test_an_unattached_voter_stands_after_one_to_two_election_timeouts(seed_epoc
     assert core.role is Role.PROSPECTIVE
 
 
-def test_an_observer_never_stands() -> None:
-    """However long it waits (testUnattachedAsObserverDoesNotBecomeCandidateAfterElectionTimeout)."""
-    core = replica(1, own_id=9)
-    core.handle(TimeoutReached(), 1_000_000)
-
-    assert core.role is Role.UNATTACHED
-
-
 def test_an_unattached_replica_asks_one_server_at_a_time() -> None:
     """And pauses between answers that help nobody (Kafka's peers ask thousands of times a second)."""
     core = replica(1)
@@ -67,50 +59,6 @@ def test_an_unattached_replica_asks_one_server_at_a_time() -> None:
 
     assert isinstance(outstanding.request, FetchRequest)
     assert core.handle(TimeoutReached(), 5) == []
-
-
-def test_a_candidate_asks_in_advance_before_it_stands_again() -> None:
-    """Candidate -> Prospective on the timer: a lost candidate does not inflate epochs."""
-    core = replica(1, election=ElectionState(epoch=5, voted_key=None))
-    core = replica(1, election=ElectionState(epoch=5, voted_key=core.key))
-    assert core.role is Role.CANDIDATE
-    core.handle(TimeoutReached(), core.state.role_state.election_deadline_ms)  # type: ignore[union-attr]
-
-    assert (core.role, core.epoch) == (Role.PROSPECTIVE, 5)
-
-
-def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
-    """After 1.5 fetch timeouts (scenario E7)."""
-    core = leader(1)
-    flush(core)
-    deadline = core.state.role_state.check_quorum_deadline_ms  # type: ignore[union-attr]
-    core.handle(TimeoutReached(), deadline - 1)
-    assert core.role is Role.LEADER
-    core.handle(TimeoutReached(), deadline)
-    assert core.role is Role.RESIGNED
-
-
-def test_the_only_voter_needs_no_fetches() -> None:
-    """It is the majority."""
-    core = replica(1, voters=voter_set(1))
-    flush(core)
-    core.handle(TimeoutReached(), 1_000_000)
-
-    assert core.role is Role.LEADER
-
-
-def test_a_leader_that_resigns_names_the_most_caught_up_first() -> None:
-    """And leaves the epoch when its election timer runs out, never to lead it again."""
-    core = leader(1, 1)
-    core.state.role_state.progress[3].end_offset = 2  # type: ignore[union-attr]
-    actions = core.handle(ResignRequested(core.epoch), core.state.now_ms + 2_100)
-    sent = requests(actions, EndQuorumEpochRequest)
-    epoch = core.epoch
-
-    assert core.role is Role.RESIGNED
-    assert [row.candidate_id for row in partition_of(sent[0].request).preferred_candidates] == [3, 2]
-    core.handle(TimeoutReached(), core.state.now_ms + 4_000)
-    assert core.epoch == epoch + 1
 
 
 def test_a_leader_that_leaves_over_an_old_broken_connection_says_so_again_at_once() -> None:
@@ -139,21 +87,6 @@ def test_a_leader_that_leaves_does_not_say_so_as_fast_as_its_connections_are_clo
             core.handle(TimeoutReached(), core.deadline_ms() or 0)
 
     assert asked > 2, "it is told again, after ever longer pauses"
-
-
-def test_resigning_an_epoch_that_is_over_does_nothing() -> None:
-    """The application may be late."""
-    core = leader(1)
-    core.handle(ResignRequested(core.epoch - 1), core.state.now_ms)
-
-    assert core.role is Role.LEADER
-
-
-def test_a_follower_may_leave_at_any_time() -> None:
-    """Nothing depends on it."""
-    core = follower(1, epoch=5, leader_id=2)
-
-    assert core.handle(ShutdownRequested(5_000), 0) == [ShutdownComplete()]
 
 
 def test_a_leader_leaves_when_another_leads() -> None:
@@ -275,15 +208,6 @@ def test_a_transfer_that_takes_too_long_is_given_up() -> None:
     core.handle(TimeoutReached(), core.state.now_ms + 1_000)
 
     assert (core.role, core.wants_records) == (Role.LEADER, True)
-
-
-@pytest.mark.parametrize(("epoch_shift", "target_id"), [(-1, 3), (1, 3), (0, 1), (0, 9)])
-def test_a_transfer_that_makes_no_sense_is_ignored(epoch_shift: int, target_id: int) -> None:
-    """An epoch that is not ours, ourselves, or no voter: the caller sees that nothing changed."""
-    core = leader(1)
-    core.handle(TransferRequested(core.epoch + epoch_shift, target_id, 1_000), core.state.now_ms)
-
-    assert core.state.role_state.transfer is None  # type: ignore[union-attr]
 
 
 def test_a_leader_without_a_controller_yields_to_a_voter_that_has_one_and_everything() -> None:

@@ -60,24 +60,6 @@ def test_two_leaders_of_one_epoch_are_never_believed_and_never_stop_us() -> None
     assert (core.leader_and_epoch, core.state.refused) == (LeaderAndEpoch(3, 5), {"two leaders": 1})
 
 
-def test_a_leader_introduces_itself_at_once_and_only_to_those_that_do_not_fetch() -> None:
-    """KAFKA-16926; each half fetch timeout."""
-    core = leader(1, 1)
-    first = core.state.connections
-    assert {request.destination for request in first._outstanding.values()} == {2, 3}
-    for voter_id in (2, 3):
-        topic = BeginQuorumEpochResponse.TopicData(
-            topic_name="__cluster_metadata",
-            partitions=(BeginQuorumEpochResponse.PartitionData(leader_id=1, leader_epoch=core.epoch),),
-        )
-        reply(core, voter_id, BeginQuorumEpochResponse(topics=(topic,)))
-    role = core.state.role_state
-    role.progress[2].fetched(2, 3, core.state.now_ms + 900)  # type: ignore[union-attr]
-    actions = core.handle(TimeoutReached(), core.state.now_ms + 1_000)
-
-    assert [request.destination for request in requests(actions, BeginQuorumEpochRequest)] == [3]
-
-
 @pytest.mark.parametrize(
     ("candidates", "pause_ms"),
     [((1, 3), 0), ((3, 1), 500), ((3, 4, 1), 500), ((3, 4, 5, 1), 500), ((3, 1, 4), 250), ((3, 4), 1_000), ((), 0)],

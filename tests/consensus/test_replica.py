@@ -22,7 +22,6 @@ from kraftlib.consensus.events import (
     ReadBarrierRequested,
     RequestFailed,
     RequestReceived,
-    ResignRequested,
     ResponseReceived,
     ShutdownRequested,
     TimeoutReached,
@@ -265,16 +264,6 @@ def test_a_flush_in_part_has_its_whole_time_again() -> None:
     later = core.state.now_ms + 100
     core.handle(Flushed(2, core.state.log.log_version), later)
     assert core.state.flush_waiting_since_ms == later
-
-
-@pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_who_is_asked_to_resign_from_another_epoch_stays(epoch: int) -> None:
-    core = leader(1)
-    core.handle(ResignRequested(epoch), core.state.now_ms)
-    assert core.role is (Role.RESIGNED if epoch == 2 else Role.LEADER)
-    behind = follower(1, epoch=2, leader_id=2)
-    behind.handle(ResignRequested(2), 0)
-    assert behind.role is Role.FOLLOWER
 
 
 def test_leadership_is_handed_to_a_voter_of_the_own_epoch_and_to_nobody_else() -> None:

@@ -26,8 +26,6 @@ from kraftlib.consensus.transitions import (
     maybe_follow,
 )
 from kraftlib.errors import InvariantError
-from kraftlib.records.control import decode_control_batch
-from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
 from tests.consensus.build import (
     LISTENER,
@@ -146,42 +144,6 @@ def test_a_leader_opens_its_epoch_in_this_order() -> None:
     kinds = [type(action) for action in answer_vote(core, 2, granted=True, pre_vote=False)]
 
     assert kinds[:6] == [PersistElection, BeginEpoch, AppendToLog, FlushLog, AcceptAppends, AnnounceLeader]
-
-
-def test_the_first_batch_names_voters_and_those_whose_vote_had_arrived() -> None:
-    """LeaderChange, with the wall clock's time (KIP-595, LeaderChangeMessage)."""
-    core = replica(1)
-    core.wall_offset_ms = 1_700_000_000_000
-    core.handle(TimeoutReached(), core.deadline_ms() or 0)
-    answer_vote(core, 2, granted=True, pre_vote=True)
-    actions = answer_vote(core, 2, granted=True, pre_vote=False)
-    batch = next(action for action in actions if isinstance(action, AppendToLog)).batches[0]
-    (_, message), *rest = decode_control_batch(batch)
-
-    assert rest == []
-    assert isinstance(message, LeaderChangeMessage)
-    assert message.leader_id == 1
-    assert [voter.voter_id for voter in message.voters] == [1, 2, 3]
-    assert [voter.voter_id for voter in message.granting_voters] == [1, 2]
-    assert batch.base_timestamp == 1_700_000_000_000 + core.state.now_ms
-
-
-def test_a_candidate_votes_for_itself_durably_before_it_asks() -> None:
-    """invariant I12."""
-    core = replica(1)
-    core.handle(TimeoutReached(), core.deadline_ms() or 0)
-    actions = answer_vote(core, 2, granted=True, pre_vote=True)
-
-    assert actions[0] == PersistElection(ElectionState(epoch=2, voted_key=ReplicaKey(1)), 0)
-
-
-def test_a_vote_is_kept_when_the_winner_is_followed() -> None:
-    """A voter that loses its leader cannot vote twice in the epoch."""
-    core = replica(1, election=ElectionState(epoch=5))
-    tell(core, vote_request(epoch=5, last=(9, 1)), version=2)
-    maybe_follow(core.state, 5, 2, ENDPOINTS, "test")
-
-    assert core.state.persisted == ElectionState(epoch=5, leader_id=2, voted_key=ReplicaKey(2))
 
 
 def test_the_remaining_election_time_is_kept_while_epochs_fly_by() -> None:
