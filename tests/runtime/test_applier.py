@@ -139,15 +139,6 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_nothing_is_given_while_the_high_watermark_is_unknown(rig: Rig) -> None:
-    rig.append(b"1")
-    listener = Recorder()
-    rig.applier.register(listener)
-    rig.run()
-
-    assert listener.heard == []
-
-
 def test_only_what_is_committed_is_given_and_control_batches_count(rig: Rig) -> None:
     rig.append_control()
     rig.append(b"a", b"b")
@@ -252,22 +243,6 @@ def test_a_proposal_behind_a_loaded_snapshot_gets_its_own_result(rig: Rig) -> No
     assert own.result == Appended(11, 11, 2, (107,))
 
 
-def test_a_leader_hears_of_itself_only_when_all_before_its_epoch_was_given(rig: Rig) -> None:
-    for _ in range(3):
-        rig.append(b"1")
-    rig.append_control(epoch=2)
-    listener = Recorder()
-    rig.applier.register(listener)
-    rig.applier.advance(2)
-    rig.applier.announce(LeaderAndEpoch(NODE_ID, 2), epoch_start=3)
-    rig.run()
-    assert listener.heard == [("commit", 0, 1)]
-
-    rig.applier.advance(4)
-    rig.run()
-    assert listener.heard == [("commit", 0, 1), ("commit", 2, 3), ("leader", NODE_ID, 2)]
-
-
 def test_other_leaders_are_news_at_once_and_only_the_latest(rig: Rig) -> None:
     listener = Recorder()
     rig.applier.register(listener)
@@ -278,15 +253,6 @@ def test_other_leaders_are_news_at_once_and_only_the_latest(rig: Rig) -> None:
     rig.run()
 
     assert listener.heard == [("leader", 3, 2), ("leader", None, 3)]
-
-
-def test_a_late_listener_hears_of_the_leader_too(rig: Rig) -> None:
-    rig.applier.announce(LeaderAndEpoch(3, 2), epoch_start=0)
-    listener = Recorder()
-    rig.applier.register(listener)
-    rig.run()
-
-    assert listener.heard == [("leader", 3, 2)]
 
 
 @pytest.mark.parametrize(
@@ -722,18 +688,6 @@ def test_an_error_of_the_log_is_the_replicas(rig: Rig, monkeypatch: pytest.Monke
     rig.run()
 
     assert [type(error) for error in rig.failures] == [StorageError]
-
-
-def test_an_unregistered_listener_hears_nothing_more(rig: Rig) -> None:
-    listener = Recorder()
-    rig.applier.register(listener)
-    rig.applier.advance(rig.append(b"1"))
-    rig.run()
-    rig.applier.unregister(listener)
-    rig.applier.advance(rig.append(b"2"))
-    rig.run()
-
-    assert len(listener.records) == 1
 
 
 def test_a_listener_may_unregister_itself_from_its_callback(rig: Rig) -> None:

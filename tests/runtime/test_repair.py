@@ -105,6 +105,15 @@ def vote_lost(together: FileQuorum, node_id: int) -> None:
     (together.partition(node_id) / "quorum-state").unlink()
 
 
+async def end_alike(together: FileQuorum) -> None:
+    """Append once more, and end when every replica has the same files."""
+    await (await together.leader()).append_one(b"after")
+    await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
+    for node_id in together.ids:
+        await together.clients[node_id].shutdown(timeout_ms=0)
+    together.all_are_alike()
+
+
 @pytest.mark.parametrize("fault", [flipped, cut, vote_lost])
 async def test_a_replica_that_starts_with_damage_repairs_itself(
     fault: Callable[[FileQuorum, int], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -119,12 +128,7 @@ async def test_a_replica_that_starts_with_damage_repairs_itself(
         await until(lambda: together.clients[hurt].status().abstains is None)
         assert "the log is repaired" in caplog.text or "it votes again" in caplog.text
 
-        leader = await together.leader()
-        await leader.append_one(b"after")
-        await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
-        for node_id in together.ids:
-            await together.clients[node_id].shutdown(timeout_ms=0)
-        together.all_are_alike()
+        await end_alike(together)
 
 
 async def test_a_leader_that_cannot_read_what_a_follower_needs_resigns_and_repairs_itself(
@@ -156,12 +160,7 @@ async def test_a_leader_that_cannot_read_what_a_follower_needs_resigns_and_repai
         await until(lambda: together.clients[hurt].status().abstains is None)
         assert "the log is damaged, the records [" in caplog.text
         assert "the log is repaired" in caplog.text
-        leader = await together.leader()
-        await leader.append_one(b"after")
-        await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
-        for node_id in together.ids:
-            await together.clients[node_id].shutdown(timeout_ms=0)
-        together.all_are_alike()
+        await end_alike(together)
 
 
 async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(

@@ -264,18 +264,24 @@ def scrub(client: RaftClient[Any]) -> None:
     client._engine.call(now)
 
 
+async def compacted_without_one(quorum: Together) -> int:
+    """Stop a follower, and let the others write and compact until each has one checkpoint; return who is missing."""
+    leader = await quorum.leader()
+    late = next(voter.id for voter in quorum.voters if voter.id != leader.node_id)
+    await quorum.stop(late)
+    for _ in range(2):
+        await quorum.put(20)
+        await quorum.snapshot()
+    await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+    return late
+
+
 async def test_a_leader_sends_nothing_of_a_snapshot_that_is_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new replica gets its state all the same, and Kafka's would load what it gets without a look."""
     async with together(tmp_path, **COMPACTING) as quorum:
-        leader = await quorum.leader()
-        late = next(voter.id for voter in quorum.voters if voter.id != leader.node_id)
-        await quorum.stop(late)
-        for _ in range(2):
-            await quorum.put(20)
-            await quorum.snapshot()
-        await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+        late = await compacted_without_one(quorum)
         both = list(quorum.clients)
         await quorum.stop(*both)
         rewrite(quorum.checkpoints(both[0])[0], flipped)
@@ -292,13 +298,7 @@ async def test_a_snapshot_that_rots_after_its_check_holds_up_no_follower(
 ) -> None:
     """The leader has verified it, and believes it; the follower that downloads it finds out."""
     async with together(tmp_path, **COMPACTING) as quorum:
-        leader = await quorum.leader()
-        late = next(voter.id for voter in quorum.voters if voter.id != leader.node_id)
-        await quorum.stop(late)
-        for _ in range(2):
-            await quorum.put(20)
-            await quorum.snapshot()
-        await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+        late = await compacted_without_one(quorum)
         leader = await quorum.leader()
         (path,) = quorum.checkpoints(leader.node_id)
         if is_lost:
