@@ -19,6 +19,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.testing.campaign import Finding
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, ReplicaKey
@@ -53,7 +54,9 @@ class Twisted:
         return self._twist(self._core.handle(event, now_ms))
 
 
-def referee(twist: Callable[[list[act.Action]], list[act.Action]] = lambda actions: actions) -> Referee:
+def referee(
+    twist: Callable[[list[act.Action]], list[act.Action]] = lambda actions: actions, kind: type[Twisted] = Twisted
+) -> Referee:
     core = Replica(
         RaftConfig(node_id=1),
         key=key(1),
@@ -63,7 +66,7 @@ def referee(twist: Callable[[list[act.Action]], list[act.Action]] = lambda actio
         random=random.Random(1),
         endpoints={"CONTROLLER": Endpoint("localhost", 9_001)},
     )
-    judged = Referee(Twisted(core, twist))  # type: ignore[arg-type]  # it has all that a core has
+    judged = Referee(kind(core, twist))  # type: ignore[arg-type]  # it has all that a core has
     judged.start(0)
     return judged
 
@@ -119,7 +122,13 @@ def test_a_right_step_breaks_no_rule() -> None:
     assert (judged.core.role, judged.core.epoch) == (Role.FOLLOWER, 2)
 
 
-@pytest.mark.parametrize(("twist", "rule"), [(refused, "RV1"), (spoken_first, "RV12"), (unwritten, "RV11")])
+def of_another_version(actions: list[act.Action]) -> list[act.Action]:
+    return [act.PersistElection(one.election, 1) if isinstance(one, act.PersistElection) else one for one in actions]
+
+
+@pytest.mark.parametrize(
+    ("twist", "rule"), [(refused, "RV1"), (spoken_first, "RV12"), (unwritten, "RV11"), (of_another_version, "RV11")]
+)
 def test_a_wrong_vote_breaks_a_rule(twist: Callable[[list[act.Action]], list[act.Action]], rule: str) -> None:
     judged = referee(twist)
 
@@ -134,6 +143,59 @@ def test_a_voter_that_is_not_asked_breaks_a_rule() -> None:
 
     with pytest.raises(BrokenRuleError, match="RV4"):
         judged.handle(ev.TimeoutReached(), 10_000)
+
+
+class Sleeper(Twisted):
+    """A core that wakes for its election timer only."""
+
+    def deadline_ms(self) -> int:
+        return self._core.state.role_state.election_deadline_ms  # type: ignore[union-attr, return-value]
+
+
+def test_a_replica_that_does_not_wake_to_ask_again_breaks_a_rule() -> None:
+    judged = referee(kind=Sleeper)
+    asked = [one for one in judged.handle(ev.TimeoutReached(), 10_000) if isinstance(one, act.SendRequest)]
+
+    with pytest.raises(BrokenRuleError, match="RV14"):
+        judged.handle(ev.RequestFailed(asked[0].correlation_id, ev.Failure.DISCONNECTED), 10_001)
+
+
+def test_a_timer_with_fewer_possibilities_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timer_ms(state: ReplicaState) -> int:
+        return state.now_ms + state.config.election_timeout_ms + state.random.randrange(10)  # it fits by itself
+
+    judged = referee()
+    monkeypatch.setattr(ReplicaState, "random_election_deadline_ms", timer_ms)
+
+    with pytest.raises(BrokenRuleError, match="RV17"):
+        judged.handle(vote(), 20)
+
+
+def unended(actions: list[act.Action]) -> list[act.Action]:
+    return [action for action in actions if not isinstance(action, act.ShutdownComplete)]
+
+
+def test_a_graceful_end_is_complete_when_somebody_else_leads() -> None:
+    judged = referee()
+    assert act.ShutdownComplete() not in judged.handle(ev.ShutdownRequested(1_000), 10)
+    assert act.ShutdownComplete() in judged.handle(begin(2), 20)
+    judged.handle(ev.TimeoutReached(), 2_000)
+
+
+@pytest.mark.parametrize(("now_ms", "kind"), [(20, "leader"), (1_010, "time")])
+def test_a_graceful_end_that_never_comes_breaks_a_rule(now_ms: int, kind: str) -> None:
+    judged = referee(unended)
+    judged.handle(ev.ShutdownRequested(1_000), 10)
+
+    with pytest.raises(BrokenRuleError, match="RV16"):
+        judged.handle(begin(2) if kind == "leader" else ev.TimeoutReached(), now_ms)
+
+
+def test_a_graceful_end_that_waits_for_nobody_breaks_a_rule() -> None:
+    judged = referee(lambda actions: [*actions, act.ShutdownComplete()])
+
+    with pytest.raises(BrokenRuleError, match="RV16"):
+        judged.handle(ev.ShutdownRequested(1_000), 10)
 
 
 def test_a_replica_that_stands_too_early_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,20 @@ def _of_another_leader(random: chance.Random, host: CoreHost, request: Any) -> A
     return with_partition(request, leader_id=random.choice(others), leader_epoch=state.epoch)
 
 
+def _with_listeners_named_otherwise(random: chance.Random, host: CoreHost, request: Any) -> Any:
+    """Say the same places in another way: names of listeners are written in either case, and there may be more."""
+    known, kind = request.leader_endpoints, type(request).LeaderEndpoint
+    if not known:
+        return None
+    lower = tuple(attrs.evolve(place, name=place.name.lower()) for place in known)
+    more = (
+        kind(name="OTHER", host="elsewhere", port=1),
+        kind(name="NONE", host="", port=1),
+        kind(name="NIL", host="h"),
+    )
+    return attrs.evolve(request, leader_endpoints=random.choice((lower, (*known, *more), (*more[1:], *lower))))
+
+
 def with_other_successors(random: chance.Random, host: CoreHost, request: Any) -> Any:
     """Name other successors."""
     asked = only(request)
@@ -240,8 +254,8 @@ def _fetch_of_a_stranger(random: chance.Random, host: CoreHost, request: Any) ->
         host.running.epoch,
         max(0, random.choice((log.epoch_before(min(offset, log.end_offset)), asked.last_fetched_epoch, 0))),
     )
-    request = attrs.evolve(request, replica_state=FetchRequest.ReplicaState(replica_id=replica_id))
-    request = attrs.evolve(request, replica_id=random.choice((-1, -1, replica_id)))
+    old, new = random.choice(((-1, replica_id), (replica_id, -1), (replica_id, replica_id)))  # versions before 15: old
+    request = attrs.evolve(request, replica_id=old, replica_state=FetchRequest.ReplicaState(replica_id=new))
     return with_partition(
         request,
         current_leader_epoch=host.running.epoch,
@@ -360,8 +374,8 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
         _of_nobody("replica_id"),
     ),
     BeginQuorumEpochRequest: (
-        *COMMON, _of_other_voters, _meant_for_another, _of_another_leader, _of_another_leader,
-        _of_another_epoch("leader_epoch"), _of_nobody("leader_id"),
+        *COMMON, _of_other_voters, _with_listeners_named_otherwise, _meant_for_another, _of_another_leader,
+        _of_another_leader, _of_another_epoch("leader_epoch"), _of_nobody("leader_id"),
     ),
     EndQuorumEpochRequest: (
         *COMMON, _of_another_leader, with_other_successors, _of_another_epoch("leader_epoch"),

@@ -184,7 +184,7 @@ class CoreHost:
             log=self.store.view(world.static_voters),
             election=self.store.election,
             random=chance.Random(world.random.getrandbits(32)),
-            endpoints={world.listener_name: world.place(self.number)},
+            endpoints=world.places_of(self.number),
             kept=self.store.kept_download(),
         )
         self.has_known_voters |= BOOTSTRAP_SNAPSHOT in self.store.snapshots

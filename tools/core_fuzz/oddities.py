@@ -38,9 +38,29 @@ class Oddities:
     """How likely a replica that starts is reached at another address from then on."""
     writes_slowly: float
     """How likely a snapshot is written beside the loop, and told of later."""
+    identifies: float = 0.0
+    """How likely a replica hears, as time goes by, that another one is a controller of Kafka, or is none."""
+    listens_twice: float = 0.0
+    """How likely a replica has a second listener, on which nobody asks."""
+    hides_places: float = 0.0
+    """How likely a message does not say where the leader is reached, as those of older releases."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
         random = chance.Random(f"oddities of {theme}/{seed}")
-        return cls(random, random.choice((0.0, 0.0, 0.3)), random.choice((0.0, 0.3, 0.7)))
+        return cls(
+            random=random,
+            moves=random.choice((0.0, 0.0, 0.3)),
+            writes_slowly=random.choice((0.0, 0.3, 0.7)),
+            identifies=random.choice((0.0, 0.0, 0.0, 0.01)),
+            listens_twice=random.choice((0.0, 0.0, 0.5)),
+            hides_places=random.choice((0.0, 0.0, 0.0, 0.5, 0.9)),
+        )
+
+    def as_said(self, body: Any) -> Any:
+        """Return a message as it is sent: with or without where the leader is reached."""
+        if not self.hides_places or self.random.random() >= self.hides_places:
+            return body
+        hidden = next((name for name in ("leader_endpoints", "node_endpoints") if getattr(body, name, None)), None)
+        return body if hidden is None else attrs.evolve(body, **{hidden: ()})

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
+
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import Voter, VoterSet
@@ -103,6 +105,12 @@ class CoreWorld:
         """Return where a replica listens, and says so."""
         return Endpoint(f"node-{number}", FIRST_PORT + number + PORTS_APART * self._moved[number])
 
+    def places_of(self, number: ReplicaId) -> dict[str, Endpoint]:
+        """Return where a replica says that it listens, by the names of its listeners."""
+        own, is_listening_twice = self.place(number), self.oddities.random.random() < self.oddities.listens_twice
+        other = {"OTHER": Endpoint("elsewhere", own.port)} if is_listening_twice else {}
+        return {self.listener_name: own, **other}
+
     def may_move(self, number: ReplicaId) -> None:
         """Give a replica that starts another address, now and then: the voters of its log name the old one."""
         if self.oddities.random.random() < self.oddities.moves:
@@ -184,6 +192,7 @@ class CoreWorld:
     def calm_down(self) -> None:
         """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
         self.dying, self.phase.cut = 0.0, frozenset()
+        self.oddities = attrs.evolve(self.oddities, identifies=0.0, hides_places=0.0)
         self.wire += self.plate
         self.plate = []
         for host in self.hosts.values():
@@ -272,6 +281,8 @@ class CoreWorld:
 
     def post(self, letter: Letter) -> None:
         """Put a message on its way."""
+        if (body := self.oddities.as_said(letter.body)) is not letter.body:
+            letter = attrs.evolve(letter, body=body)
         if letter.is_answer:
             letter = self.forger.pass_on(letter)
         else:
@@ -373,10 +384,19 @@ class CoreWorld:
             self.now_ms = (
                 at_ms if whole or random.random() < 0.5 else min(at_ms, self.now_ms + random.choice((1, 5, 20)))
             )
+        if self.oddities.random.random() < self.oddities.identifies:
+            self._identify()
         for host in self.up():
             deadline_ms = None if host.core is None else host.core.deadline_ms()
             if deadline_ms is not None and deadline_ms <= self.now_ms:
                 host.tell(ev.TimeoutReached())
+
+    def _identify(self) -> None:
+        """Let a replica hear from another one whether it is a controller of Kafka."""
+        random = self.oddities.random
+        host, other = random.choice(self.up()), random.choice(list(self.hosts))
+        self.count("identified peer")
+        host.tell(ev.PeerIdentified(self.place(other), random.random() < 0.6))
 
     def append(self) -> None:
         for host in self.leaders():

@@ -222,7 +222,10 @@ def _fetch(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action],
     goes_on = concerns(life, sent, said)
     if life.forgotten is not None and 0 <= said.epoch <= life.epoch and sent.destination in before.others:
         life.forgotten.reported.add(sent.destination)
-    if not goes_on or not isinstance(life.part, Following):
+    if not goes_on:
+        return
+    if not isinstance(life.part, Following):
+        life.fail(sent.destination)  # it knows of no leader either
         return
     if said.leader_id != life.part.leader_id or sent.question != before.question:
         if not life.entered:

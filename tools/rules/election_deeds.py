@@ -1,4 +1,4 @@
-"""What a step of an election does: in which order, how an epoch begins, and when the replica wakes (KIP-595)."""
+"""What a step of an election does: in which order, and how an epoch begins (KIP-595)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import attrs
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
-from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
@@ -19,9 +18,8 @@ from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, B
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
-from tools.rules.election_answers import stands_at_ms
 from tools.rules.election_life import Life
-from tools.rules.election_parts import Asking, Following, Leading, same_replica
+from tools.rules.election_parts import Leading, same_replica
 from tools.rules.election_requests import key_of
 
 KRAFT_VERSION_MAX = 1
@@ -104,29 +102,3 @@ def judge_first_batch(life: Life, part: Leading, actions: Sequence[act.Action], 
 
 def _as_we_run(life: Life, voter: Voter) -> Voter:
     return attrs.evolve(voter, endpoints=dict(life.endpoints), min_kraft_version=0, max_kraft_version=KRAFT_VERSION_MAX)
-
-
-def judge_wake(life: Life) -> None:
-    """RV14: a replica wakes in time for all that it owes."""
-    part, due = life.part, []
-    if isinstance(part, Leading):
-        due.append(part.begin_due_ms)
-        if len(life.voters.voters) > 1 or not life.is_voter:
-            due.append(part.quorum_until_ms)
-        if part.transfer is not None:
-            due.append(part.transfer[1])
-    elif life.shutdown_ms is None:
-        if isinstance(part, Asking) and part.role is Role.PROSPECTIVE and part.won:
-            due.append(stands_at_ms(life, part))
-        elif isinstance(part, Following):
-            writing = getattr(life.state.role_state, "writing_chunk", False)
-            due += [part.timer.high] if life.may_stand and not writing else []
-        elif part.timer is not None:
-            due.append(part.timer.high)
-    due += [sent.at_ms + life.config.request_timeout_ms for sent in life.sent.values()]
-    if not due:
-        return
-    wakes_ms = life.core.deadline_ms()
-    if wakes_ms is None or wakes_ms > max(min(due), life.now_ms):
-        text = f"{life.state.id_text} wakes at {wakes_ms}, and must at {min(due)}; it is {life.now_ms}"
-        raise BrokenRuleError("RV14", f"{text}, and it is {part}")

@@ -59,6 +59,8 @@ class Facts:
         self.is_full = False
         self.full_since_ms = 0
         self.shutdown_ms: int | None = None
+        self.is_over = False
+        """Whether a graceful end is complete."""
         self.setbacks = 0
         self.stalls = 0
         self.hand_overs: dict[ReplicaId, tuple[int, int]] = {}

@@ -19,7 +19,7 @@ from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.rules import election_answers, election_requests, leading
 from tools.rules.election_answers import Before
-from tools.rules.election_deeds import LogBefore, judge_first_batch, judge_order, judge_wake
+from tools.rules.election_deeds import LogBefore, judge_first_batch, judge_order
 from tools.rules.election_life import Life
 from tools.rules.election_parts import (
     Asking,
@@ -32,12 +32,18 @@ from tools.rules.election_parts import (
 )
 from tools.rules.election_polls import poll
 from tools.rules.election_sends import judge_sends, owes_requests
+from tools.rules.election_times import Draws, judge_draws, judge_end, judge_wake
 from tools.rules.rule_set import RuleSet
 
 REQUESTS: Final[dict[type, str]] = {VoteRequest: "RV1", BeginQuorumEpochRequest: "RV2", EndQuorumEpochRequest: "RV3"}
 """The rule that judges the answer to each."""
 
-WAKES: Final = frozenset({ev.TimeoutReached, ev.ConnectionLost, ev.RequestFailed, ev.TransferRequested})
+WAKES: Final = frozenset(
+    {
+        ev.TimeoutReached, ev.ConnectionLost, ev.RequestFailed, ev.TransferRequested, ev.RecordsSubmitted, ev.Flushed,
+        ev.ResponseReceived,
+    }
+)  # fmt: skip
 """Events that set timers."""
 
 MARKS: Final = frozenset({act.PersistElection, act.AnnounceLeader, act.RefuseAppends})
@@ -54,6 +60,8 @@ class ElectionRules(RuleSet):
         self._own_end = (0, 0)
         self._role_state: Any = None
         self._kinds: set[type] = set()
+        self._setbacks = 0
+        core.state.random = self._draws = Draws(core.state.random)
         log = core.state.log
         self._log_before = LogBefore(
             log.end_offset, self.life.voters, log.voters.latest_offset, log.kraft_version.latest
@@ -155,6 +163,12 @@ class ElectionRules(RuleSet):
             life.due.clear()
         if life.entered or type(event) in WAKES:
             judge_wake(life)
+        if life.shutdown_ms is not None or act.ShutdownComplete in self._kinds:
+            judge_end(life, actions)
+        if self._draws.widths:
+            judge_draws(life, self._draws.widths, self._setbacks)
+            self._draws.widths.clear()
+        self._setbacks = life.setbacks
 
     # --- what is compared --------------------------------------------------------------------------------------------
 
@@ -177,6 +191,9 @@ class ElectionRules(RuleSet):
             due = [_mark(action) for action in life.due]
             if marks != due:
                 raise BrokenRuleError("RV11", f"{state.id_text} asks for {marks}, in this order; due is {due}")
+        version = state.log.kraft_version.latest
+        if any(isinstance(action, act.PersistElection) and action.kraft_version != version for action in actions):
+            raise BrokenRuleError("RV11", f"{state.id_text} writes its election for another version than {version}")
 
     # --- what is heard -----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,14 @@ def hands_over(life: Life, part: Leading, *, is_proved: bool, is_changing: bool,
     return part.voters[target_id].end_offset == end
 
 
+def next_due_ms(life: Life, part: Leading) -> list[int]:
+    """Return when somebody else may be handed the leadership for whom it is too early now."""
+    due = [due_ms for _, due_ms in _candidates(life, part)]
+    if life.machine_failed_ms is not None:
+        due = [life.machine_failed_ms + life.config.fetch_timeout_ms]
+    return [due_ms for due_ms in due if due_ms > life.now_ms]
+
+
 def _lives(life: Life, known: Known) -> bool:
     return known.fetched_ms is not None and life.now_ms - known.fetched_ms < life.config.fetch_timeout_ms
 

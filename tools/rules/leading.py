@@ -147,14 +147,18 @@ def must_resign(life: Life, part: Leading) -> str:
 
 def stalls(life: Life, part: Leading) -> bool:
     """Whether a majority fetches and gets nowhere, for too long."""
-    if part.stalled_since_ms is None or life.now_ms < part.stalled_since_ms + 2 * life.config.fetch_timeout_ms:
-        return False
+    until_ms = stalled_until_ms(life, part)
+    return until_ms is not None and life.now_ms >= until_ms
+
+
+def stalled_until_ms(life: Life, part: Leading) -> int | None:
+    """Return until when a leader waits for a majority that gets nowhere; None while nothing waits to be committed."""
     needed = majority_of(life.voters) - (1 if life.is_voter else 0)
-    if needed <= 0:
-        return False
+    if part.stalled_since_ms is None or needed <= 0:
+        return None
     patience_ms = life.config.fetch_timeout_ms << min(life.stalls, HALVINGS_MAX) + 1
     moved = sorted((known.moved_ms for known in part.voters.values()), reverse=True)
-    return life.now_ms >= max(part.stalled_since_ms, moved[needed - 1]) + patience_ms
+    return max(part.stalled_since_ms, moved[needed - 1]) + patience_ms
 
 
 def successors(part: Leading) -> tuple[ReplicaKey, ...]:

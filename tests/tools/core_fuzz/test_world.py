@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from kraftlib.types import Endpoint, OffsetAndEpoch
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.core_fuzz.host import Letter
 from tools.core_fuzz.oddities import Oddities
@@ -77,6 +78,37 @@ def test_a_replica_that_has_moved_is_reached_at_every_address_that_it_ever_had()
     assert world.place(2) != old
     assert world.number_at(old) == world.number_at(world.place(2)) == 2
     assert world.hosts[2].running.state.endpoints["CONTROLLER"] == world.place(2)
+
+
+def test_a_replica_may_have_a_listener_more_than_others_ask_on() -> None:
+    world = CoreWorld(2, CALM)
+    world.oddities = Oddities(random.Random(1), moves=0.0, writes_slowly=0.0, listens_twice=1.0)
+    world.hosts[2].crash()
+    world.hosts[2].start()
+
+    assert set(world.hosts[2].running.state.endpoints) == {"CONTROLLER", "OTHER"}
+
+
+def test_messages_may_not_say_where_the_leader_is() -> None:
+    world = CoreWorld(2, CALM)
+    world.oddities = Oddities(random.Random(1), moves=0.0, writes_slowly=0.0, hides_places=1.0)
+    said = []
+    for _ in range(400):
+        world.step()
+        said += [letter.body for letter in world.wire if isinstance(letter.body, BeginQuorumEpochRequest)]
+
+    assert said
+    assert not any(body.leader_endpoints for body in said)
+
+
+def test_replicas_hear_of_each_other_that_they_are_controllers() -> None:
+    world = CoreWorld(2, CALM)
+    world.oddities = Oddities(random.Random(1), moves=0.0, writes_slowly=0.0, identifies=0.5)
+    for _ in range(400):
+        world.step()
+
+    assert world.counts["identified peer"]
+    assert any(host.running.state.controllers for host in world.up())
 
 
 def test_an_address_of_nobody_leads_nowhere() -> None:
