@@ -1,10 +1,8 @@
 """The actions that the core asks for: a closed union of small values, in an ordered list.
 
-**The order is the durability argument.**
-
-Each action may rely on the ones before it. PersistElection, TruncateLog, WriteSnapshotChunk and InstallSnapshot touch
-the disk: what follows them, and the next event, waits. Only FlushLog overlaps with everything else; its end comes back
-as `Flushed`.
+The order is the durability argument: each action may rely on the ones before it. PersistElection, TruncateLog,
+WriteSnapshotChunk and InstallSnapshot touch the disk: what follows them, and the next event, waits. Only FlushLog
+overlaps with everything else; its end comes back as `Flushed`.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ class TruncateLog:
 
 @attrs.frozen
 class WriteRepair:
-    """Put fetched batches into the first hole of the log. RepairWritten comes back, Repaired once it is full, or
-    RepairRefused."""
+    """Put fetched batches into the first hole of the log: RepairWritten, Repaired or RepairRefused comes back."""
 
     batches: Sequence[Batch]
 

@@ -2,12 +2,11 @@
 
 **Check quorum.** A leader that no majority of voters fetches from resigns (KIP-595, Leader Progress Timeout).
 
-**A leader that is fetched from and commits nothing gives up** (scenario E8). Where followers pull, a Fetch proves that
-its sender lives, not that it can take what it is sent: with followers that ask for the same records over and over,
-check quorum is content, and the high watermark stands still for good. Another leader may do better, if it is this one's
-records, or its way to them, that nobody can take. A follower that gets on is waited for: one that is far behind, or in
-the midst of a snapshot. And what another leader does not mend costs ever less: each one that was given up in vain
-doubles the patience, until something is committed again.
+**A leader that is fetched from and commits nothing gives up** (scenario E8). A Fetch proves that its sender lives, not
+that it can take what it is sent: with followers that ask for the same records over and over, check quorum is content,
+and the high watermark stands still for good. Another leader may do better. A follower that gets on is waited for: one
+that is far behind, or in the midst of a snapshot. Each leader that was given up in vain doubles the patience, until
+something is committed again.
 """
 
 from __future__ import annotations

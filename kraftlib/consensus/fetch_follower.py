@@ -199,10 +199,9 @@ def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] |
         own_end = state.log.end_for(leader_end.epoch)
         end_offset = min(own_end.offset, leader_end.offset) if own_end.epoch == leader_end.epoch else own_end.offset
     if end_offset < max(state.committed_offset, state.log.start_offset) or end_offset >= state.log.end_offset:
-        state.refuse(
-            "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation",
-            f"the leader's log ends at {leader_end}, ours at {state.log.end}, committed is {state.committed_offset}",
-        )
+        reason = "truncation below the high watermark" if end_offset < state.log.end_offset else "empty truncation"
+        text = f"the leader's log ends at {leader_end}, ours at {state.log.end}, committed is {state.committed_offset}"
+        state.refuse(reason, text)
         return None
     return _cut(state, repair.truncated_end(state, end_offset))
 
@@ -299,8 +298,7 @@ def _stagger_ms(state: ReplicaState, role: Follower) -> int:
 def _pause_ms(state: ReplicaState, role: Follower) -> int:
     """Return for how long to keep a leader that only we cannot reach: 0, 1, 3, 7 … slots, up to the fetch timeout.
 
-    The others refuse the pre-vote at once, since they hear the leader. Asking them again as fast as they answer would
-    go on for as long as our link is broken.
+    The others, who hear the leader, refuse the pre-vote at once, and would be asked again as fast as they answer.
     """
     slots = (1 << max(min(role.pre_votes_lost, 16) - 1, 0)) - 1
     return min(slots * max(state.config.leader_loss_stagger_ms, 1), state.config.fetch_timeout_ms)

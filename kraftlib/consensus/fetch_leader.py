@@ -58,9 +58,8 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     partition = only_partition(request.topics, "topic_id", "partition", wanted=METADATA_TOPIC_ID)
     if event.version < FETCH_SERVED_FROM or partition is None:
         return refuse_request(state, event, ErrorCode.INVALID_REQUEST)
-    if min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch) < 0:
-        return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
-    if partition.last_fetched_epoch > partition.current_leader_epoch:
+    is_negative = min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch) < 0
+    if is_negative or partition.last_fetched_epoch > partition.current_leader_epoch:
         return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
     error = leader_only_error(state, partition.current_leader_epoch)
     role = state.role_state
@@ -113,9 +112,7 @@ def _park(
 def _fetcher(request: FetchRequest, partition: FetchRequest.FetchPartition) -> ReplicaKey | None:
     """Return the replica that fetches; None for a tool that does not say, which is served and not tracked."""
     replica_id = max(request.replica_id, request.replica_state.replica_id)
-    if replica_id < 0:
-        return None
-    return ReplicaKey.of(replica_id, partition.replica_directory_id)
+    return None if replica_id < 0 else ReplicaKey.of(replica_id, partition.replica_directory_id)
 
 
 def _fetch_error(state: ReplicaState, event: RequestReceived[Message], error: ErrorCode) -> list[Action]:

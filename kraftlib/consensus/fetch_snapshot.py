@@ -1,11 +1,8 @@
 """FetchSnapshot, both sides: a follower that lies before its leader's log fetches a snapshot instead (KIP-630).
 
-A follower whose position lies before the leader's log is told a snapshot id by Fetch. It fetches the file in chunks of
-raw bytes, verifies the whole of it, and only then lets it replace its log.
-
-What has come is kept when the leader or the follower's own process ends. In another epoch, and after a restart, it goes
-on only after the leader's bytes so far have proved to be the same (`extensions.snapshot_hash`): the same replica may
-have another disk by then. Every other leader sends it from the beginning.
+A Fetch tells it a snapshot id. It fetches the file in chunks of raw bytes, verifies the whole of it, and only then lets
+it replace its log. What has come is kept when the leader or the follower's own process ends, and goes on once the
+leader's bytes so far have proved to be the same (`extensions.snapshot_hash`).
 """
 
 from __future__ import annotations
@@ -173,16 +170,12 @@ def handle_fetch_snapshot_response(
 def _is_next_chunk(state: ReplicaState, download: Download, partition: FetchSnapshotResponse.PartitionSnapshot) -> bool:
     """Whether a response continues the download: the same file, at its end."""
     snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
-    data = partition.unaligned_records
-    size_is_wrong = partition.size <= 0 or download.position + len(data) > partition.size or not len(data)
-    size_is_wrong |= download.size not in (None, partition.size)
-    if snapshot_id == download.snapshot_id and partition.position == download.position and not size_is_wrong:
+    length, size = len(partition.unaligned_records), partition.size
+    fits = length > 0 and download.position + length <= size and download.size in (None, size)
+    if fits and (snapshot_id, partition.position) == (download.snapshot_id, download.position):
         return True
-    state.refuse(
-        "foreign snapshot chunk",
-        f"{len(data)} bytes at {partition.position} of {partition.size} of {snapshot_id}, wanted"
-        f" {download.position} of {download.snapshot_id}",
-    )
+    text = f"{length} bytes at {partition.position} of {size} of {snapshot_id}, wanted {download.position} of"
+    state.refuse("foreign snapshot chunk", f"{text} {download.snapshot_id}")
     return False
 
 
@@ -272,8 +265,7 @@ def _end_download(state: ReplicaState) -> None:
 def _commit_snapshot(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
     """All that a snapshot has is committed: tell so, unless more is known to be committed than the log has.
 
-    A snapshot of our own may be ahead of the log, or a committed hole was cut off. The high watermark does not fall; it
-    is told when the log has caught up with it.
+    The high watermark does not fall: it is told when the log has caught up with it.
     """
     state.committed_offset = max(state.committed_offset, snapshot_id.offset)
     if state.committed_offset > state.log.end_offset:

@@ -15,7 +15,7 @@ from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.deadlines import ask_again_later, note_contact, restart_fetch_timer
 from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_of, error_name, send
+from kraftlib.consensus.requests import Answer, back_off, common_part, endpoint_of, error_name, place_to_ask, send
 from kraftlib.consensus.responses import leader_error, only_partition
 from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import ReplicaState, listener_endpoints
@@ -50,13 +50,10 @@ JOIN_GOES_ON = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE
 def _place_to_ask(state: ReplicaState, role: Follower) -> Endpoint | None:
     """Where the leader may be asked something else than what comes next in the log; None while it may not.
 
-    After a failure a Fetch goes first: a question that is not answered in time, and due again as soon as the pause is
-    over, would leave no room for any.
+    After a failure a Fetch goes first: a question that is never answered in time would leave no room for any.
     """
-    connections = state.connections
-    if not connections.is_ready(role.leader_id, state.now_ms) or connections.failures(role.leader_id):
-        return None
-    return endpoint_of(state, role.leader_endpoints)
+    has_failed = state.connections.failures(role.leader_id) > 0
+    return None if has_failed else place_to_ask(state, role.leader_id, role.leader_endpoints)
 
 
 # --- UpdateRaftVoter: the voter's side --------------------------------------------------------------------------------

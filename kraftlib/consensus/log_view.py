@@ -25,7 +25,7 @@ class Valid:
     """The follower's log is a prefix of ours."""
 
 
-_VALID = Valid()
+VALID = Valid()
 
 
 @attrs.frozen
@@ -89,9 +89,7 @@ class LogView:
         """Epoch of the last record; of the snapshot at the start if the log is empty; 0 if there is neither."""
         if self.epoch_starts:
             return self.epoch_starts[-1].epoch
-        return next(
-            (snapshot.epoch for snapshot in reversed(self.snapshots) if snapshot.offset == self.start_offset), 0
-        )
+        return next((kept.epoch for kept in reversed(self.snapshots) if kept.offset == self.start_offset), 0)
 
     @property
     def lacks_last_epoch(self) -> bool:
@@ -132,23 +130,17 @@ class LogView:
     def validate(self, offset: Offset, epoch: Epoch) -> Valid | Diverging | NeedsSnapshot:
         """Judge the end of a follower's log (KIP-595, Fetch; KIP-630, Fetch): the one place that decides it."""
         if self.start_offset == 0 and offset == 0:
-            return Valid()
+            return VALID
         starts = self.epoch_starts
         if starts and epoch == starts[-1].epoch and starts[-1].start_offset < offset <= self.end_offset:
-            return _VALID  # it ends in our latest epoch: what nearly every Fetch says, so it is answered first
+            return VALID  # it ends in our latest epoch: what nearly every Fetch says, so it is answered first
         earliest, latest = self.earliest_snapshot, self.latest_snapshot
-        if (
-            earliest is not None
-            and latest is not None
-            and (
-                offset < self.start_offset
-                or (offset == self.start_offset and epoch != earliest.epoch)
-                or epoch < earliest.epoch
-            )
-        ):
-            return NeedsSnapshot(latest)
+        if earliest is not None and latest is not None:
+            at_start_of_another = offset == self.start_offset and epoch != earliest.epoch
+            if offset < self.start_offset or at_start_of_another or epoch < earliest.epoch:
+                return NeedsSnapshot(latest)
         end = self.end_for(epoch)
-        return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()
+        return Diverging(end) if end.epoch != epoch or end.offset < offset else VALID
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -165,17 +157,12 @@ class LogView:
 
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
         """Take note that `epoch` begins; epochs in which nothing was written disappear."""
-        if (
-            self.epoch_starts
-            and epoch == self.epoch_starts[-1].epoch
-            and start_offset >= self.epoch_starts[-1].start_offset
-        ):
+        starts = self.epoch_starts
+        if starts and epoch == starts[-1].epoch and start_offset >= starts[-1].start_offset:
             return
-        while self.epoch_starts and (
-            self.epoch_starts[-1].epoch >= epoch or self.epoch_starts[-1].start_offset >= start_offset
-        ):
-            self.epoch_starts.pop()
-        self.epoch_starts.append(EpochStart(epoch=epoch, start_offset=start_offset))
+        while starts and (starts[-1].epoch >= epoch or starts[-1].start_offset >= start_offset):
+            starts.pop()
+        starts.append(EpochStart(epoch=epoch, start_offset=start_offset))
 
     def observe(self, batch: Batch) -> None:
         """Read voters and kraft.version from a control batch of the log."""
@@ -244,21 +231,16 @@ class LogView:
             bisect.insort(self.snapshots, snapshot_id)
 
     def lose_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Forget a stored snapshot. Voters and kraft.version are what they were, and so is the end of the log.
-
-        Where the whole log was this snapshot, nothing else tells the epoch of the last record: it is noted here, since
-        elections compare it.
-        """
+        """Forget a stored snapshot. If it was the whole log, nothing else tells the epoch of the last record, which
+        elections compare: it is noted."""
         if snapshot_id in self.snapshots:
             self.snapshots.remove(snapshot_id)
         if not self.epoch_starts and 0 < snapshot_id.offset == self.end_offset:
             self.epoch_starts.append(EpochStart(epoch=snapshot_id.epoch, start_offset=snapshot_id.offset - 1))
 
     def is_whole_before(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether this log, as it was when it was whole, has the records that a snapshot of this id replaces.
-
-        Not where the snapshot ends amid what is missing: nobody knows of which epoch that was.
-        """
+        """Whether this log, as it was when it was whole, has the records that a snapshot of this id replaces. Not where
+        that ends amid what is missing: nobody knows of which epoch that was."""
         amid = any(hole.start_offset < snapshot_id.offset < hole.end_offset for hole in self.holes)
         return not amid and self._reaches(snapshot_id) and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
 
@@ -295,10 +277,7 @@ class LogView:
                 self.observe(batch)
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Take note that the log begins at the end of this stored snapshot; older snapshots are gone.
-
-        The voters and the kraft.version that were in force where it begins stay known.
-        """
+        """Take note that the log begins at the end of this stored snapshot; older snapshots are gone."""
         self.start_offset = max(self.start_offset, snapshot_id.offset)
         self.holes = [
             OffsetRange(max(hole.start_offset, self.start_offset), hole.end_offset)
@@ -315,10 +294,8 @@ class LogView:
             starts[0] = EpochStart(epoch=starts[0].epoch, start_offset=self.start_offset)
 
     def install(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
-        """Begin anew at the end of a snapshot, which replaces the whole log.
-
-        A newer one of our own stays: it may be ahead of a log that has lost its end with the power.
-        """
+        """Begin anew at the end of a snapshot, which replaces the whole log. A newer one of our own stays: it may be
+        ahead of a log that has lost its end with the power."""
         self.log_version += 1
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
         self.epoch_starts.clear()

@@ -18,8 +18,7 @@ BACKOFF_MAX_MS: Final = 500
 """Longest pause after failures in a row, as Kafka's reconnect backoff."""
 
 FIRST_LANE: Final = -1_000_000
-"""From here down, destinations are lanes of their own beside the connection between replicas (see
-`extensions.read_index`)."""
+"""From here down, destinations are lanes beside the connection between replicas (see `extensions.read_index`)."""
 
 RequestT = TypeVar("RequestT", bound=Message, covariant=True)
 
@@ -28,8 +27,7 @@ RequestT = TypeVar("RequestT", bound=Message, covariant=True)
 class FetchQuestion:
     """The question of a Fetch to the leader. Its response counts for exactly this question, and for no other.
 
-    A divergence or a snapshot id is true of one position in the log of one leader. At another position it would cut off
-    records that were acknowledged meanwhile.
+    A divergence at another position would cut off records that were acknowledged meanwhile.
     """
 
     leader_id: ReplicaId

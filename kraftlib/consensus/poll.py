@@ -64,10 +64,7 @@ def _watch_disk(state: ReplicaState) -> None:
 
 
 def deadline_ms(state: ReplicaState) -> int | None:
-    """When `poll` has something to do next, if nothing happens before; None: never.
-
-    What waits for an answer has no time here: the answer, or its absence, is an event of its own.
-    """
+    """When `poll` has something to do next, if nothing happens before; None: never."""
     times = [state.connections.deadline_ms(state.now_ms), read_deadline_ms(state), *_role_deadlines(state)]
     if not state.shutdown_complete:
         times.append(state.shutdown_deadline_ms)

@@ -13,7 +13,7 @@ from kraftlib.consensus.deadlines import stand_after
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import common_part, endpoint_of, read_answer, send
+from kraftlib.consensus.requests import common_part, place_to_ask, read_answer, send
 from kraftlib.consensus.roles import Endpoints, Follower, Heard, Leader, Resigned
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import maybe_follow
@@ -43,8 +43,8 @@ def begin_quorum_epoch(state: ReplicaState, role: Leader) -> list[Action]:
 
 def send_begin(state: ReplicaState, role: Leader, voter: Voter) -> list[Action]:
     """Tell one voter who leads, if it can be told now. Its answer confirms it for every round of reads begun so far."""
-    place = endpoint_of(state, voter.endpoints)
-    if place is None or not state.connections.is_ready(voter.key.id, state.now_ms):
+    place = place_to_ask(state, voter.key.id, voter.endpoints)
+    if place is None:
         return []
     partition = BeginQuorumEpochRequest.PartitionData(
         voter_directory_id=voter.key.directory_id or ZERO_UUID, leader_id=state.key.id, leader_epoch=state.epoch
@@ -119,10 +119,8 @@ def end_quorum_epoch(state: ReplicaState, role: Resigned) -> list[Action]:
     """Tell each voter that has not acknowledged it that the epoch is over, and who should stand first."""
     actions: list[Action] = []
     for voter in state.voters.others(state.key):
-        place = endpoint_of(state, voter.endpoints)
+        place = place_to_ask(state, voter.key.id, voter.endpoints)
         if voter.key.id not in role.unacknowledged or place is None:
-            continue
-        if not state.connections.is_ready(voter.key.id, state.now_ms):
             continue
         partition = EndQuorumEpochRequest.PartitionData(
             leader_id=state.key.id,

@@ -45,11 +45,8 @@ def _leading_batches(
                 state.refuse("corrupt batch", str(error))
             break
         if batch.base_offset != end_offset or not last_epoch <= batch.epoch <= state.epoch:
-            state.refuse(
-                "foreign batch",
-                f"base offset {batch.base_offset} and epoch {batch.epoch} do not continue {end_offset}@{last_epoch}"
-                f" in epoch {state.epoch}",
-            )
+            text = f"base offset {batch.base_offset} and epoch {batch.epoch} do not continue {end_offset}@{last_epoch}"
+            state.refuse("foreign batch", f"{text} in epoch {state.epoch}")
             break
         if batch.is_control and voters is None and _counts_others(state, batch):
             break
@@ -67,8 +64,7 @@ def voters_of_a_record(state: ReplicaState) -> VoterSet | None:
 
 def _check_control(batch: Batch, voters: VoterSet | None) -> VoterSet | None:
     """Check what a control batch says of voters and kraft.version; return the voters behind it, `voters` before it."""
-    for record in batch.records():
-        control = decode_control(record)
+    for control in map(decode_control, batch.records()):
         if isinstance(control, VotersRecord):
             changed = VoterSet.from_record(control)
             if voters is not None and not changed.is_neighbour_of(voters):
@@ -87,8 +83,7 @@ def _counts_others(state: ReplicaState, batch: Batch) -> bool:
     ours = state.static_voters
     if batch.epoch != state.epoch or not ours:
         return False
-    for record in batch.records():
-        control = decode_control(record)
+    for control in map(decode_control, batch.records()):
         if isinstance(control, LeaderChangeMessage):
             theirs = tuple(sorted(voter.voter_id for voter in control.voters))
             if theirs != ours:

@@ -33,7 +33,7 @@ from __future__ import annotations
 from kraftlib.consensus.actions import Action, AdvanceHighWatermark, WriteRepair
 from kraftlib.consensus.events import Repaired, RepairRefused, RepairWritten, StorageFailed
 from kraftlib.consensus.received import read_batches_after
-from kraftlib.consensus.requests import endpoint_of
+from kraftlib.consensus.requests import place_to_ask
 from kraftlib.consensus.roles import Follower, Leader
 from kraftlib.consensus.state import Amnesia, Filling, ReplicaState, logger
 from kraftlib.consensus.transitions import become_resigned, persist, stop_standing
@@ -199,12 +199,8 @@ def voters_to_ask(state: ReplicaState) -> list[tuple[ReplicaId, Endpoint]]:
     """Return the voters that have not told their epoch and may be asked now, and where. The leader is fetched from."""
     others = _others(state)
     leader_id = state.leader_id if isinstance(state.role_state, Follower) else None
-    places = [(replica_id, endpoint_of(state, others[replica_id].endpoints)) for replica_id in unreported(state)]
-    return [
-        (replica_id, place)
-        for replica_id, place in places
-        if place is not None and replica_id != leader_id and state.connections.is_ready(replica_id, state.now_ms)
-    ]
+    places = {id_: place_to_ask(state, id_, others[id_].endpoints) for id_ in unreported(state) if id_ != leader_id}
+    return [(replica_id, place) for replica_id, place in places.items() if place is not None]
 
 
 def maybe_recall(state: ReplicaState) -> list[Action]:

@@ -45,6 +45,12 @@ def endpoint_of(state: ReplicaState, endpoints: Endpoints) -> Endpoint | None:
     return endpoints.get(state.config.listener_name.upper())
 
 
+def place_to_ask(state: ReplicaState, destination: int, endpoints: Endpoints) -> Endpoint | None:
+    """Return where a destination is asked on our listener; None if that is not known, or not to be asked now."""
+    place = endpoint_of(state, endpoints)
+    return place if place is not None and state.connections.is_ready(destination, state.now_ms) else None
+
+
 def bootstrap_servers(state: ReplicaState) -> list[tuple[int, Endpoint]]:
     """Where to ask for the leader: the configured servers, else the voters; neither ourselves nor the leader we follow.
 
@@ -87,6 +93,10 @@ class Answer:
     """The text by which a replica of ours that refuses describes itself."""
 
 
+LEADER_IS_ANOTHER = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+"""Errors after which the leader is the one that the response names."""
+
+
 def error_name(code: int) -> str:
     """Return how logs name an error code, known or not."""
     try:
@@ -120,10 +130,7 @@ def common_part(state: ReplicaState, outstanding: Outstanding[Message], answer: 
         state.connections.succeeded(outstanding.destination)
         return True, []
     source = f"the answer of {outstanding.destination} to {type(outstanding.request).__name__}"
-    if answer.epoch > state.epoch or answer.error in (
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ):
+    if answer.epoch > state.epoch or answer.error in LEADER_IS_ANOTHER:
         actions = maybe_follow(state, answer.epoch, answer.leader_id, answer.endpoints, source)
         if not actions:
             back_off(state, outstanding)

@@ -43,9 +43,7 @@ STRICT_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, 
 FETCH_ENDPOINTS_FROM = 17
 """Version of Fetch from which a raft leader names endpoints, though the schema has them from 16 on (probed)."""
 
-NO_DIVERGENCE = FetchResponse.EpochEndOffset()
-
-NO_SNAPSHOT = FetchResponse.SnapshotId()
+NO_DIVERGENCE, NO_SNAPSHOT = FetchResponse.EpochEndOffset(), FetchResponse.SnapshotId()
 
 
 # --- checking a request -----------------------------------------------------------------------------------------------
@@ -183,9 +181,8 @@ def fetch(
     if isinstance(judgement, Diverging):
         diverging = FetchResponse.EpochEndOffset(epoch=judgement.end.epoch, end_offset=judgement.end.offset)
     elif isinstance(judgement, NeedsSnapshot):
-        snapshot_id = FetchResponse.SnapshotId(
-            epoch=judgement.snapshot_id.epoch, end_offset=judgement.snapshot_id.offset
-        )
+        wanted = judgement.snapshot_id
+        snapshot_id = FetchResponse.SnapshotId(epoch=wanted.epoch, end_offset=wanted.offset)
     high_watermark: Offset = -1
     if error is ErrorCode.NONE and state.high_watermark is not None:
         high_watermark = state.high_watermark
@@ -247,9 +244,7 @@ def update_voter(state: ReplicaState, *, error: ErrorCode) -> UpdateRaftVoterRes
 
 
 def voter_change(
-    request: ChangeRequest,
-    error: ErrorCode,
-    message: str | None = None,
+    request: ChangeRequest, error: ErrorCode, message: str | None = None
 ) -> AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateFeaturesResponse:
     """Answer what changes the voter set."""
     if isinstance(request, AddRaftVoterRequest):

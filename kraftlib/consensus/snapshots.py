@@ -57,8 +57,7 @@ def handle_snapshot_lost(state: ReplicaState, event: SnapshotLost) -> list[Actio
 def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Action]:
     """Let the log begin at the end of a snapshot, if that is stored and committed. The flush removes the files.
 
-    A snapshot that is being sent stays until that is done, or whoever fetches more slowly than new ones are taken would
-    never have one; but a full disk does not wait.
+    A snapshot that is being sent stays until that is done, for those who fetch slowly; a full disk does not wait.
     """
     # A log that has lost its end may be behind a snapshot of its own.
     reached = min(state.committed_offset, state.log.end_offset)

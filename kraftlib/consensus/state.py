@@ -230,13 +230,11 @@ class ReplicaState:
     def leader_endpoints(self) -> Endpoints:
         """Where the leader is reached: as it said itself, else as the voter set says."""
         role, leader_id = self.role_state, self.leader_id
-        if leader_id is None:
-            return {}
         if leader_id == self.key.id:
             return self.endpoints
-        if isinstance(role, Follower | Prospective) and role.leader_endpoints:
+        if isinstance(role, Follower | Prospective) and leader_id is not None and role.leader_endpoints:
             return role.leader_endpoints
-        return self.endpoints_of(leader_id)
+        return {} if leader_id is None else self.endpoints_of(leader_id)
 
     @property
     def leader_endpoint(self) -> Endpoint | None:
@@ -252,10 +250,8 @@ class ReplicaState:
     def election(self) -> ElectionState:
         """The election state that must be durable in this role (KIP-595, Persistent State)."""
         role = self.role_state
-        voted: ReplicaKey | None = None
-        if isinstance(role, Candidate):
-            voted = self.key
-        elif isinstance(role, Unattached | Prospective | Follower):
+        voted = self.key if isinstance(role, Candidate) else None
+        if isinstance(role, Unattached | Prospective | Follower):
             voted = role.voted_key
         return ElectionState(
             epoch=self.epoch, leader_id=self.leader_id, voted_key=voted, amnesiac=self.amnesia is not None
@@ -269,10 +265,8 @@ class ReplicaState:
         return self.config.election_priority >> min(self.setbacks, FADING_MAX)
 
     def random_election_deadline_ms(self) -> int:
-        """When an election timer that starts now ends: one to two election timeouts away; one more if we yield.
-
-        One that is wanted as leader waits half a timeout less at most.
-        """
+        """When an election timer that starts now ends: after one to two election timeouts, up to a half sooner with
+        a priority, one later if we yield."""
         timeout = self.config.election_timeout_ms
         deference = timeout if self.yield_to else 0
         spread = timeout * (2 * PRIORITY_MAX - self.eagerness) // (2 * PRIORITY_MAX)

@@ -100,10 +100,9 @@ def become_unattached(
     deadline_ms: int | None = None
     if state.may_stand:
         deadline_ms = state.random_election_deadline_ms()
-        if isinstance(before, Candidate | Unattached | Resigned) or (
-            isinstance(before, Prospective) and not before.tally.lost
-        ):
-            deadline_ms = before.election_deadline_ms if before.election_deadline_ms is not None else deadline_ms
+        is_lost = isinstance(before, Prospective) and before.tally.lost
+        if not isinstance(before, Leader | Follower) and before.election_deadline_ms is not None and not is_lost:
+            deadline_ms = before.election_deadline_ms
     role = Unattached(leader_id=leader_id, voted_key=voted_key, election_deadline_ms=deadline_ms)
     actions = enter(state, role, epoch, reason)
     return [*actions, act.AnnounceLeader(LeaderAndEpoch(None, epoch))]
@@ -160,12 +159,8 @@ def become_leader(state: ReplicaState) -> list[Action]:
     )
     actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
     state.high_watermark = None
-    batch = encode_control_batch(
-        _first_records(state, granting),
-        timestamp_ms=state.wall_clock_ms,
-        base_offset=start_offset,
-        epoch=state.epoch,
-    )
+    records = _first_records(state, granting)
+    batch = encode_control_batch(records, timestamp_ms=state.wall_clock_ms, base_offset=start_offset, epoch=state.epoch)
     state.log.begin_epoch(state.epoch, start_offset)
     state.log.append([batch])
     return [
@@ -218,10 +213,9 @@ def become_follower(
     ensure(leader_endpoints, f"leader {leader_id} has no endpoint")
     own_listener = state.config.listener_name.upper()
     if own_listener not in leader_endpoints:
-        text = (
-            f"replica {leader_id} leads and is reached on {sorted(leader_endpoints)}, and we ask on {own_listener!r}:"
-        )
-        state.refuse("no common listener", f"{text} give all replicas one listener_name"[:500], peer=leader_id)
+        text = f"replica {leader_id} leads and is reached on {sorted(leader_endpoints)}, and we ask on"
+        text += f" {own_listener!r}: give all replicas one listener_name"
+        state.refuse("no common listener", text[:500], peer=leader_id)
     before = state.role_state
     voted_key = state.election.voted_key if epoch == state.epoch else None
     if epoch == state.epoch:
@@ -268,17 +262,14 @@ def maybe_follow(
     """
     if epoch < state.epoch:
         return []
-    if epoch - state.epoch > state.config.epoch_jump_max:
-        text = f"epoch {epoch} after {state.epoch}, {reason}; epoch_jump_max is {state.config.epoch_jump_max}"
-        state.refuse("epoch jump", text)
+    if responses.epoch_jumps(state, epoch, reason):
         return None
     if leader_id == state.key.id and not (epoch == state.epoch and state.leader_id == leader_id):
         state.refuse("unknown leadership", f"{reason} names us as leader of epoch {epoch}")
         return None
     if epoch == state.epoch and None not in (leader_id, state.leader_id) and leader_id != state.leader_id:
-        state.refuse(
-            "two leaders", f"{reason} names {leader_id} as leader of epoch {epoch}, known is {state.leader_id}"
-        )
+        text = f"{reason} names {leader_id} as leader of epoch {epoch}, known is {state.leader_id}"
+        state.refuse("two leaders", text)
         return None
     places = endpoints or (state.endpoints_of(leader_id) if leader_id is not None else {})
     if epoch > state.epoch:

@@ -11,7 +11,7 @@ from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
+from kraftlib.consensus.requests import back_off, common_part, place_to_ask, read_answer, send
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Prospective, Unattached
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.transitions import become_candidate, become_follower, become_leader, become_unattached, persist
@@ -152,8 +152,8 @@ def ask_for_votes(state: ReplicaState, role: Prospective | Candidate) -> list[Ac
     said = introduction(state)
     for voter_id in role.tally.unanswered():
         voter = role.tally.voters.get(voter_id)
-        place = None if voter is None else endpoint_of(state, voter.endpoints)
-        if voter is None or place is None or not state.connections.is_ready(voter_id, state.now_ms):
+        place = None if voter is None else place_to_ask(state, voter_id, voter.endpoints)
+        if voter is None or place is None:
             continue
         partition = VoteRequest.PartitionData(
             replica_epoch=state.epoch,
@@ -182,7 +182,7 @@ def handle_vote_response(
     if not concerns_us or not isinstance(role, Prospective | Candidate):
         return actions
     if isinstance(role, Prospective) and role.left_ms is not None and not partition.vote_granted:
-        # It hears the good-bye any moment, as long as others take: ask ever less often, and not only when all refuse.
+        # It has not heard the good-bye yet: ask it ever less often, and not only when all refuse.
         pause_ms = max(1, min(state.now_ms - role.left_ms, state.jittered_backoff_ms()))
         state.connections.back_off(outstanding.destination, state.now_ms + pause_ms)
         return actions

@@ -1,15 +1,13 @@
 """A replica whose state machine has failed votes and replicates, and does not lead until it is restarted.
 
-Beyond Kafka. It can no longer say what a record has led to, so whoever asks it as the leader is not served. Another
-voter may be. Its log is as good as ever: it is fetched, counts for majorities, and decides whom this replica votes for.
+Beyond Kafka. It can no longer say what a record has led to, and another voter may. Its log is as good as ever: it is
+fetched, counts for majorities, and decides whom this replica votes for.
 
-A leader goes on leading until another voter has everything that it has, which takes a round trip, since nothing new is
-appended here meanwhile. If it left before, and the other voters needed its vote, that vote would be refused to each of
-them for a shorter log, and nobody would ever be elected. After that it does not stand.
-
-The voter with everything may be one whose state machine has failed, too: the leader cannot know. A third one with a
-shorter log would then be refused both votes, and have nobody to fetch the rest from. So for one fetch timeout the
-leader waits for every voter that may be alive, and only then hands over to the first that has everything. What follows:
+A leader goes on leading until another voter has everything that it has: if it left before, and the others needed its
+vote, that vote would be refused to each of them for a shorter log. Nothing new is appended here meanwhile. The voter
+with everything may be one whose state machine has failed, too, and a third one with a shorter log would then be refused
+both votes. So for one fetch timeout the leader waits for every voter that may be alive, and only then hands over to the
+first that has everything. What follows:
 
 * if it is the only voter, or no other one catches up, it leads on and takes nothing;
 * if the state machines of all voters have failed, nobody leads, and nothing is appended that nobody could apply;
@@ -46,7 +44,8 @@ def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[Replica
     Not while another one may catch up, nor in the midst of a voter change: whoever asked for that waits for our answer,
     which has its time.
     """
-    if role.change is not None or _waits_for_others(state, role):
+    waits = hand_over_deadline_ms(state) is not None
+    if role.change is not None or (waits and any(_may_catch_up(state, other) for other in role.progress.values())):
         return None
     for key in successors:
         if is_ready(state, role.progress[key.id]):
@@ -59,12 +58,6 @@ def hand_over_deadline_ms(state: ReplicaState) -> int | None:
     failed_ms = state.machine_failed_ms
     due_ms = None if failed_ms is None else failed_ms + state.config.fetch_timeout_ms
     return None if due_ms is None or due_ms <= state.now_ms else due_ms
-
-
-def _waits_for_others(state: ReplicaState, role: Leader) -> bool:
-    return hand_over_deadline_ms(state) is not None and any(
-        _may_catch_up(state, progress) for progress in role.progress.values()
-    )
 
 
 def _may_catch_up(state: ReplicaState, progress: Progress) -> bool:

@@ -34,16 +34,13 @@ from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 VOTERS_TAG: Final = 10_000
-
 DETAIL_TAG: Final = 10_001
 
 OTHER_CLUSTER: Final = "another cluster"
-
 OTHER_VOTERS: Final = "another list of voters"
-
 MISDIRECTED: Final = "meant for another replica"
-
 NOT_THE_ONE_MEANT: Final = "not the replica that was meant"
+"""The reasons under which `ReplicaState.refused` counts these mistakes."""
 
 SHOWN_MAX: Final = 200
 """So many characters of what a peer says stand in a log line."""
@@ -123,22 +120,21 @@ def claimed_id(request: Any) -> ReplicaId | None:
 
 def look_at_refusal(state: ReplicaState, outstanding: Outstanding[Message], error: int, detail: str) -> None:
     """Warn of an answer that says that we, or who answers, should not be here."""
-    peer = f"{outstanding.endpoint}, where we look for replica {outstanding.destination},"
-    if outstanding.destination < 0:
-        peer = f"{outstanding.endpoint}"
+    destination = outstanding.destination
+    peer = f"{outstanding.endpoint}" + (f", where we look for replica {destination}," if destination >= 0 else "")
     says = f"; it says: {_shown(detail)}" if detail else ""
     name = type(outstanding.request).__name__
     if error == ErrorCode.INCONSISTENT_CLUSTER_ID:
         text = f"{peer} refuses {name}: it is of another cluster than ours, {state.cluster_id!r}{says}"
-        state.refuse(OTHER_CLUSTER, text, peer=outstanding.destination)
+        state.refuse(OTHER_CLUSTER, text, peer=destination)
     elif error == ErrorCode.INCONSISTENT_VOTER_SET:
         text = f"{peer} refuses {name}: it counts other voters than ours, {ids_text(state.static_voters)}{says}"
-        state.refuse(OTHER_VOTERS, text, peer=outstanding.destination)
+        state.refuse(OTHER_VOTERS, text, peer=destination)
     elif error == ErrorCode.INVALID_VOTER_KEY:
-        voter = state.voters.get(outstanding.destination)
-        meant = outstanding.destination if voter is None else voter.key
+        voter = state.voters.get(destination)
+        meant = destination if voter is None else voter.key
         text = f"{peer} answers {name} that it is not {meant}: another replica or another disk is there, or one that"
-        state.refuse(NOT_THE_ONE_MEANT, f"{text} has lost its election state", peer=outstanding.destination)
+        state.refuse(NOT_THE_ONE_MEANT, f"{text} has lost its election state", peer=destination)
 
 
 def detail_of(response: Any) -> str:

@@ -6,29 +6,28 @@ Nobody is ever refused a vote for it, so it cannot block an election. It works i
 * a voter with a priority tells each leader (a private request, once an epoch); a leader of lower priority hands over to
   it when it has had everything for `priority_takeover_ms`, and names it first among its successors when it leaves. A
   leader with `yield_to` hands over to the first of these voters that has everything, at once;
-* a leader whose disk is full takes no records. When it has been full for the fetch timeout, so that each voter has told
-  of its own, the leader hands over to a voter that has everything and asks for more than one byte: its disk has space.
-  No voter with a full disk is handed the leadership, or asks for it. Where no majority has space, nobody could commit
-  anything in its place, and the leader waits for space;
+* a leader whose disk has been full for the fetch timeout, so that each voter has told of its own, hands over to a voter
+  that has everything and asks for more than one byte: its disk has space. Where no majority has space, nobody could
+  commit anything in its place, and the leader waits for space;
 * a voter with a priority stands a little earlier than others.
 
 All of it fades, so that a voter which cannot lead costs a healthy quorum ever less. A leader remembers its last
 hand-over to each voter, also when it follows others meanwhile. The next one waits for `priority_takeover_ms`, doubled
 for each hand-over in a row, without an end. A row ends when none was needed for twice that pause and the time of an
-election: the target led for so long. So a voter that cannot lead, and two that yield to each other, cost one hand-over
-each time that their row has become twice as long; and who can lead again waits no longer than it has failed to. And
-each time that a voter stood, or was handed the leadership, without committing anything as leader, it is wanted half as
-much in the next election.
+election: the target led for so long. And each time that a voter stood, or was handed the leadership, without committing
+anything as leader, it is wanted half as much in the next election.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from kraftlib.codec.declared import Message
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import Failure, RequestReceived
 from kraftlib.consensus.outstanding import FIRST_LANE, Outstanding
-from kraftlib.consensus.requests import back_off, endpoint_of, send
+from kraftlib.consensus.requests import back_off, place_to_ask, send
 from kraftlib.consensus.responses import leader_error
 from kraftlib.consensus.roles import Follower, Leader, PreferredVoter, Progress, Transfer
 from kraftlib.consensus.state import HandOver, ReplicaState
@@ -47,11 +46,10 @@ def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:
     config = state.config
     if role.told_priority or not (config.election_priority and config.private_apis and role.has_fetched):
         return []
-    if state.disk_full:  # it could not take a record; it tells once there is space
-        return []
     lane = lane_to(role.leader_id)
-    place = endpoint_of(state, role.leader_endpoints)
-    if not state.may_stand or place is None or not state.connections.is_ready(lane, state.now_ms):
+    place = place_to_ask(state, lane, role.leader_endpoints)
+    # With a full disk it could not take a record; it tells once there is space.
+    if state.disk_full or not state.may_stand or place is None:
         return []
     request = ElectionPriorityRequest(
         cluster_id=state.cluster_id,
@@ -95,7 +93,7 @@ def handle_priority(state: ReplicaState, event: RequestReceived[ElectionPriority
         error = ErrorCode.INVALID_REQUEST
     elif error is ErrorCode.NONE and ReplicaKey.of(request.voter_id, request.voter_directory_id) not in state.voters:
         error = ErrorCode.VOTER_NOT_FOUND
-    if error is ErrorCode.NONE and isinstance(role, Leader):
+    elif error is ErrorCode.NONE and isinstance(role, Leader):
         due_ms = state.now_ms + state.config.priority_takeover_ms
         role.preferred_voters[request.voter_id] = PreferredVoter(priority=request.priority, due_ms=due_ms)
     return [SendResponse(event.request_id, ElectionPriorityResponse(error_code=error))]
@@ -103,8 +101,8 @@ def handle_priority(state: ReplicaState, event: RequestReceived[ElectionPriority
 
 def priority_of(role: Leader, replica_id: ReplicaId) -> int:
     """Return how much a voter is wanted as leader; 0, as long as it has not said so."""
-    rival = role.preferred_voters.get(replica_id)
-    return 0 if rival is None else rival.priority
+    wanted = role.preferred_voters.get(replica_id)
+    return 0 if wanted is None else wanted.priority
 
 
 def next_leader(state: ReplicaState, role: Leader) -> Transfer | None:
@@ -133,7 +131,7 @@ def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
     if state.disk_full:
         if not _majority_has_space(state, role):
             return []
-        others = sorted(role.progress, key=lambda replica_id: (-priority_of(role, replica_id), replica_id))
+        others = _most_wanted_first(role, role.progress)
         due_ms = state.disk_full_since_ms + state.config.fetch_timeout_ms
         # A hand-over to any of them that was in vain delays the next one to any: else they would take turns at it.
         due_ms = max([due_ms, *(_next_hand_over_ms(state, replica_id) for replica_id in others)])
@@ -142,16 +140,16 @@ def _wanted(state: ReplicaState, role: Leader) -> list[tuple[ReplicaId, int]]:
         return [(replica_id, _next_hand_over_ms(state, replica_id)) for replica_id in state.yield_to]
     if not role.preferred_voters:
         return []
-    stronger = [
-        replica_id
-        for replica_id in role.preferred_voters
-        if priority_of(role, replica_id) > state.config.election_priority
-    ]
-    stronger.sort(key=lambda replica_id: (-priority_of(role, replica_id), replica_id))
+    own_priority = state.config.election_priority
+    stronger = [replica_id for replica_id in role.preferred_voters if priority_of(role, replica_id) > own_priority]
     return [
         (replica_id, max(role.preferred_voters[replica_id].due_ms, _next_hand_over_ms(state, replica_id)))
-        for replica_id in stronger
+        for replica_id in _most_wanted_first(role, stronger)
     ]
+
+
+def _most_wanted_first(role: Leader, replica_ids: Iterable[ReplicaId]) -> list[ReplicaId]:
+    return sorted(replica_ids, key=lambda replica_id: (-priority_of(role, replica_id), replica_id))
 
 
 def _majority_has_space(state: ReplicaState, role: Leader) -> bool:

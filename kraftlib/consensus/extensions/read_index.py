@@ -1,10 +1,9 @@
 """The conversation of reads: from which offset on does a read miss nothing that was committed before it was asked?
 
 A leader may have been deposed without knowing it, so it first asks a majority whether it still leads, and only then
-says what is committed (the read index of the Raft thesis, 6.4). It asks by sending BeginQuorumEpoch again: who answers
-it without error stands in the leader's epoch *after* the question left, so nobody newer was elected before. Fetches
-would not do: one that arrives may have been sent long before, and its sender have voted for somebody else since. And
-any Kafka voter answers BeginQuorumEpoch, so this holds in mixed quorums, too.
+says what is committed (the read index of the Raft thesis, 6.4). It asks by sending BeginQuorumEpoch again, which any
+Kafka voter answers: who does so without error stands in the leader's epoch *after* the question left, so nobody newer
+was elected before. Fetches would not do: one may have been sent long before, and its sender have voted since.
 
     caller -> leader     reads gather -> round: BeginQuorumEpoch to all -> majority answered -> offset
     caller -> another    reads gather -> ReadBarrier to the leader (private) -> offset; then it waits until it has that
@@ -23,7 +22,7 @@ from kraftlib.consensus.actions import Action, PassReadBarrier, RefuseReadBarrie
 from kraftlib.consensus.events import Failure, ReadBarrierRequested, RequestReceived
 from kraftlib.consensus.outstanding import FIRST_LANE, Outstanding
 from kraftlib.consensus.quorum_epoch import send_begin
-from kraftlib.consensus.requests import endpoint_of, send
+from kraftlib.consensus.requests import back_off, place_to_ask, send
 from kraftlib.consensus.responses import leader_error
 from kraftlib.consensus.roles import Follower, Leader, ReadRound
 from kraftlib.consensus.state import Read, ReplicaState
@@ -140,8 +139,8 @@ def _ask_voters(state: ReplicaState, role: Leader, current: ReadRound) -> list[A
 def _ask_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """Ask the leader on behalf of everybody who waits; who comes while it is asked waits for the next question."""
     lane = lane_to(role.leader_id)
-    place = endpoint_of(state, role.leader_endpoints)
-    if not state.reads or place is None or not state.connections.is_ready(lane, state.now_ms):
+    place = place_to_ask(state, lane, role.leader_endpoints)
+    if not state.reads or place is None:
         return []
     for read in state.reads:
         read.asked = 1
@@ -155,8 +154,7 @@ def handle_read_barrier_response(
 ) -> list[Action]:
     """The leader has said from where to read, or that it could not."""
     if response.error_code != ErrorCode.NONE or response.offset < 0:
-        ask_again(state, outstanding)
-        return []
+        return _ask_again(state, outstanding)
     state.connections.succeeded(outstanding.destination)
     done = [read for read in state.reads if read.asked]
     state.reads = [read for read in state.reads if not read.asked]
@@ -168,15 +166,15 @@ def handle_read_barrier_failed(
 ) -> list[Action]:
     """The leader was not reached, or knows no such question: then it is no replica of ours, and never will be."""
     if failure is not Failure.UNSUPPORTED_VERSION:
-        ask_again(state, outstanding)
-        return []
+        return _ask_again(state, outstanding)
     done = [read for read in state.reads if read.asked]
     state.reads = [read for read in state.reads if not read.asked]
     return _refuse(state, done, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def ask_again(state: ReplicaState, outstanding: Outstanding[Message]) -> None:
+def _ask_again(state: ReplicaState, outstanding: Outstanding[Message]) -> list[Action]:
     """Let everybody who was asked for wait for the next question."""
-    state.connections.failed(outstanding.destination, state.now_ms, state.jittered_backoff_ms())
+    back_off(state, outstanding)
     for read in state.reads:
         read.asked = 0
+    return []

@@ -15,7 +15,6 @@ from kraftlib.consensus.requests import back_off, send
 from kraftlib.consensus.responses import cluster_error
 from kraftlib.consensus.roles import Download, Follower
 from kraftlib.consensus.state import ReplicaState, logger
-from kraftlib.errors import ensure
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, Endpoint, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
@@ -66,18 +65,15 @@ def handle_snapshot_hash_response(
     if not isinstance(role, Follower) or download is None or not download.unproven:
         return []
     asked = outstanding.request
-    if (asked.end_offset, asked.epoch, asked.position) != (
-        download.snapshot_id.offset,
-        download.snapshot_id.epoch,
-        download.position,
-    ):
+    asked_id = OffsetAndEpoch(offset=asked.end_offset, epoch=asked.epoch)
+    if (asked_id, asked.position) != (download.snapshot_id, download.position):
         return []  # of another download
     same = response.error_code == ErrorCode.NONE and response.size == download.size
     if same and download.digest and response.digest == download.digest:
         download.unproven, download.source_epoch = False, state.epoch
         restart_fetch_timer(state, role)
     else:
-        _begin_anew(state, role)
+        _begin_anew(state, role, download)
     return []
 
 
@@ -88,13 +84,11 @@ def handle_snapshot_hash_failed(
     back_off(state, outstanding)
     role = state.role_state
     if isinstance(role, Follower) and role.download is not None and role.download.unproven:
-        _begin_anew(state, role)
+        _begin_anew(state, role, role.download)
     return []
 
 
-def _begin_anew(state: ReplicaState, role: Follower) -> None:
-    ensure(role.download is not None, "there is no download to begin anew")
-    snapshot_id = role.download.snapshot_id  # type: ignore[union-attr]  # just ensured
+def _begin_anew(state: ReplicaState, role: Follower, download: Download) -> None:
+    snapshot_id = download.snapshot_id
     logger.info("%s: snapshot %s begins anew: other bytes at replica %d", state.id_text, snapshot_id, role.leader_id)
-    fills = role.download.fills  # type: ignore[union-attr]  # as above
-    role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills)
+    role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=download.fills)

@@ -170,8 +170,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.log_view.LogView.validate",
-                "return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()",
-                "return Valid() if offset <= self.end_offset else Diverging(end)",
+                "return Diverging(end) if end.epoch != epoch or end.offset < offset else VALID",
+                "return VALID if offset <= self.end_offset else Diverging(end)",
             ),
         ),
     ),

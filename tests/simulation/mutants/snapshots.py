@@ -107,8 +107,8 @@ MUTANTS: Final = (
             Edit("consensus.log_view.LogView.validate", "epoch < earliest.epoch", "False"),
             Edit(
                 "consensus.log_view.LogView.validate",
-                "return Diverging(end) if end.epoch != epoch or end.offset < offset else Valid()",
-                "return Diverging(end) if end.offset < offset else Valid()",
+                "return Diverging(end) if end.epoch != epoch or end.offset < offset else VALID",
+                "return Diverging(end) if end.offset < offset else VALID",
             ),
         ),
         profiles=("membership", "swarm"),
