@@ -126,11 +126,7 @@ def voters_checkpoint(voters: VotersRecord, *, now_ms: int) -> bytes:
     """Return the snapshot with which a dynamic quorum begins; `now_ms` is wall-clock time."""
     parts: list[bytes | memoryview] = []
     writer = SnapshotWriter(
-        parts.append,
-        epoch=0,
-        last_contained_log_timestamp=now_ms,
-        kraft_version=KRAFT_VERSION_MAX,
-        voters=voters,
+        parts.append, epoch=0, last_contained_log_timestamp=now_ms, kraft_version=KRAFT_VERSION_MAX, voters=voters
     )
     writer.freeze()
     return b"".join(parts)

@@ -38,14 +38,7 @@ from kraftlib.storage.lock import DirectoryLock
 from kraftlib.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kraftlib.storage.reserve import Reserve, is_full
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
-from kraftlib.types import (
-    BOOTSTRAP_SNAPSHOT,
-    ElectionState,
-    Endpoint,
-    ReplicaId,
-    new_uuid,
-    uuid_text,
-)
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, ReplicaId, new_uuid, uuid_text
 
 _RESERVED_IDS: Final = 100
 

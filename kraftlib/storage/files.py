@@ -105,6 +105,16 @@ def open_existing(path: Path, flags: int = READ) -> int:
         return open_regular(path, flags)
 
 
+@contextmanager
+def opened(path: Path, flags: int = READ) -> Iterator[int]:
+    """Open a regular file that must exist for the block, and yield its descriptor. Raises: StorageError."""
+    descriptor = open_existing(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
     """Open a file, and refuse what is none: of a FIFO or a device nobody knows when, or whether, a read ends.
 
@@ -189,13 +199,9 @@ def replace_file(path: Path, data: bytes, *, mode: int = FILE_MODE, durable: boo
 
 def cut(path: Path, size: int) -> None:
     """Cut a file to `size`, durably."""
-    descriptor = open_existing(path, WRITE)
-    with storage_errors("cut", path):
-        try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with opened(path, WRITE) as descriptor, storage_errors("cut", path):
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
 
 
 def rename(old: Path, new: Path) -> None:

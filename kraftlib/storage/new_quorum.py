@@ -40,9 +40,7 @@ def begin_new_quorum(
         raise ConfigError("name the voters, either of a dynamic quorum or of a static one")
     ids = [controller.id for controller in controllers] or list(static_voters)
     voters = tuple(LeaderChangeMessage.Voter(voter_id=voter_id) for voter_id in ids)
-    records: list[ControlRecord] = [
-        LeaderChangeMessage(leader_id=min(ids), voters=voters, granting_voters=voters),
-    ]
+    records: list[ControlRecord] = [LeaderChangeMessage(leader_id=min(ids), voters=voters, granting_voters=voters)]
     if controllers:
         check_controllers(controllers)
         records += [KRaftVersionRecord(kraft_version=1), first_voters(controllers, listener_name=listener_name)]

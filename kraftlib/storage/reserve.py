@@ -11,7 +11,8 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -46,6 +47,17 @@ def free_bytes(directory: Path) -> int:
     with files.storage_errors("look at the space of", directory):
         found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
+
+
+@contextmanager
+def left_out_if_full(what: str) -> Iterator[None]:
+    """Let the block, which writes a cache, be left out on a full disk: what is left of it is for votes and records."""
+    try:
+        yield
+    except StorageError as error:
+        if not is_full(error):
+            raise
+        logger.warning("the disk is full, so %s: %s", what, error)
 
 
 class Reserve:

@@ -125,13 +125,7 @@ def _note_missing_end(log: RecoveredLog) -> None:
         last = log.holes.pop()
         position, start_offset, reason = last.position, last.start_offset, f"{last.reason}; {reason}"
     log.holes.append(
-        Hole(
-            segment=segment.base_offset,
-            position=position,
-            start_offset=start_offset,
-            end_offset=end,
-            reason=reason,
-        )
+        Hole(segment=segment.base_offset, position=position, start_offset=start_offset, end_offset=end, reason=reason)
     )
     log.end_offset = end
     if note.mark.end_epoch > log.epochs.latest_epoch:
@@ -143,12 +137,7 @@ def _is_no_batch(segment: Segment) -> bool:
     size = files.size_of(segment.path) - segment.size
     if size < HEADER_SIZE:
         return True
-    descriptor = files.open_existing(segment.path)
-    try:
-        with files.storage_errors("read", segment.path):
-            return all(
-                not any(files.read_at(descriptor, 1 << 20, at))
-                for at in range(segment.size, segment.size + size, 1 << 20)
-            )
-    finally:
-        os.close(descriptor)
+    with files.opened(segment.path) as descriptor, files.storage_errors("read", segment.path):
+        return all(
+            not any(files.read_at(descriptor, 1 << 20, at)) for at in range(segment.size, segment.size + size, 1 << 20)
+        )

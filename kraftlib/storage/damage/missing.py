@@ -126,13 +126,7 @@ def missing_before(directory: Path, begin: Offset, base_offset: Offset) -> Hole:
 
 def _hole(start_offset: Offset, end_offset: Offset, reason: str) -> Hole:
     """Return a hole that is all there is of a segment."""
-    return Hole(
-        segment=start_offset,
-        position=0,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        reason=reason,
-    )
+    return Hole(segment=start_offset, position=0, start_offset=start_offset, end_offset=end_offset, reason=reason)
 
 
 def make_empty_segment(directory: Path, base_offset: Offset, *, file_mode: int) -> Segment:

@@ -87,14 +87,11 @@ class HoleRepair:
         hole = self.hole
         position = 0
         if segment.exists():
-            source = files.open_existing(segment)
-            try:
+            with files.opened(segment) as source:
                 position = copy_bytes(source, 0, hole.position, target, position)
                 position = copy_bytes(self._descriptor, 0, self._size, target, position)
                 if hole.end_position is not None:
                     copy_bytes(source, hole.end_position, os.fstat(source).st_size, target, position)
-            finally:
-                os.close(source)
         else:
             copy_bytes(self._descriptor, 0, self._size, target, position)
 
@@ -121,8 +118,7 @@ def copy_segment(old: Segment, position: int, end: int, new: Segment, *, mode: i
     """Make a segment, or a new file of the same one, of what stands between two positions, durably."""
     temporary = new.path.with_name(new.path.name + ".tmp")
     files.remove(temporary)
-    source = files.open_existing(old.path)
-    try:
+    with files.opened(old.path) as source:
         target = files.create(temporary, mode=mode)
         try:
             with files.storage_errors("write", temporary):
@@ -130,8 +126,6 @@ def copy_segment(old: Segment, position: int, end: int, new: Segment, *, mode: i
                 os.fsync(target)
         finally:
             os.close(target)
-    finally:
-        os.close(source)
     files.rename(temporary, new.path)
     files.sync_directory(new.directory)
 

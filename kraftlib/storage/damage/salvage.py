@@ -31,15 +31,13 @@ def find_whole_batch(path: Path, position: int, *, expected_offset: Offset) -> t
     One inside the bad batch, if that says how long it is, is a value that looks like a batch, unless its offset is just
     the next one. None, if there is nothing.
     """
-    descriptor = files.open_existing(path)
-    try:
-        return _search(descriptor, position, expected_offset)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise files.as_storage_error("read", path, error) from error
-        return None  # what cannot be read is not there
-    finally:
-        os.close(descriptor)
+    with files.opened(path) as descriptor:
+        try:
+            return _search(descriptor, position, expected_offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise files.as_storage_error("read", path, error) from error
+            return None  # what cannot be read is not there
 
 
 def _search(descriptor: int, position: int, expected_offset: Offset) -> tuple[int, BatchHeader] | None:

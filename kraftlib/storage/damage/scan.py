@@ -10,8 +10,6 @@ behind it.
 
 from __future__ import annotations
 
-import os
-
 import attrs
 
 from kraftlib.errors import CorruptBatchError, StorageError
@@ -32,8 +30,7 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
     segment = _segment_to_read(log, base_offset)
     if segment is None:
         return
-    descriptor = files.open_existing(segment.path)
-    try:
+    with files.opened(segment.path) as descriptor:
         size = files.size_of(segment.path)
         if size > SEGMENT_BYTES_MAX:
             raise StorageError(
@@ -50,8 +47,6 @@ def scan_segment(log: RecoveredLog, base_offset: Offset) -> None:
         if log.watch is None:
             with files.storage_errors("sync", segment.path):
                 files.sync_data(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _segment_to_read(log: RecoveredLog, base_offset: Offset) -> Segment | None:
@@ -122,13 +117,7 @@ def distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
     reason = f"{last.path} reaches to offset {log.end_offset}, though the next segment begins at {base_offset}"
     log.holes = [hole for hole in log.holes if hole.segment != last.base_offset]
     log.holes.append(
-        Hole(
-            segment=last.base_offset,
-            position=0,
-            start_offset=last.base_offset,
-            end_offset=base_offset,
-            reason=reason,
-        )
+        Hole(segment=last.base_offset, position=0, start_offset=last.base_offset, end_offset=base_offset, reason=reason)
     )
     log.epochs.truncate_to(last.base_offset)
     log.control_batches = controls_up_to(log.control_batches, last.base_offset)

@@ -37,11 +37,7 @@ from kraftlib.storage.election.line import (
 from kraftlib.storage.meta_properties import MetaProperties
 from kraftlib.storage.notes import NoteError
 from kraftlib.storage.reserve import Reserve
-from kraftlib.types import (
-    BOOTSTRAP_SNAPSHOT,
-    ElectionState,
-    Epoch,
-)
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Epoch
 
 logger: Final = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ Where something is missing there is a hole: it is not read, and the log does not
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -30,10 +29,8 @@ from kraftlib.storage.log.space import Space
 from kraftlib.storage.log.sync_point import NOTHING, Mark, SyncPointFile
 from kraftlib.storage.log.tail import Tail
 from kraftlib.storage.log.unsynced import Unsynced, note_unsynced
-from kraftlib.storage.reserve import is_full
+from kraftlib.storage.reserve import left_out_if_full
 from kraftlib.types import Epoch, Offset
-
-logger: Final = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 16 << 20
 
@@ -251,15 +248,10 @@ class GrowingLog:
         starts = [start for start in self.epochs.starts() if start.start_offset < mark.end_offset]
         controls = controls_up_to(self.controls, mark.end_offset)
         self._prefix_mark = mark
-        try:
+        with left_out_if_full(f"the next start of {self.directory} reads more of the log"):
             known = self.segments.known_prefix(mark, self.start_offset, starts, controls)
             if known is not None:
                 write_prefix(self.directory, known, file_mode=self.file_mode, durable=durable)
-        except StorageError as error:
-            if not is_full(error):
-                raise
-            # A cache is not worth the reserve.
-            logger.warning("%s: the disk is full, so the next start reads more of the log: %s", self.directory, error)
 
     def forget_prefix(self) -> None:
         """Remove that note; for good once the directory is synced, which what follows does."""

@@ -35,15 +35,7 @@ class SegmentIndex:
     Only the thread that appends changes it; others may look at it meanwhile, and find some entries less.
     """
 
-    __slots__ = (
-        "_bytes_since_entry",
-        "_newest",
-        "_offsets",
-        "_positions",
-        "_time_offsets",
-        "_times",
-        "base_offset",
-    )
+    __slots__ = ("_bytes_since_entry", "_newest", "_offsets", "_positions", "_time_offsets", "_times", "base_offset")
 
     def __init__(self, base_offset: Offset) -> None:
         self.base_offset: Final = base_offset

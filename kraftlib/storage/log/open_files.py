@@ -27,12 +27,11 @@ from typing import Final
 
 import attrs
 
-from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.spare import Spare
-from kraftlib.storage.reserve import Reserve, is_full
+from kraftlib.storage.reserve import Reserve, left_out_if_full
 from kraftlib.types import Offset
 
 logger: Final = logging.getLogger(__name__)
@@ -138,13 +137,8 @@ class OpenFiles:
             os.ftruncate(descriptor, segment.size)
         path, mode = self._directory / names.producer_state_name(end_offset), self._settings.file_mode
         segment.write_index_files(mode=mode)
-        try:
+        with left_out_if_full(f"{segment.path} has no producer state"):
             files.replace_file(path, EMPTY_PRODUCER_STATE, mode=mode, durable=False)
-        except StorageError as error:
-            if not is_full(error):
-                raise
-            # They are caches, and the reserve is there for votes and records.
-            logger.warning("%s: the disk is full, so it is left without a producer state: %s", segment.path, error)
 
     def tidy(self, condemned_count: int, active: Segment) -> None:
         """Remove so many of the files that were condemned first, and reserve space ahead.

@@ -7,23 +7,20 @@ or replaced on another thread is still open for the read that has begun.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from kraftlib.errors import CorruptBatchError, StorageError
+from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, Batch, is_incomplete, parse_header, read_batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.storage.log.index import INTERVAL_BYTES, SegmentIndex, index_of
-from kraftlib.storage.reserve import is_full
+from kraftlib.storage.reserve import left_out_if_full
 from kraftlib.types import Offset
-
-logger: Final = logging.getLogger(__name__)
 
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
 """Positions in an index are 32 bits wide. At this size neither index can reach the 10 MiB at which Kafka rolls."""
@@ -153,13 +150,9 @@ class Segment:
         index = self.index
         offset_path = self.directory / names.index_name(self.base_offset)
         time_path = self.directory / names.time_index_name(self.base_offset)
-        try:
+        with left_out_if_full(f"{self.path} has no index"):
             files.replace_file(offset_path, index.offset_entries(), mode=mode, durable=False)
             files.replace_file(time_path, index.time_entries(), mode=mode, durable=False)
-        except StorageError as error:
-            if not is_full(error):
-                raise
-            logger.warning("%s: the disk is full, so it is left without an index: %s", self.path, error)
 
     def remove_index_files(self) -> None:
         """Remove both indexes, since they no longer fit."""
@@ -235,14 +228,9 @@ class Segment:
                 position += len(data)
         return crc
 
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        """Open the file for the block."""
-        opened = files.open_existing(self.path)
-        try:
-            yield opened
-        finally:
-            os.close(opened)
+    def _opened(self) -> AbstractContextManager[int]:
+        """Open the file for a block."""
+        return files.opened(self.path)
 
     def _position_before(self, descriptor: int, offset: Offset) -> int:
         """Return where a scan for `offset` may begin: where the index says, unless it leads astray."""

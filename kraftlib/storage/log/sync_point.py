@@ -224,8 +224,5 @@ def _read_slot(descriptor: int, place: int) -> SyncPoint | None:
     if min(mark.segment, mark.position) < 0 or mark.end_offset < mark.segment:
         return None
     return SyncPoint(
-        mark=mark,
-        mtime_ns=fields["mtime_ns"],
-        generation=fields["generation"],
-        is_exact=fields.get("exact") == 1,
+        mark=mark, mtime_ns=fields["mtime_ns"], generation=fields["generation"], is_exact=fields.get("exact") == 1
     )

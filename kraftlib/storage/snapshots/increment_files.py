@@ -43,11 +43,7 @@ class IncrementFiles:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        file_mode: int = files.FILE_MODE,
-        before_write: Callable[[], None] = lambda: None,
+        self, directory: Path, *, file_mode: int = files.FILE_MODE, before_write: Callable[[], None] = lambda: None
     ) -> None:
         """`before_write` raises StorageError if the space that is left on the disk is not for increments."""
         self._directory: Final = directory
