@@ -24,7 +24,6 @@ from kraftlib.errors import CorruptBatchError, NotLeaderError, OutcomeUnknownErr
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.executor import Executor
-from kraftlib.runtime.log_repair import LogRepair
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.waiters import COMMITTED, Waiters
 from kraftlib.storage.file_log import FileReplicatedLog
@@ -253,9 +252,7 @@ class TornLog(TracingLog):
 @pytest.fixture(params=[True, False], ids=["inline", "later"])
 def torn(request: pytest.FixtureRequest) -> Rig:
     """An executor among fakes, over a log that is torn."""
-    rig = Rig(disk=InlineDisk() if request.param else None)
-    rig.log = TornLog(rig.trace)
-    rig.executor._log, rig.executor._repair = rig.log, LogRepair(rig.log)
+    rig = Rig(disk=InlineDisk() if request.param else None, log=TornLog)
     rig.executor.start()
     return rig
 
@@ -283,11 +280,9 @@ def test_the_rest_of_what_was_decided_is_done_before_the_disk_looks(torn: Rig) -
 
 def test_the_core_hears_what_the_disk_did_before_the_disk_looks() -> None:
     """Repaired says which holes are left: heard last, it would make the core forget the one that was found since."""
-    rig = Rig()
-    log = TornLog(rig.trace)
-    rig.executor._log, rig.executor._repair = log, LogRepair(log)
+    rig = Rig(log=TornLog)
     rig.executor.start()
-    log.find_damage(0)
+    rig.log.find_damage(0)  # type: ignore[attr-defined]
     rig.core.on(ev.ResponseReceived, act.WriteRepair((batch(0),)))
     rig.executor.submit(ev.ResponseReceived(1, "records"))
     rig.executor.damage_found(DAMAGED, CorruptBatchError("torn"))

@@ -32,14 +32,14 @@ MUTANTS: Final = (
     Mutant(
         "nothing-waits-for-the-disk",
         "what follows the write of a vote does not wait for it",
-        (Edit("runtime.executor.Executor._suspend_for", "self._suspended = True", "pass"),),
+        (Edit("runtime.executor.Executor.suspend_for", "self._suspended = True", "pass"),),
     ),
     Mutant(
         "flush-is-forgotten",
         "a flush that is asked for while one runs never comes",
         (
             Edit(
-                "runtime.executor.Executor._flush_log",
+                "runtime.performer.Performer._flush_log",
                 "self._next_flush_version = action.log_version",
                 "pass",
             ),
@@ -50,7 +50,7 @@ MUTANTS: Final = (
         "when a flush ends, everything appended meanwhile is taken for flushed",
         (
             Edit(
-                "runtime.executor.Executor._flush_done",
+                "runtime.performer.Performer._flush_done",
                 "ev.Flushed(end_offset, ",
                 "ev.Flushed(self._log.end_offset, ",
             ),
@@ -61,9 +61,9 @@ MUTANTS: Final = (
         "a flush comes back with the log version of its end",
         (
             Edit(
-                "runtime.executor.Executor._flush_done",
+                "runtime.performer.Performer._flush_done",
                 "ev.Flushed(end_offset, self._flush_version)",
-                "ev.Flushed(end_offset, self.core._replica.state.log.log_version)",
+                "ev.Flushed(end_offset, self._core._replica.state.log.log_version)",
             ),
         ),
         equivalent="the disk does one thing at a time, so a flush ends before the truncation that would void it begins",
