@@ -211,3 +211,32 @@ def test_a_write_that_finds_no_space_leaves_nothing_behind(tmp_path: Path, monke
         files.replace_file(tmp_path / "state", b"new")
 
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_opened_for_a_block_is_closed_behind_it_whatever_happens(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"data")
+    with files.opened(path) as descriptor:
+        assert files.read_at(descriptor, 10, 0) == b"data"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    with pytest.raises(KeyError), files.opened(path) as descriptor:
+        raise KeyError
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    with pytest.raises(StorageError, match="missing"), files.opened(tmp_path / "missing"):
+        raise AssertionError("there is nothing to open")
+
+
+def test_a_file_is_cut_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, sizes = tmp_path / "file", []
+    path.write_bytes(b"0123456789")
+    sync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    files.cut(path, 4)
+    assert (path.read_bytes(), sizes) == (b"0123", [4])

@@ -10,7 +10,7 @@ import pytest
 from kraftlib.errors import StorageError
 from kraftlib.storage import files
 from kraftlib.storage import reserve as module
-from kraftlib.storage.reserve import Reserve, free_bytes, is_full
+from kraftlib.storage.reserve import Reserve, free_bytes, is_full, left_out_if_full
 
 SIZE = 1 << 20
 
@@ -140,3 +140,11 @@ def test_free_space_is_that_of_the_file_system(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
 
     assert free_bytes(tmp_path) == pytest.approx(found.f_bavail * found.f_frsize, rel=0.2)
+
+
+def test_a_cache_is_left_out_on_a_full_disk_and_on_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    with left_out_if_full("the log has no index"):
+        raise StorageError("cannot write") from OSError(errno.ENOSPC, "No space left on device")
+    assert "the disk is full, so the log has no index: cannot write" in caplog.text
+    with pytest.raises(StorageError, match="broken"), left_out_if_full("the log has no index"):
+        raise StorageError("broken") from OSError(errno.EIO, "Input/output error")
