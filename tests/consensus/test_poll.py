@@ -23,7 +23,6 @@ from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
-    begin_request,
     fetch_request,
     flush,
     follower,
@@ -87,21 +86,6 @@ def test_a_leader_that_leaves_does_not_say_so_as_fast_as_its_connections_are_clo
             core.handle(TimeoutReached(), core.deadline_ms() or 0)
 
     assert asked > 2, "it is told again, after ever longer pauses"
-
-
-def test_a_leader_leaves_when_another_leads() -> None:
-    """Or when its time is up."""
-    for wait_ms in (0, 5_000):
-        core = leader(1)
-        actions = core.handle(ShutdownRequested(5_000), core.state.now_ms)
-        assert core.role is Role.RESIGNED
-        assert ShutdownComplete() not in actions
-        if wait_ms:
-            actions = core.handle(TimeoutReached(), core.state.now_ms + wait_ms)
-        else:
-            actions = tell(core, begin_request(epoch=core.epoch + 1, leader_id=2))
-
-        assert ShutdownComplete() in actions
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import attrs
 import pytest
 
+from tests.cli.conftest import Command as Bench
+from tests.cli.conftest import Result
 from tools.bench.__main__ import main
-
-
-@attrs.frozen
-class Result:
-    """What a benchmark left behind."""
-
-    status: int
-    out: str
-    err: str
-
-
-Bench = Callable[..., Result]
 
 
 @pytest.fixture
