@@ -39,7 +39,8 @@ until then nothing that it appends commits, for the others' majority has moved o
 **Membership** (`voters`, `voter_changes`, `joining`; KIP-853). The voter set stands in the log itself, as a control
 record, and counts from the moment it is appended. Voters come and go one at a time, so any two neighbouring majorities
 share a voter. A voter is an id *and* the id of its disk: a replica that lost its disk is another replica. Quorums of
-kraft.version 0 have a fixed set from the configuration instead. *Observers* fetch like followers and count for nothing.
+kraft.version 0 have a fixed set from the configuration instead, until they are upgraded (`kraft_version`). *Observers*
+fetch like followers and count for nothing.
 
 **Snapshots** (`fetch_snapshot`, `snapshots`; KIP-630). A snapshot replaces all records below its offset. A follower
 that lies before the leader's log is told of the newest one, fetches the file in chunks, verifies it and begins its log
@@ -51,8 +52,8 @@ what is flushed, a candidate asks for votes with a log that is flushed, and the 
 flush that began before a truncation vouches for nothing after it (`log_version`).
 
 **Where to read on**: `replica` (the door, and the table of handlers), `roles` (the states and the table of changes),
-`transitions` (entering a role), `poll` (the duties of each role, and until
-when it may sleep). The extensions of Kafka's protocol are in `extensions` and `repair`.
+`transitions` (entering a role), `poll` (the duties of each role, and until when it may sleep). The extensions of
+Kafka's protocol are in `extensions` and `repair`.
 
 Left out, and why: there is no notion of time beyond `now_ms`, no thread, no socket, no file. Those are deeds
 (`kraftlib.runtime`, `kraftlib.storage`).

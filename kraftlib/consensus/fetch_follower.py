@@ -56,20 +56,16 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def may_fetch(state: ReplicaState) -> bool:
-    """Whether the disk has done all that a Fetch would vouch for, or go on from.
-
-    What an old leader's answers have begun to repair is begun anew with whoever is asked in a newer epoch.
-    """
+    """Whether the disk has done all that a Fetch would vouch for, or go on from. What an older leader has begun to
+    repair is begun anew."""
     repair.forget_old_leader(state)
     is_repairing = state.filling is not None and state.filling.is_writing
     return state.log.flushed_offset == state.log.end_offset and not is_repairing and not state.is_truncating
 
 
 def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
-    """A leader that fails again and again may not be one any more: ask others who leads, beside it.
-
-    Kafka asks them *instead*. An observer, which has no fetch timer, finds a new leader in no other way.
-    """
+    """A leader that fails again and again may not be one any more: ask others who leads, beside it (Kafka: instead).
+    An observer, which has no fetch timer, finds a new leader in no other way."""
     return find_leader(state) if state.connections.failures(role.leader_id) >= FAILURES_TO_DOUBT else []
 
 
@@ -84,8 +80,7 @@ def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Act
 def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
     """Ask the leader for what comes after our log, all of which is flushed; or for what is missing in it.
 
-    While our vote is forgotten we ask as nobody: this leader must not count what we have, since we may have voted for
-    somebody newer, who was elected without it.
+    While our vote is forgotten we ask as nobody: we may have voted for somebody newer, who was elected without it.
     """
     question = _question(state, role)
     max_wait_ms = 0 if repair.asks_first(state) or repair.seeks_leader_end(state) else state.config.fetch_max_wait_ms
@@ -258,8 +253,8 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
 def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[Action]:
     """A lost connection is tried again at once; if the new one is refused, or lost without a word, the leader is dead.
 
-    (A dying process may still accept it: its listening socket goes a moment after its connections.) Beyond Kafka, which
-    waits for the fetch timeout. A live leader is safe: its other followers refuse the pre-vote.
+    (A dying process may still accept it: its listening socket goes last.) Beyond Kafka, which waits for the fetch
+    timeout. A live leader is safe: its other followers refuse the pre-vote.
     """
     role = state.role_state
     if isinstance(role, Resigned) and event.destination in state.voters.ids:

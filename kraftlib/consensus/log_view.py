@@ -67,11 +67,8 @@ class LogView:
         snapshots: Sequence[OffsetAndEpoch] = (),
         static_voters: VoterSet | None = None,
     ) -> LogView:
-        """Describe a log that was just opened: all of it is durable.
-
-        Its control records are told afterwards, in order: `observe_snapshot` for the newest snapshot, then `observe`
-        for each control batch of the log.
-        """
+        """Describe a log that was just opened: all of it is durable. Its control records are told afterwards, in order:
+        `observe_snapshot` for the newest snapshot, then `observe` for each control batch of the log."""
         return cls(
             start_offset=start_offset,
             end_offset=end_offset,
@@ -201,9 +198,8 @@ class LogView:
     def epoch_before(self, offset: Offset) -> Epoch:
         """Return the epoch of the record before `offset`, which is that of a snapshot if the log begins there."""
         below = [start.epoch for start in self.epoch_starts if start.start_offset < offset]
-        if below:
-            return below[-1]
-        return max((snapshot.epoch for snapshot in self.snapshots if snapshot.offset <= offset), default=0)
+        replaced = [snapshot.epoch for snapshot in self.snapshots if snapshot.offset <= offset]
+        return below[-1] if below else max(replaced, default=0)
 
     def repaired(
         self,
@@ -245,15 +241,11 @@ class LogView:
         return not amid and self._reaches(snapshot_id) and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
 
     def may_begin_at(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether a snapshot of a leader that has all that this log ever had may stand in for what is before it.
-
-        Where the last record of the snapshot is missing here, its epoch is the leader's word: the leader has found the
-        end of our log valid, so the records before it are the same in both logs.
-        """
-        if not self._reaches(snapshot_id):
-            return False
+        """Whether a snapshot of a leader that has all that this log ever had may stand in for what is before it. If its
+        last record is missing here, its epoch is the word of the leader, which has found the end of our log valid."""
         is_missing = any(hole.start_offset < snapshot_id.offset <= hole.end_offset for hole in self.holes)
-        return is_missing or self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
+        is_same = is_missing or self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
+        return is_same and self._reaches(snapshot_id)
 
     def _reaches(self, snapshot_id: OffsetAndEpoch) -> bool:
         return self.start_offset < snapshot_id.offset <= self.end_offset

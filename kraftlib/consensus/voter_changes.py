@@ -1,12 +1,7 @@
-"""AddRaftVoter, RemoveRaftVoter and UpdateFeatures: the leader changes the voter set (KIP-853).
+"""AddRaftVoter and RemoveRaftVoter: the leader changes the voter set (KIP-853).
 
 One voter at a time, and never before this leader has committed a record of its own epoch: then any two majorities of
 neighbouring voter sets share a voter. A new set counts from the moment it is appended (KIP-853, Reference explanation).
-
-UpdateFeatures raises kraft.version from 0 to 1, by which a static quorum becomes a dynamic one. The voters tell the
-leader who they are and what they support (UpdateRaftVoter). Once it knows that of all of them, one control batch with
-the new version and the voter set makes the quorum dynamic, from the offset at which it is read on. Other features
-belong to the application on top, of which this replica knows nothing.
 """
 
 from __future__ import annotations
@@ -25,20 +20,19 @@ from kraftlib.consensus.roles import ChangeRequest, Endpoints, Leader, Progress,
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
-from kraftlib.records.control import KRAFT_VERSION_MAX, ControlRecord
-from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.control import ControlRecord
 from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, AddRaftVoterResponse, RemoveRaftVoterRequest
-from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 
-LISTENERS_MAX, HOST_MAX, FEATURES_MAX = 16, 255, 16
+LISTENERS_MAX, HOST_MAX = 16, 255
 
 
-def _reply(event: RequestReceived[ChangeRequest], error: ErrorCode, message: str | None = None) -> list[Action]:
+def reply(event: RequestReceived[ChangeRequest], error: ErrorCode, message: str | None = None) -> list[Action]:
+    """Answer a request that would change the voters."""
     return [SendResponse(event.request_id, responses.voter_change(event.request, error, message))]
 
 
@@ -60,13 +54,10 @@ def _change_error(state: ReplicaState, verb: str) -> tuple[ErrorCode, str | None
     return ErrorCode.NONE, None
 
 
-def _begin_change(state: ReplicaState, event: RequestReceived[ChangeRequest], voter_id: ReplicaId) -> VoterChange:
+def begin_change(state: ReplicaState, event: RequestReceived[ChangeRequest], voter_id: ReplicaId) -> VoterChange:
     """Return the change that this request asks for, as long as nothing of it is submitted."""
     deadline_ms = state.now_ms + state.config.request_timeout_ms
     return VoterChange(request_id=event.request_id, request=event.request, voter_id=voter_id, deadline_ms=deadline_ms)
-
-
-# --- AddRaftVoter and RemoveRaftVoter ---------------------------------------------------------------------------------
 
 
 def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterRequest]) -> list[Action]:
@@ -74,25 +65,25 @@ def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterReq
     request = event.request
     error = leader_error(state, request.cluster_id, state.epoch)
     if error is not ErrorCode.NONE:
-        return _reply(event, error)
+        return reply(event, error)
     endpoints = read_listeners(request.listeners)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
-        return _reply(event, ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+        return reply(event, ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
     place = endpoint_of(state, endpoints or {})
     if endpoints is None or place is None:
         name = state.config.listener_name
-        return _reply(event, ErrorCode.INVALID_REQUEST, f"the new voter needs an endpoint for the listener {name}")
+        return reply(event, ErrorCode.INVALID_REQUEST, f"the new voter needs an endpoint for the listener {name}")
     error, message = _change_error(state, "adding")
     if error is not ErrorCode.NONE:
-        return _reply(event, error, message)
+        return reply(event, error, message)
     key = ReplicaKey(request.voter_id, request.voter_directory_id)
     if state.voters.get(key.id) is not None:
-        return _reply(event, ErrorCode.DUPLICATE_VOTER, f"id {key.id} is a voter of {state.voters} already")
+        return reply(event, ErrorCode.DUPLICATE_VOTER, f"id {key.id} is a voter of {state.voters} already")
     if not state.connections.is_ready(key.id, state.now_ms):
-        return _reply(event, ErrorCode.REQUEST_TIMED_OUT, f"new voter {key} is not ready to receive requests")
+        return reply(event, ErrorCode.REQUEST_TIMED_OUT, f"new voter {key} is not ready to receive requests")
     role = state.role_state
     if isinstance(role, Leader):
-        role.change = _begin_change(state, event, key.id)
+        role.change = begin_change(state, event, key.id)
     probe = ApiVersionsRequest(client_software_name="kraftlib", client_software_version="1")
     return [send(state, key.id, place, probe)]
 
@@ -156,16 +147,16 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVo
     request = event.request
     error = leader_error(state, request.cluster_id, state.epoch)
     if error is not ErrorCode.NONE:
-        return _reply(event, error)
+        return reply(event, error)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
-        return _reply(event, ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
+        return reply(event, ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
     error, message = _change_error(state, "removing")
     if error is not ErrorCode.NONE:
-        return _reply(event, error, message)
+        return reply(event, error, message)
     key = ReplicaKey(request.voter_id, request.voter_directory_id)
     if key not in state.voters or len(state.voters) == 1:
         text = f"{key} is not one of the voters {state.voters}, or the only one"
-        return _reply(event, ErrorCode.VOTER_NOT_FOUND, text)
+        return reply(event, ErrorCode.VOTER_NOT_FOUND, text)
     role = state.role_state
     wanted = state.voters.without(key)
     if not isinstance(role, Leader):
@@ -177,8 +168,8 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVo
             f"removing {key} would leave the voters {wanted}, of whom only {live} have fetched within the last"
             f" {life_ms} ms: they could commit nothing. Bring one of the others back, or remove it first"
         )
-        return _reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
-    role.change = change = _begin_change(state, event, key.id)
+        return reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
+    role.change = change = begin_change(state, event, key.id)
     if key == state.key and len(live) < state.voters.majority:
         # Beyond Kafka: if we wrote the record and died before the others have it, they would need our vote, which their
         # shorter logs do not get, and we would not stand. So another voter leads first, and removes us by itself.
@@ -243,75 +234,3 @@ def advance_change(state: ReplicaState, role: Leader) -> list[Action]:
         request_id, change.request_id = change.request_id, None
         return [SendResponse(request_id, AddRaftVoterResponse(error_code=ErrorCode.NONE, error_message=None))]
     return []
-
-
-# --- UpdateFeatures ---------------------------------------------------------------------------------------------------
-
-
-def handle_update_features(state: ReplicaState, event: RequestReceived[UpdateFeaturesRequest]) -> list[Action]:
-    """Answer an UpdateFeatures: at once where nothing changes, else when the change is committed."""
-    request = event.request
-    role = state.role_state
-    if not isinstance(role, Leader) or state.shutting_down:
-        # The error that sends Kafka's admin client to the leader.
-        return _reply(event, ErrorCode.NOT_CONTROLLER)
-    error, message = _features_error(state, request)
-    if error is not ErrorCode.NONE:
-        return _reply(event, error, message)
-    if all(update.max_version_level == state.log.kraft_version.latest for update in request.feature_updates):
-        error, message = _uncommitted_error(state)
-        return _reply(event, error, message)
-    wanted = VoterSet.of(_as_known(state, role, voter) for voter in state.voters)
-    error, message = _upgrade_error(state, role, wanted)
-    if error is not ErrorCode.NONE or request.validate_only:
-        return _reply(event, error, message)
-    role.change = _begin_change(state, event, state.key.id)
-    role.change.wanted = wanted
-    return [submit_control(role, KRaftVersionRecord(kraft_version=KRAFT_VERSION_MAX), wanted.to_record())]
-
-
-def _features_error(state: ReplicaState, request: UpdateFeaturesRequest) -> tuple[ErrorCode, str | None]:
-    """Whether the request names kraft.version alone, and a level that it can have from here on."""
-    if len(request.feature_updates) > FEATURES_MAX:
-        return ErrorCode.INVALID_REQUEST, f"more than {FEATURES_MAX} features"
-    for update in request.feature_updates:
-        problem = None
-        if update.feature != KRAFT_VERSION_FEATURE:
-            problem = f"This quorum has no feature but {KRAFT_VERSION_FEATURE}"
-        elif update.max_version_level < state.log.kraft_version.latest:
-            problem = "Can't downgrade the version of this feature"
-        elif update.max_version_level > KRAFT_VERSION_MAX:
-            problem = f"The newest one is {KRAFT_VERSION_MAX}"
-        if problem is not None:
-            text = f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}."
-            return ErrorCode.INVALID_UPDATE_VERSION, text
-    return ErrorCode.NONE, None
-
-
-def _uncommitted_error(state: ReplicaState) -> tuple[ErrorCode, str | None]:
-    """Whether the level that stands in our log may still be cut off: then nobody must be told that he has it."""
-    offset = state.log.kraft_version.latest_offset
-    if offset is None or (state.high_watermark is not None and offset < state.high_watermark):
-        return ErrorCode.NONE, None
-    return ErrorCode.REQUEST_TIMED_OUT, "this very change is under way, and not committed yet; try again"
-
-
-def _upgrade_error(state: ReplicaState, role: Leader, wanted: VoterSet) -> tuple[ErrorCode, str | None]:
-    """Whether this leader may write, and knows of every voter who it is and that it can follow."""
-    if role.change is not None or role.control_waits or state.high_watermark is None:
-        return ErrorCode.REQUEST_TIMED_OUT, "a change is under way, or nothing is committed in this epoch; try again"
-    lacking = [voter.key.id for voter in wanted if voter.key.directory_id is None or voter.max_kraft_version < 1]
-    if lacking:
-        text = f"Invalid update version {KRAFT_VERSION_MAX} for feature {KRAFT_VERSION_FEATURE}, because"
-        text += f" not all of the voters support it, or have said so yet: {lacking}."
-        return ErrorCode.INVALID_UPDATE_VERSION, text
-    return ErrorCode.NONE, None
-
-
-def _as_known(state: ReplicaState, role: Leader, voter: Voter) -> Voter:
-    """Return the voter as it has described itself to us; we know ourselves."""
-    if voter.key.id != state.key.id:
-        return role.reported.get(voter.key.id, voter)
-    return Voter(
-        key=state.key, endpoints=dict(state.endpoints), min_kraft_version=0, max_kraft_version=KRAFT_VERSION_MAX
-    )

@@ -138,7 +138,7 @@ MUTANTS: Final = (
         "the voters of the first dynamic set are not all of the static one",
         (
             Edit(
-                "consensus.voter_changes.handle_update_features",
+                "consensus.kraft_version.handle_update_features",
                 "for voter in state.voters)",
                 "for voter in list(state.voters)[:2])",
             ),
