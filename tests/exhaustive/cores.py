@@ -207,7 +207,7 @@ def frozen(value: Any, names: Names) -> Any:
     if cls is VotersRecord:
         return (cls.__name__, frozenset([frozen(voter, names) for voter in value.voters]))
     if cls is History:
-        return (frozen(value._default, names), frozen(value._entries, names))
+        return (frozen(value.default, names), frozen(value.entries, names))
     fields = _FIELDS.get(cls)
     if fields is None:
         fields = tuple(field.name for field in attrs.fields(cls) if field.name not in NOT_SEEN)
