@@ -40,6 +40,7 @@ from kraftlib.runtime.ports import Core
 from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.checks import SnapshotChecks
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
+from kraftlib.runtime.snapshots.sending import SnapshotSender
 from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.runtime.waiters import Post, Waiters, call_here
 from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
@@ -153,6 +154,7 @@ class Assembly:
             elections=opened.elections,
             disk=surroundings.disk,
             network=router,
+            sender=SnapshotSender(log, background=background.disk, step=background.step, checks=self.checks),
             snapshots=snapshots,
             waiters=self.waiters,
             listeners=self.applier,

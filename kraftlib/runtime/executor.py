@@ -36,7 +36,7 @@ from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.log_repair import repair_of
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.performer import Performer, nothing
-from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotTransfer
+from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotSending, SnapshotTransfer
 from kraftlib.runtime.waiters import Promise, Waiters
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
@@ -60,6 +60,7 @@ class Executor:
         elections: QuorumStateStore,
         disk: Disk,
         network: Answers,
+        sender: SnapshotSending,
         snapshots: SnapshotTransfer,
         waiters: Waiters,
         listeners: Listeners,
@@ -115,6 +116,7 @@ class Executor:
             elections=elections,
             disk=disk,
             network=network,
+            sender=sender,
             snapshots=snapshots,
             listeners=listeners,
             metrics=metrics,

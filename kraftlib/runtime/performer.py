@@ -19,7 +19,7 @@ from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.log_repair import LogRepair
 from kraftlib.runtime.metrics import RaftMetrics
-from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotTransfer
+from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotSending, SnapshotTransfer
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
 
@@ -82,6 +82,7 @@ class Performer:
         elections: QuorumStateStore,
         disk: Disk,
         network: Answers,
+        sender: SnapshotSending,
         snapshots: SnapshotTransfer,
         listeners: Listeners,
         metrics: RaftMetrics,
@@ -99,6 +100,7 @@ class Performer:
         self._elections = elections
         self._disk = disk
         self._network = network
+        self._sender = sender
         self._snapshots = snapshots
         self._listeners = listeners
         self._metrics = metrics
@@ -175,7 +177,7 @@ class Performer:
         self._snapshots.hash_download(action, self._turns.submit)
 
     def _send_snapshot_hash(self, action: act.SendSnapshotHash) -> None:
-        self._snapshots.hash(action, lambda response: self._network.respond(action.request_id, response))
+        self._sender.hash(action, lambda response: self._network.respond(action.request_id, response))
 
     def _drop_snapshot_download(self, action: act.DropSnapshotDownload) -> None:
         self._turns.suspend_for(self._snapshots.drop)
@@ -269,9 +271,7 @@ class Performer:
         self._network.respond_records(action.request_id, action.response, batches)
 
     def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:
-        self._snapshots.when_checked(
-            action, lambda: self._network.respond(action.request_id, self._snapshots.chunk(action))
-        )
+        self._sender.when_checked(action, lambda: self._network.respond(action.request_id, self._sender.chunk(action)))
 
     # --- leadership --------------------------------------------------------------------------------------------------
 

@@ -101,11 +101,8 @@ class Listeners(Protocol):
         ...
 
 
-class SnapshotTransfer(Protocol):
-    """Snapshots between replicas: `kraftlib.runtime.snapshots.transfer`.
-
-    `write`, `drop`, `install`, `adopt` and `set_aside` run on the disk.
-    """
+class SnapshotSending(Protocol):
+    """Snapshots for other replicas: `kraftlib.runtime.snapshots.sending`."""
 
     def when_checked(self, action: SendSnapshotChunk, then: Callable[[], None]) -> None:
         """Call `then` once the snapshot was read to its end, whole or not."""
@@ -115,16 +112,23 @@ class SnapshotTransfer(Protocol):
         """Return the response with size and bytes filled in, or with the error that says why there are none."""
         ...
 
+    def hash(self, action: SendSnapshotHash, done: Callable[[Message], None]) -> None:
+        """Hash the first bytes of a stored snapshot beside the loop, and give `done` the response."""
+        ...
+
+
+class SnapshotTransfer(Protocol):
+    """The download of a snapshot: `kraftlib.runtime.snapshots.transfer`.
+
+    `write`, `drop`, `install`, `adopt` and `set_aside` run on the disk.
+    """
+
     def write(self, action: WriteSnapshotChunk) -> SnapshotChunkWritten | SnapshotRefused:
         """Add bytes to the download, beginning it anew at position 0; refuse those that no snapshot has there."""
         ...
 
     def hash_download(self, action: HashDownload, done: Callable[[Event], None]) -> None:
         """Hash the first bytes of the download beside the loop, and tell `done` on it."""
-        ...
-
-    def hash(self, action: SendSnapshotHash, done: Callable[[Message], None]) -> None:
-        """Hash the first bytes of a stored snapshot beside the loop, and give `done` the response."""
         ...
 
     def drop(self) -> None:

@@ -28,7 +28,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
 from kraftlib.errors import ConfigError
 from kraftlib.records.batch import encode_batch
-from kraftlib.runtime.snapshots.transfer import LogSnapshots
+from kraftlib.runtime.snapshots.sending import SnapshotSender
 from kraftlib.runtime.snapshots.writing import plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, LeaderAndEpoch, OffsetAndEpoch
@@ -254,14 +254,14 @@ def test_a_snapshot_that_cannot_be_sent_is_said_so(changes: dict[str, Any], erro
     assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, core.epoch)
 
 
-def stored(data: bytes) -> LogSnapshots:
+def stored(data: bytes) -> SnapshotSender:
     """A log that holds one snapshot."""
     log = MemoryReplicatedLog()
     log.store_snapshot(SNAPSHOT, data)
-    return LogSnapshots(log)
+    return SnapshotSender(log)
 
 
-def slices(core: Replica, snapshots: LogSnapshots, *, max_bytes: int) -> list[Any]:
+def slices(core: Replica, snapshots: SnapshotSender, *, max_bytes: int) -> list[Any]:
     """All that a leader sends of a snapshot."""
     sent: list[Any] = []
     while not sent or sent[-1].position + len(sent[-1].unaligned_records) < sent[-1].size:

@@ -201,6 +201,7 @@ class Rig:
             elections=self.elections,
             disk=disk or self.disk,
             network=self.network,
+            sender=self.snapshots,
             snapshots=self.snapshots,
             waiters=self.waiters,
             listeners=TracingListeners(self.trace),

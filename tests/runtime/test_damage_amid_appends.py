@@ -85,6 +85,7 @@ class Voter:
             elections=MemoryQuorumStateStore(),
             disk=InlineDisk() if inline else self.disk,
             network=self.network,
+            sender=TracingSnapshots(trace),
             snapshots=TracingSnapshots(trace),
             waiters=Waiters(),
             listeners=TracingListeners(trace),

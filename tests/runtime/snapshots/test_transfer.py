@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,59 +17,20 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError, StorageError
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
-from kraftlib.runtime.disk import InlineDisk
-from kraftlib.runtime.snapshots.checks import SnapshotChecks
-from kraftlib.runtime.snapshots.transfer import HASHES_MAX, LogSnapshots
+from kraftlib.runtime.snapshots.sending import SnapshotSender
+from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.storage import files, names
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
-from tests.runtime.fakes import ManualDisk, Trace
-from tests.runtime.snapshots.test_checks import Later
 from tests.runtime.snapshots.test_writing import SNAPSHOT, VOTERS, filled_log, snapshot_bytes
 
 
 @pytest.fixture
 def log() -> MemoryReplicatedLog:
     return filled_log()
-
-
-def response() -> FetchSnapshotResponse:
-    partition = FetchSnapshotResponse.PartitionSnapshot(
-        index=0,
-        snapshot_id=FetchSnapshotResponse.SnapshotId(end_offset=10, epoch=2),
-        current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(leader_id=1, leader_epoch=3),
-        position=4,
-    )
-    return FetchSnapshotResponse(topics=(FetchSnapshotResponse.TopicSnapshot(name="t", partitions=(partition,)),))
-
-
-def chunk(log: MemoryReplicatedLog, position: int, max_bytes: int) -> FetchSnapshotResponse.PartitionSnapshot:
-    action = act.SendSnapshotChunk(1, response(), SNAPSHOT, position, max_bytes)
-    return LogSnapshots(log).chunk(action).topics[0].partitions[0]
-
-
-# To others ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_chunk_brings_size_and_bytes_and_keeps_the_rest(log: MemoryReplicatedLog) -> None:
-    log.store_snapshot(SNAPSHOT, b"0123456789")
-    partition = chunk(log, 4, 3)
-
-    assert (partition.size, bytes(partition.unaligned_records), partition.error_code) == (10, b"456", 0)
-    assert (partition.position, partition.current_leader.leader_epoch) == (4, 3)
-
-
-def test_a_position_outside_the_file_and_a_snapshot_that_is_gone_are_errors(log: MemoryReplicatedLog) -> None:
-    assert chunk(log, 0, 3).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
-    log.store_snapshot(SNAPSHOT, b"0123456789")
-    assert chunk(log, 10, 3).error_code == ErrorCode.POSITION_OUT_OF_RANGE
-
-
-# From the leader ------------------------------------------------------------------------------------------------------
 
 
 def put(snapshots: LogSnapshots, position: int, data: bytes, *, size: int = 1_000) -> Any:
@@ -165,93 +126,6 @@ def test_a_download_that_finds_no_space_for_its_note_or_its_file_stops_nobody(
     assert refused.lacks_space
     assert list(tmp_path.iterdir()) == []
     download(snapshots, snapshot_bytes(b"x"))
-
-
-def test_nothing_is_sent_of_what_is_damaged(tmp_path: Path) -> None:
-    """It is read to its end before its first byte leaves."""
-    stored = FileReplicatedLog.open(tmp_path)
-    sink = stored.create_snapshot(SNAPSHOT)
-    sink.write(snapshot_bytes(b"x" * 100)[:-10])
-    sink.freeze()
-    damaged: list[OffsetAndEpoch] = []
-    checks = SnapshotChecks(
-        stored, background=InlineDisk(), on_damage=lambda snapshot_id, reason: damaged.append(snapshot_id)
-    )
-    snapshots = LogSnapshots(stored, checks=checks)
-    action = act.SendSnapshotChunk(1, response(), SNAPSHOT, 0, 10)
-    answers: list[Any] = []
-    snapshots.when_checked(action, lambda: answers.append(snapshots.chunk(action).topics[0].partitions[0]))
-    assert damaged == [SNAPSHOT]
-    assert [answer.error_code for answer in answers] == [ErrorCode.SNAPSHOT_NOT_FOUND]
-
-    lost = snapshots.set_aside(act.SetSnapshotAside(SNAPSHOT, "cut"))
-    assert (lost.snapshot_id, lost.start_offset, lost.holes) == (SNAPSHOT, 0, ())
-    assert list(stored.snapshots()) == []
-    stored.close()
-
-
-class Sender:
-    """A snapshot of several chunks in a real directory; the check reads it when it is told to."""
-
-    def __init__(self, path: Path) -> None:
-        self.log = FileReplicatedLog.open(path)
-        sink = self.log.create_snapshot(SNAPSHOT)
-        sink.write(snapshot_bytes(*[bytes([value]) * 200 for value in range(20)]))
-        sink.freeze()
-        self.path = path / names.checkpoint_name(SNAPSHOT)
-        self.disk = Later()
-        self.snapshots = LogSnapshots(
-            self.log, checks=SnapshotChecks(self.log, background=self.disk, on_damage=lambda snapshot_id, reason: None)
-        )
-        self.codes: list[int] = []
-
-    def ask(self, position: int, *, replica_id: int = 2) -> None:
-        action = act.SendSnapshotChunk(1, response(), SNAPSHOT, position, 300, replica_id)
-
-        def send() -> None:
-            self.codes.append(self.snapshots.chunk(action).topics[0].partitions[0].error_code)
-
-        self.snapshots.when_checked(action, send)
-
-
-@pytest.fixture
-def sender(tmp_path: Path) -> Iterator[Sender]:
-    sender = Sender(tmp_path)
-    yield sender
-    sender.log.close()
-
-
-def test_a_request_that_is_repeated_during_the_check_causes_no_second_one(sender: Sender) -> None:
-    """The check of a large snapshot outlasts the request timeout, and the follower asks for position 0 again."""
-    for _ in range(3):
-        sender.ask(0)
-    assert (len(sender.disk.work), sender.codes) == (1, [])
-    sender.disk.finish()
-    sender.ask(0)  # the follower had given up the last one as well
-    sender.ask(300)
-    sender.ask(0, replica_id=3)
-
-    assert sender.codes == [ErrorCode.NONE] * 6
-    assert len(sender.disk.work) == 0
-
-
-@pytest.mark.parametrize("reached", [0, 300], ids=["in the first chunk", "in the second"])
-def test_a_replica_that_begins_anew_gets_nothing_before_the_snapshot_was_read_again(
-    reached: int, sender: Sender
-) -> None:
-    """It has refused what it got: the file is damaged since its check."""
-    sender.ask(0)
-    sender.disk.finish()
-    for position in range(0, reached + 1, 300):
-        sender.ask(position)
-    sender.path.write_bytes(sender.path.read_bytes()[:-20])
-    sender.codes.clear()
-
-    sender.ask(0)
-    sender.ask(0)
-    assert (len(sender.disk.work), sender.codes) == (1, [])
-    sender.disk.finish()
-    assert sender.codes == [ErrorCode.SNAPSHOT_NOT_FOUND] * 2
 
 
 def test_a_download_begins_anew_at_position_0(log: MemoryReplicatedLog) -> None:
@@ -404,7 +278,7 @@ def test_another_download_takes_the_place_of_the_first(tmp_path: Path) -> None:
 def test_both_sides_hash_the_same_bytes(log: MemoryReplicatedLog) -> None:
     log.store_snapshot(SNAPSHOT, DATA)
     answers: list[Any] = []
-    here, there = LogSnapshots(MemoryReplicatedLog()), LogSnapshots(log)
+    here, there = LogSnapshots(MemoryReplicatedLog()), SnapshotSender(log)
     download(here, DATA[:5_000])
     here.hash_download(act.HashDownload(SNAPSHOT, 5_000), answers.append)
     there.hash(act.SendSnapshotHash(1, SNAPSHOT, 5_000), answers.append)
@@ -414,28 +288,12 @@ def test_both_sides_hash_the_same_bytes(log: MemoryReplicatedLog) -> None:
     assert (answers[1].error_code, answers[1].size, answers[1].digest) == (0, len(DATA), expected)
 
 
-def test_hashes_for_others_wait_for_the_background_in_a_bounded_number(log: MemoryReplicatedLog) -> None:
-    log.store_snapshot(SNAPSHOT, DATA)
-    background = ManualDisk(Trace())
-    answers: list[Any] = []
-    snapshots = LogSnapshots(log, background=background)
-    for _ in range(HASHES_MAX + 3):
-        snapshots.hash(act.SendSnapshotHash(1, SNAPSHOT, 5), answers.append)
-    assert len(background.jobs) == HASHES_MAX
-    assert [answer.error_code for answer in answers] == [ErrorCode.SNAPSHOT_NOT_FOUND] * 3
-
-    background.finish()
-    snapshots.hash(act.SendSnapshotHash(1, SNAPSHOT, 5), answers.append)
-    assert (len(background.jobs), len(answers)) == (HASHES_MAX, 4)
-
-
 def test_what_cannot_be_hashed_is_said_so(log: MemoryReplicatedLog) -> None:
     answers: list[Any] = []
-    snapshots = LogSnapshots(log)
-    snapshots.hash_download(act.HashDownload(SNAPSHOT, 5), answers.append)
-    snapshots.hash(act.SendSnapshotHash(1, SNAPSHOT, 5), answers.append)
+    LogSnapshots(log).hash_download(act.HashDownload(SNAPSHOT, 5), answers.append)
+    SnapshotSender(log).hash(act.SendSnapshotHash(1, SNAPSHOT, 5), answers.append)
     log.store_snapshot(SNAPSHOT, b"12345")
-    snapshots.hash(act.SendSnapshotHash(1, SNAPSHOT, 6), answers.append)
+    SnapshotSender(log).hash(act.SendSnapshotHash(1, SNAPSHOT, 6), answers.append)
 
     assert answers[0] == ev.DownloadHashed(SNAPSHOT, 5, b"")
     assert [answer.error_code for answer in answers[1:]] == [
