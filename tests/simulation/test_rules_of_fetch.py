@@ -41,7 +41,7 @@ BUGS = [
         "min(max(request.max_bytes, 0)",
         "1 + min(max(request.max_bytes, 0)",
     ),
-    bug("RF34", "fetch_snapshot._is_next_chunk", " or not len(data)", " or len(data)"),
+    bug("RF34", "fetch_snapshot._is_next_chunk", "length > 0 and", "length == 0 and"),
     bug("RF36", "fetch_snapshot._use", "if download.fills else", "if not download.fills else"),
 ]
 

@@ -29,7 +29,7 @@ def test_a_stranger_changes_nothing() -> None:
 def test_a_core_that_listens_to_strangers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as made:
         made.run_for(5)
-        monkeypatch.setattr("kraftlib.consensus.vote.cluster_error", lambda *_: ErrorCode.NONE)
+        monkeypatch.setattr("kraftlib.consensus.responses.cluster_error", lambda *_: ErrorCode.NONE)
         follower = next(node for node in made.nodes.values() if node.leads is None)
         for seed in range(40):
             assert follower.process is not None

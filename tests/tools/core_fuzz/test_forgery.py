@@ -52,8 +52,8 @@ BUGS = [
     bug(
         "Fetch-from-an-epoch-to-come",
         "fetch_leader.handle_fetch",
-        "if partition.last_fetched_epoch > partition.current_leader_epoch:",
-        "if partition.last_fetched_epoch > partition.current_leader_epoch + 1:",
+        "or partition.last_fetched_epoch > partition.current_leader_epoch:",
+        "or partition.last_fetched_epoch > partition.current_leader_epoch + 1:",
     ),
     bug(
         "A-vote-for-another-disk", "vote.grants_vote", "role.voted_key.matches(asker)", "role.voted_key.id == asker.id"
