@@ -23,7 +23,7 @@ import attrs
 from kraftlib.testing.campaign import Finding, Summary
 from kraftlib.testing.simulation import Report
 from tests.simulation.hunt import hunt
-from tests.simulation.ledger import Row, add_to_page, commit_now, row_of
+from tests.simulation.ledger import Row, add_to_page, code_now, commit_now, row_of
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Mutant
 from tools.core_fuzz.coverage import shares
@@ -226,7 +226,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--of-commit",
         action="store_true",
-        help="draw the seeds from the commit: other ones for each, and a second run of one is the same run",
+        help="draw the seeds from the code of the commit: other ones for each, and a second run of one is the same run",
     )
     parser.add_argument(
         "--seeds",
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     wanted = Wanted().times(options.seeds / Wanted().seeds)
     commit, began = commit_now(), time.monotonic()
-    first = options.first if options.first is not None else first_seed(commit if options.of_commit else "")
+    first = options.first if options.first is not None else first_seed(code_now() if options.of_commit else "")
     again = f"dev.py campaign --first {first} --seeds {options.seeds}"
     print(f"campaign from seed {first} on, commit {commit}; the same again: {again}", flush=True)
 
@@ -266,12 +266,12 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if missed else 0
 
 
-def first_seed(commit: str) -> int:
-    """Return where the seeds of a commit begin, far from those of all others; without one, those of this second.
+def first_seed(code: str) -> int:
+    """Return where the seeds of a hash begin, far from those of all others; without one, those of this second.
 
-    What is red in CI is so again for whoever tries it, and a commit that is green stays so.
+    What is red in CI is so again for whoever tries it, and what is green stays so.
     """
-    known = re.match("[0-9a-f]{9}", commit)
+    known = re.match("[0-9a-f]{9}", code)
     return (int(known[0], 16) if known else int(time.time())) * 100_000
 
 

@@ -5,6 +5,7 @@ The page is in the documentation; the rows are its only memory, so that nothing 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 from collections.abc import Sequence
@@ -87,6 +88,18 @@ def add_to_page(rows: Sequence[Row], page: Path = PAGE) -> None:
 
 def commit_now() -> str:
     """Return the commit that is checked out, with a + if there are changes; `unknown` outside of a repository."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=10", "--exclude=*", "--dirty=+"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+    return _git("describe", "--always", "--abbrev=10", "--exclude=*", "--dirty=+") or "unknown"
+
+
+def code_now() -> str:
+    """Return a hash of what the commit has of kraftlib and of the judges; empty outside of a repository.
+
+    A commit that changes tests or pages alone keeps it, and with it the seeds that were run.
+    """
+    trees = _git("rev-parse", "HEAD:kraftlib", "HEAD:tools")
+    return hashlib.sha256(trees.encode()).hexdigest() if trees else ""
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -10,8 +10,8 @@
 
 They run beside each other, one per processor, and the last two beside them: these wait for disks. The short form is
 for CI, ten minutes on two cores; --long takes hours. --only NAME runs one of them, --count N makes it so many images.
-What is drawn at random is drawn anew each time; --seed N draws it again, --of-commit once for each commit. Where no
-power can be cut that is said, and is an error where CI is set; but with --if-possible the rest counts, for a machine
+What is drawn at random is drawn anew each time; --seed N draws it again, --of-commit once for a commit's code. Where
+no power can be cut that is said, and is an error where CI is set; but with --if-possible the rest counts, for a machine
 that truly cannot.
 """
 
@@ -33,7 +33,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.simulation.ledger import commit_now
+from tests.simulation.ledger import code_now
 from tests.storage.crash.damage_states import prove_damages
 from tests.storage.crash.faulty import sweep
 from tests.storage.crash.judge import Verdict
@@ -253,12 +253,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--long", action="store_true", help="ten times as much of everything")
     parser.add_argument("--only", choices=tuple(PARTS), action="append", help="one of them; may be given several times")
     parser.add_argument("--seed", type=int, default=None, help="of the random choices (random, and printed)")
-    parser.add_argument("--of-commit", action="store_true", help="draw the seed from the commit")
+    parser.add_argument("--of-commit", action="store_true", help="draw the seed from the code of the commit")
     parser.add_argument("--count", type=int, default=None, help="so many images, of files alone or in a quorum")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time (one per processor)")
     parser.add_argument("--if-possible", action="store_true", help="no error where no power can be cut, but said aloud")
     options = parser.parse_args(arguments)
-    drawn = random.Random(commit_now()).randrange(10_000) if options.of_commit else random.randrange(10_000)
+    drawn = random.Random(code_now()).randrange(10_000) if options.of_commit else random.randrange(10_000)
     seed = drawn if options.seed is None else options.seed
     wanted = Wanted(long=options.long, seed=seed, count=options.count, if_possible=options.if_possible)
     print(f"seed {seed}", flush=True)
