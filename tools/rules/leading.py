@@ -84,11 +84,7 @@ def _voter(life: Life, key: ReplicaKey) -> bool:
 
 
 def _fetched(life: Life, part: Leading, key: ReplicaKey, offset: Offset, end: Offset) -> None:
-    if not _voter(life, key):
-        part.others.setdefault(key, Known(key=key)).fetched_ms = life.now_ms
-        part.others[key].end_offset = offset
-        return
-    known = part.voters[key.id]
+    known = part.voters[key.id] if _voter(life, key) else part.others.setdefault(key, Known(key=key))
     if offset != known.end_offset or offset >= end:
         known.moved_ms = life.now_ms
     known.end_offset, known.fetched_ms = offset, life.now_ms

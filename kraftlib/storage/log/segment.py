@@ -10,7 +10,6 @@ import errno
 import os
 import re
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -83,7 +82,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""
         if self._first_timestamp is None and self.size > 0:
-            with self._opened() as descriptor, files.storage_errors("read", self.path):
+            with files.opened(self.path) as descriptor, files.storage_errors("read", self.path):
                 self._first_timestamp = parse_header(files.read_at(descriptor, HEADER_SIZE, 0)).max_timestamp
         return -1 if self._first_timestamp is None else self._first_timestamp
 
@@ -166,7 +165,7 @@ class Segment:
 
     def batches(self, position: int = 0) -> Generator[Batch, None, None]:
         """Yield the batches from the one at `position` on, CRC checked. Raises: CorruptBatchError, StorageError."""
-        with self._opened() as descriptor:
+        with files.opened(self.path) as descriptor:
             yield from batches_in(descriptor, self.path, position, self.size)
 
     def read(self, start_offset: Offset, max_bytes: int, *, not_before: int = 0) -> list[Batch]:
@@ -174,7 +173,7 @@ class Segment:
 
         Nothing below position `not_before` is read: it is damaged.
         """
-        with self._opened() as descriptor:
+        with files.opened(self.path) as descriptor:
             position = max(not_before, self._position_before(descriptor, start_offset))
             found: list[Batch] = []
             size, chunk = 0, min(max_bytes + 2 * INTERVAL_BYTES, _CHUNK)
@@ -201,7 +200,7 @@ class Segment:
 
     def locate(self, offset: Offset, *, not_before: int = 0) -> tuple[int, Offset] | None:
         """Return position and base offset of the batch that contains `offset`, None if it lies beyond the segment."""
-        with self._opened() as descriptor:
+        with files.opened(self.path) as descriptor:
             position = max(not_before, self._position_before(descriptor, offset))
             for batch in batches_in(descriptor, self.path, position, self.size):
                 if batch.last_offset >= offset:
@@ -219,7 +218,7 @@ class Segment:
 
     def sum_of(self, position: int, end: int, crc: int) -> int:
         """Return the CRC-32C of the bytes up to `end`, given that of those up to `position`."""
-        with self._opened() as descriptor, files.storage_errors("read", self.path):
+        with files.opened(self.path) as descriptor, files.storage_errors("read", self.path):
             while position < end:
                 data = files.read_at(descriptor, min(_CHUNK, end - position), position)
                 if not data:
@@ -227,10 +226,6 @@ class Segment:
                 crc = crc32c(data, crc)
                 position += len(data)
         return crc
-
-    def _opened(self) -> AbstractContextManager[int]:
-        """Open the file for a block."""
-        return files.opened(self.path)
 
     def _position_before(self, descriptor: int, offset: Offset) -> int:
         """Return where a scan for `offset` may begin: where the index says, unless it leads astray."""

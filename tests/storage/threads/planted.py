@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 
-from kraftlib.storage import names, reserve
+from kraftlib.storage import files, names, reserve
 from kraftlib.storage.log.chain import SegmentChain
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.tail import Tail
@@ -29,21 +30,24 @@ class Race:
 
 def _the_file_is_closed_before_the_next_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read of the last segment goes by the descriptor that appends are written to."""
-    open_file: dict[Segment, SegmentChain] = {}
+    read_by: dict[Path, SegmentChain] = {}
 
     def read(self: SegmentChain, start_offset: int, max_bytes: int, holes: Sequence[Any] = ()) -> Sequence[Any]:
         segment = self.segment_of(start_offset)
         if segment is self.active:
-            open_file[segment] = self
-        return segment.read(start_offset, max_bytes)
+            read_by[segment.path] = self
+        try:
+            return segment.read(start_offset, max_bytes)
+        finally:
+            read_by.pop(segment.path, None)
 
     @contextmanager
-    def opened(self: Segment) -> Iterator[int]:
-        chain = open_file.get(self)
-        if chain is not None and chain.active is self:
+    def opened(path: Path, flags: int = files.READ) -> Iterator[int]:
+        chain = read_by.get(path)
+        if chain is not None and chain.active.path == path:
             yield chain.open_files._descriptor
         else:
-            with really(self) as descriptor:
+            with really(path, flags) as descriptor:
                 yield descriptor
 
     def drop(self: SegmentChain, segment: Segment, mark: Any) -> None:
@@ -58,9 +62,9 @@ def _the_file_is_closed_before_the_next_is_open(monkeypatch: pytest.MonkeyPatch)
             self.open_files._descriptor = os.open(kept.path, os.O_RDWR)
         kept.load_index()
 
-    really = Segment._opened
+    really = files.opened
     monkeypatch.setattr(SegmentChain, "read", read)
-    monkeypatch.setattr(Segment, "_opened", opened)
+    monkeypatch.setattr(files, "opened", opened)
     monkeypatch.setattr(SegmentChain, "_drop_segments_behind", drop)
 
 
