@@ -20,9 +20,10 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
+from kraftlib.validators import MEBIBYTE, at_least, between, one_of
 
-MEBIBYTE: Final = 1024 * 1024
 PRIORITY_MAX: Final = 100
 ENGINES: Final = ("thread", "inline")
 SYNC_NOTES: Final = ("auto", "always", "never")
@@ -34,36 +35,6 @@ Tell = Callable[[str], None]
 """Receives one sentence about a key of the configuration."""
 
 logger = logging.getLogger(__name__)
-
-
-def at_least(limit: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
-    """Return a validator: an integer not below `limit`."""
-
-    def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < limit:
-            raise ConfigError(f"{attribute.name}={value!r} must be an integer of at least {limit}")
-
-    return check
-
-
-def between(low: int, high: int) -> Callable[[Any, attrs.Attribute[int], int], None]:
-    """Return a validator: an integer from `low` to `high`."""
-
-    def check(_: object, attribute: attrs.Attribute[int], value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ConfigError(f"{attribute.name}={value!r} must be an integer from {low} to {high}")
-
-    return check
-
-
-def one_of(*allowed: str) -> Callable[[Any, attrs.Attribute[str], str], None]:
-    """Return a validator: one of the `allowed` words."""
-
-    def check(_: object, attribute: attrs.Attribute[str], value: str) -> None:
-        if value not in allowed:
-            raise ConfigError(f"{attribute.name}={value!r} must be one of {', '.join(allowed)}")
-
-    return check
 
 
 @attrs.frozen(order=True)
@@ -125,6 +96,12 @@ class RaftConfig:
         The name of the listener in voter sets and BeginQuorumEpoch, in upper case, as Kafka compares it.
     insecure (true or false, default False)
         Allow listening beyond loopback without TLS.
+
+    **Security**
+
+    tls (table, default None)
+        Certificate, key and authority of this replica (`kraftlib.security.tls.TlsConfig`). None: plaintext, unless
+        the application hands its own contexts to `RaftClient`.
 
     **Elections**
 
@@ -268,6 +245,9 @@ class RaftConfig:
     listener_name: str = "CONTROLLER"
     insecure: bool = False
 
+    # Security
+    tls: TlsConfig | None = None
+
     # Elections
     election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(1))
     election_backoff_max_ms: int = attrs.field(default=1_000, validator=at_least(0))
@@ -361,9 +341,7 @@ class RaftConfig:
         table = table.get("kraftlib", table)
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: kraftlib={table!r} must be a table")
-        if isinstance(table.get("directory"), str):
-            table = {**table, "directory": path.parent / table["directory"]}
-        return cls.from_mapping(table, where=str(path))
+        return cls.from_mapping(table, where=str(path), base=path.parent)
 
     @classmethod
     def from_properties(cls, source: str | Path | Mapping[str, str], *, tell: Tell | None = None) -> RaftConfig:
@@ -393,15 +371,21 @@ class RaftConfig:
         return config
 
     @classmethod
-    def from_mapping(cls, table: Mapping[str, object], *, where: str = "configuration") -> RaftConfig:
-        """Build from plain values (text, numbers, lists), as a TOML table has them."""
+    def from_mapping(
+        cls, table: Mapping[str, object], *, where: str = "configuration", base: Path | None = None
+    ) -> RaftConfig:
+        """Build from plain values (text, numbers, lists, tables), as a TOML table has them.
+
+        `where` names their source in errors. Relative paths are below `base`; None: below the working directory.
+        """
         fields = typing.get_type_hints(cls)
         unknown = sorted(set(table) - set(fields))
         if unknown:
             raise ConfigError(f"{where}: unknown key {unknown[0]!r}; {_nearest(unknown[0], fields)}")
         if "node_id" not in table:
             raise ConfigError(f"{where}: node_id is missing")
-        values = {name: _from_plain(name, value, fields[name]) for name, value in table.items()}
+        base = base or Path()
+        values = {name: _from_plain(name, value, fields[name], base) for name, value in table.items()}
         return cls(**values)
 
 
@@ -428,8 +412,8 @@ def _naming_the_nearest(init: Callable[..., None]) -> Callable[..., None]:
 RaftConfig.__init__ = _naming_the_nearest(RaftConfig.__init__)  # type: ignore[method-assign]
 
 
-def _from_plain(name: str, value: object, wanted: object) -> Any:
-    """Turn a plain value into what the field `name` of type `wanted` holds."""
+def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
+    """Turn a plain value into what the field `name` of type `wanted` holds. Relative paths are below `base`."""
     if name == "voters":
         return tuple(parse_voter(text) for text in _texts(name, value))
     if name == "bootstrap_servers":
@@ -440,17 +424,33 @@ def _from_plain(name: str, value: object, wanted: object) -> Any:
         return parse_endpoint(value, lowest_port=0 if name == "listen" else 1)
     if name == "yield_to":
         return _numbers(name, value)
-    if name == "directory":
-        if not isinstance(value, str | Path):
-            raise ConfigError(f"{name}={value!r} must be a path")
-        return Path(value)
     if name == "file_mode" and isinstance(value, str):
         return int(value, 8) if re.fullmatch(r"0?[0-7]{3}", value) else value
     kinds = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
     kind = next(kind for kind in kinds if kind is not type(None))
+    if kind is Path:
+        if not isinstance(value, str | Path):
+            raise ConfigError(f"{name}={value!r} must be a path")
+        return base / value
+    if attrs.has(kind) and isinstance(value, Mapping):
+        return _from_table(name, value, kind, base)
+    if kind == tuple[str, ...]:
+        return tuple(_texts(name, value))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ConfigError(f"{name}={value!r} must be of type {kind.__name__}")
     return value
+
+
+def _from_table(name: str, table: Mapping[str, object], kind: type[Any], base: Path) -> Any:
+    """Turn the table `[name]` into a value of the attrs class `kind`; its fields are read as those of RaftConfig."""
+    fields = {key: hint for key, hint in typing.get_type_hints(kind).items() if key in attrs.fields_dict(kind)}
+    for key in table:
+        if key not in fields:
+            raise ConfigError(f"[{name}]: unknown key {key!r}; {_nearest(key, fields)}")
+    try:
+        return kind(**{key: _from_plain(key, value, fields[key], base) for key, value in table.items()})
+    except ConfigError as error:
+        raise ConfigError(f"[{name}]: {error}") from error
 
 
 def _texts(name: str, value: object) -> list[str]:

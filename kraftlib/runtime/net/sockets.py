@@ -94,18 +94,19 @@ def address_text(address: Any) -> str:
     return str(Endpoint(str(address[0]), int(address[1]))) if isinstance(address, tuple) else str(address or "unknown")
 
 
-def certificate_name(certificate: Any) -> str | None:
-    """Return whom a verified peer certificate names: a URI, else the common name, else a DNS name.
+def certificate_names(certificate: Any) -> tuple[str, ...]:
+    """Return the names in a verified peer certificate: all its URIs, else its common or a DNS name as `cert:NAME`.
 
     `certificate` is what `ssl` makes of it, a dict; None or empty if there was none or it was not verified.
     """
     if not certificate:
-        return None
+        return ()
     alternatives = certificate.get("subjectAltName", ())
+    if uris := tuple(str(value) for name, value in alternatives if name == "URI"):
+        return uris
     common = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
-    uris = [value for name, value in alternatives if name == "URI"]
     hosts = [value for name, value in alternatives if name == "DNS"]
-    return next((str(name) for name in (*uris, *common, *hosts)), None)
+    return (f"cert:{next(iter([*common, *hosts]), '')}",)
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.sockets import address_text, certificate_name
+from kraftlib.runtime.net.sockets import address_text, certificate_names
 from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
 from kraftlib.wire.frames import describe_foreign_bytes
@@ -73,7 +73,7 @@ class ServerConnection(asyncio.Protocol):
         self._writer.attach(self._transport)
         self._descriptor = transport.get_extra_info("socket").fileno()
         forks.keep_from_children(self._descriptor)
-        self.peer = attrs.evolve(self.peer, principal=certificate_name(transport.get_extra_info("peercert")))
+        self.peer = attrs.evolve(self.peer, principals=certificate_names(transport.get_extra_info("peercert")))
         self._watched = (0, self._shared.now())
 
     def data_received(self, data: bytes) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.config import MEBIBYTE, at_least
+from kraftlib.validators import MEBIBYTE, at_least
 
 FRAME_MAX_BYTES: Final = 100 * MEBIBYTE
 """Kafka's `socket.request.max.bytes`."""

@@ -33,8 +33,14 @@ class Peer:
     address: str
     """Remote address as text."""
 
-    principal: str | None = None
-    """Authenticated name, if the transport authenticates."""
+    principals: tuple[str, ...] = ()
+    """Authenticated names, if the transport authenticates: every URI of a verified certificate as it stands there, or
+    `cert:NAME` if it has none; `User:NAME` after SASL, as Kafka writes it; `unix:UID` for a Unix socket."""
+
+    @property
+    def principal(self) -> str | None:
+        """The first of the authenticated names, if there is one."""
+        return self.principals[0] if self.principals else None
 
 
 @attrs.frozen

@@ -62,19 +62,19 @@ def test_whoever_speaks_as_a_replica_must_be_named_as_that_one(request_: Any) ->
     judge = Identities(cluster_id="blue")
 
     assert claimed_id(request_) == 2
-    assert judge.complaint(Peer("there", "kraft://blue/2"), request_) is None
+    assert judge.complaint(Peer("there", ("kraft://blue/2",)), request_) is None
     assert judge.complaint(Peer("there"), request_) is None
-    assert judge.complaint(Peer("there", "somebody"), request_) is None
-    assert "is that of 3" in (judge.complaint(Peer("there", "kraft://blue/3"), request_) or "")
-    assert "of cluster green" in (judge.complaint(Peer("there", "kraft://green/2"), request_) or "")
-    assert "names no replica" in (judge.complaint(Peer("there", "kraft://blue/x"), request_) or "")
+    assert judge.complaint(Peer("there", ("somebody",)), request_) is None
+    assert "is that of 3" in (judge.complaint(Peer("there", ("kraft://blue/3",)), request_) or "")
+    assert "of cluster green" in (judge.complaint(Peer("there", ("kraft://green/2",)), request_) or "")
+    assert "names no replica" in (judge.complaint(Peer("there", ("kraft://blue/x",)), request_) or "")
 
 
 def test_in_strict_mode_a_certificate_without_a_name_speaks_for_nobody() -> None:
     judge = Identities(cluster_id="blue", required=True)
 
-    assert "names no replica" in (judge.complaint(Peer("there", "somebody"), REQUESTS[0]) or "")
-    assert judge.complaint(Peer("there", "somebody"), AddRaftVoterRequest()) is None
+    assert "names no replica" in (judge.complaint(Peer("there", ("somebody",)), REQUESTS[0]) or "")
+    assert judge.complaint(Peer("there", ("somebody",)), AddRaftVoterRequest()) is None
 
 
 class Authority:
