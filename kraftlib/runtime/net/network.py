@@ -100,6 +100,8 @@ class Network:
         if self._sender is not None:
             self._sender.close()
         self._sender = self._server = None
+        if self._notices is not None:
+            self._notices.summarize(now=True)
         await self._transport.close()
 
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:

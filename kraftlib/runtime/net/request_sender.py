@@ -283,6 +283,7 @@ class RequestSender:
 
     def _watch(self) -> None:
         self.look()
+        self._notices.summarize()
         self._watching = self._loop.call_later(self._silence_s / 2, self._watch)
 
 

@@ -109,6 +109,8 @@ class TcpTransport:
             self._sweeping.cancel()
         client, self._client = self._client, None
         server, self._server = self._server, None
+        if self._notices is not None:
+            self._notices.summarize(now=True)
         try:
             if client is not None:
                 await client.close(CLOSE_PATIENCE_S)
@@ -121,4 +123,6 @@ class TcpTransport:
         shortest_ms = min(limits.first_frame_ms, limits.frame_ms, limits.stall_ms)
         if self._server is not None:
             self._server.sweep()
+            if self._notices is not None:
+                self._notices.summarize()
             self._sweeping = asyncio.get_running_loop().call_later(min(1.0, shortest_ms / 4000), self._sweep)
