@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import re
 import secrets
 import uuid
@@ -155,23 +156,63 @@ class EpochStart:
     start_offset: Offset
 
 
+HOST_MAX: Final = 255
+"""The longest name of a host, in characters (RFC 1035, 2.3.4)."""
+
+_LABEL_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
+
+
+def is_host(text: str) -> bool:
+    """Whether `text` is the name of a host (RFC 952, RFC 1123), an IPv4 address or an IPv6 address without brackets.
+
+    Names may have underscores, as those of containers do, and a dot at the end. A name whose last label is all digits
+    is refused unless it is an IPv4 address: RFC 1123, 2.1, has no such names, and some systems read them as addresses.
+    """
+    if not 0 < len(text) <= HOST_MAX or not text.isascii():
+        return False
+    if ":" in text:
+        address, _, scope = text.partition("%")
+        return _is_address(address) and (
+            address == text or (0 < len(scope) <= 63 and _LABEL_CHARACTERS.issuperset(scope))
+        )
+    labels = text.removesuffix(".").split(".")
+    if labels[-1].isdigit():
+        return _is_address(text)
+    return all(
+        0 < len(label) <= 63 and _LABEL_CHARACTERS.issuperset(label) and "-" not in (label[0], label[-1])
+        for label in labels
+    )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 @attrs.frozen(order=True)
 class Endpoint:
-    """Where a listener is reached."""
+    """Where a listener is reached. As text, a host that is none (`is_host`) is quoted: it may come from a peer."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
+        if not is_host(self.host):
+            return f"{self.host[:HOST_MAX]!a}:{self.port}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_endpoint(text: str, *, lowest_port: int = 1) -> Endpoint:
     """Read `host:port`; an IPv6 host stands in brackets. A listener may have port 0, a free one.
 
-    Raises: ConfigError, if either part is missing or the port is not `lowest_port`..65535.
+    Raises: ConfigError, if either part is missing or impossible, or the port is not `lowest_port`..65535.
     """
     match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text, re.ASCII)
     if match is None or not lowest_port <= int(match[3]) < 65536:
         raise ConfigError(f"{text!r} is no endpoint: expected host:port, with an IPv6 host in brackets")
+    if not is_host(match[1] or match[2]):
+        raise ConfigError(f"{text!r} is no endpoint: its host must be a host name, an IPv4 or an IPv6 address")
     return Endpoint(match[1] or match[2], int(match[3]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,15 +11,18 @@ from hypothesis import strategies as st
 
 from kraftlib.errors import ConfigError
 from kraftlib.types import (
+    HOST_MAX,
     METADATA_TOPIC_ID,
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
+    is_host,
     new_uuid,
     parse_endpoint,
     parse_uuid,
     uuid_text,
 )
+from tools.rules.changing import places_of
 
 uuids = st.uuids()
 
@@ -72,3 +76,73 @@ def test_the_text_of_an_endpoint_reads_back(endpoint: Endpoint) -> None:
 def test_what_is_no_endpoint_is_refused_with_its_value(text: str) -> None:
     with pytest.raises(ConfigError, match="is no endpoint"):
         parse_endpoint(text)
+
+
+HOSTS = [
+    "db",
+    "db-1.example.com",
+    "kraft_controller_1",
+    "EXAMPLE.com.",
+    "3com.example",
+    "10.0.0.1",
+    "::1",
+    "fe80::1%eth0",
+]
+HOSTS += ["a" * 63, ".".join(["a" * 63] * 3 + ["b" * 62]), "xn--bcher-kva.example", "::ffff:10.0.0.1", "0x7f"]
+NO_HOSTS = ["", ".", "a..b", ".a", "-a", "a-", "a.-b", "a" * 64, ".".join(["a" * 63] * 4 + ["b"]), "a b", "a\n", "a\nb"]
+NO_HOSTS += [
+    "evil.example\nforged",
+    "bücher.example",
+    "a/b",
+    "a:b",
+    "user@host",
+    "[::1]",
+    "::1%",
+    "fe80::1%a\nb",
+    "a\0",
+]
+NO_HOSTS += [
+    "1.2.3",
+    "256.1.1.1",
+    "127.1",
+    "2130706433",
+    "1.2.3.4.",
+    "01.2.3.4",
+    "10.0.0.1%eth0",
+    "٣.example",
+    "a%b",
+    "$(id)",
+]
+
+
+@pytest.mark.parametrize("text", HOSTS)
+def test_hosts_are_names_and_addresses(text: str) -> None:
+    assert len(text) <= HOST_MAX
+    assert is_host(text)
+    assert "'" not in str(Endpoint(text, 9093))
+
+
+@pytest.mark.parametrize("text", NO_HOSTS, ids=ascii)
+def test_what_is_no_host_is_said_so_and_shown_quoted(text: str) -> None:
+    shown = str(Endpoint(text, 9093))
+
+    assert not is_host(text)
+    assert shown == f"{text[:HOST_MAX]!a}:9093"
+    assert shown.isprintable()
+
+
+@given(st.text(max_size=12) | st.text("ab1.-_:%", max_size=12))
+def test_is_host_agrees_with_the_rules(text: str) -> None:
+    """The referee of the simulator reads RFC 1123 with an expression of its own."""
+    place = SimpleNamespace(name="CONTROLLER", host=text, port=9093)
+
+    assert is_host(text) == (places_of([place]) is not None)
+
+
+def test_the_text_of_an_endpoint_is_bounded_whatever_its_host() -> None:
+    assert len(str(Endpoint("\n" * 10_000, 9093))) < 5 * HOST_MAX
+
+
+def test_an_endpoint_of_a_configuration_has_a_host() -> None:
+    with pytest.raises(ConfigError, match="host must be a host name, an IPv4 or an IPv6 address"):
+        parse_endpoint("a$b:9093")

@@ -21,14 +21,14 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import ControlRecord
-from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
+from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey, is_host
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, AddRaftVoterResponse, RemoveRaftVoterRequest
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 
-LISTENERS_MAX, HOST_MAX = 16, 255
+LISTENERS_MAX, LISTENER_NAME_MAX = 16, 255
 
 
 def reply(event: RequestReceived[ChangeRequest], error: ErrorCode, message: str | None = None) -> list[Action]:
@@ -72,7 +72,7 @@ def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterReq
     place = endpoint_of(state, endpoints or {})
     if endpoints is None or place is None:
         name = state.config.listener_name
-        return reply(event, ErrorCode.INVALID_REQUEST, f"the new voter needs an endpoint for the listener {name}")
+        return reply(event, ErrorCode.INVALID_REQUEST, f"the new voter needs a valid endpoint for the listener {name}")
     error, message = _change_error(state, "adding")
     if error is not ErrorCode.NONE:
         return reply(event, error, message)
@@ -89,10 +89,16 @@ def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterReq
 
 
 def read_listeners(listeners: tuple[Any, ...]) -> Endpoints | None:
-    """Read the endpoints of a voter; None if there are too many or one is impossible (security list, row 20)."""
+    """Read the endpoints of a voter; None if there are too many or one is impossible (security list, row 20).
+
+    What is appended stands in the log for ever, is dialled by every replica, and is shown to people.
+    """
+    if len(listeners) > LISTENERS_MAX:
+        return None
     places = {place.name.upper(): Endpoint(place.host, place.port) for place in listeners}
-    plausible = all(0 < len(place.host) <= HOST_MAX and 0 < place.port < 65536 for place in places.values())
-    return places if plausible and len(listeners) <= LISTENERS_MAX else None
+    named = all(0 < len(name) <= LISTENER_NAME_MAX and name.isprintable() for name in places)
+    reachable = all(is_host(place.host) and 0 < place.port < 65536 for place in places.values())
+    return places if named and reachable else None
 
 
 def handle_probe_response(

@@ -457,8 +457,8 @@ def test_no_second_change_while_the_first_is_not_committed_though_its_asker_was_
 
 @pytest.mark.parametrize(
     ("host", "port", "count", "possible"),
-    [("h" * 255, 65_535, 16, True), ("h" * 256, 1, 1, False), ("", 1, 1, False), ("h", 0, 1, False),
-     ("h", 65_536, 1, False), ("h", 1, 17, False)],
+    [("h." * 127 + "h", 65_535, 16, True), ("h." * 127 + "hh", 1, 1, False), ("", 1, 1, False), ("h", 0, 1, False),
+     ("h", 65_536, 1, False), ("h", 1, 17, False), ("replica_4", 1, 1, True), ("evil.example\nforged", 1, 1, False)],
 )  # fmt: skip
 def test_endpoints_that_cannot_be_are_not_taken(host: str, port: int, count: int, possible: bool) -> None:
     """Each within what a name and a port can be, and not very many."""
@@ -466,6 +466,18 @@ def test_endpoints_that_cannot_be_are_not_taken(host: str, port: int, count: int
     found = read_listeners(tuple(listener(name=f"L{number}", host=host, port=port) for number in range(count)))
 
     assert (found is not None) is possible
+
+
+@pytest.mark.parametrize("host", ["evil.example\nforged", "", "a b", "2130706433"])
+def test_a_voter_cannot_move_to_what_is_no_host(host: str) -> None:
+    core = dynamic_leader()
+    listener = UpdateRaftVoterRequest.Listener(name=LISTENER, host=host, port=9093)
+    request = attrs.evolve(update_request(2, 7, epoch=core.epoch), listeners=(listener,))
+
+    actions = tell(core, request)
+
+    assert answers(actions) == [ErrorCode.INVALID_REQUEST]
+    assert not [action for action in actions if isinstance(action, SubmitControl)]
 
 
 def test_a_voter_without_a_disk_is_refused_and_the_id_0_is_one() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import kraftlib
 from kraftlib.consensus.actions import SendRequest
-from kraftlib.consensus.voter_changes import HOST_MAX, LISTENERS_MAX
+from kraftlib.consensus.voter_changes import LISTENERS_MAX
 from kraftlib.runtime.net.framing import FrameReader, framed
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest
@@ -32,13 +32,18 @@ def listener(name: str = "CONTROLLER", host: str = "replica-4", port: int = 9_09
         (),
         (listener(port=0),),
         (listener(host=""),),
-        (listener(host="h" * (HOST_MAX + 1)),),
+        (listener(host="h." * 127 + "hh"),),
+        (listener(host="evil.example\nforged"),),
+        (listener(host="2130706433"),),
+        (listener(), listener(name="forged\nline")),
+        (listener(), listener(name="L" * 256)),
         (listener(), *(listener(name=f"L{number}") for number in range(LISTENERS_MAX))),
         tuple(listener() for _ in range(10_000)),
         (listener(), listener(name="OTHER", port=0)),
     ],
-    ids=["none", "port 0", "no host", "a huge host", "one too many", "ten thousand", "a bad one beside a good one"],
-)
+    ids=["none", "port 0", "no host", "a huge host", "two lines", "a number", "a name of two lines", "a huge name",
+         "one too many", "ten thousand", "a bad one beside a good one"],
+)  # fmt: skip
 def test_row_20_a_voter_with_hostile_endpoints_is_refused_and_not_connected_to(listeners: Any) -> None:
     core = dynamic_leader()
     request = attrs.evolve(add_request(), listeners=listeners)

@@ -7,6 +7,8 @@ removal must leave a majority that lives.
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -49,11 +51,30 @@ class Pending:
     offset: Offset | None = None
 
 
+_LABEL: Final = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
+HOST_NAME: Final = re.compile(rf"(?:{_LABEL}\.)*(?![0-9]+\.?\Z){_LABEL}\.?", re.ASCII)
+"""RFC 1123, with the underscore of containers; the last label is no number."""
+
+
 def places_of(listeners: Any) -> frozenset[tuple[str, str, int]] | None:
     """Read the listeners of a request; None if there are too many, or one is impossible."""
     found: Mapping[str, tuple[str, int]] = {place.name.upper(): (place.host, place.port) for place in listeners}
-    sound = all(1 <= len(host) <= 255 and 1 <= port <= 65_535 for host, port in found.values())
-    return frozenset((name, *place) for name, place in found.items()) if sound and len(listeners) <= 16 else None
+    sound = all(_is_host(host) and 1 <= port <= 65_535 for host, port in found.values())
+    named = all(1 <= len(name) <= 255 and name.isprintable() for name in found)
+    whole = sound and named and len(listeners) <= 16
+    return frozenset((name, *place) for name, place in found.items()) if whole else None
+
+
+def _is_host(text: str) -> bool:
+    if len(text) > 255:
+        return False
+    address, scope, _ = text.partition("%")
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return HOST_NAME.fullmatch(text) is not None
+    zoned = re.fullmatch(r"[^%]+(%[A-Za-z0-9_-]{1,63})?", text, re.ASCII)
+    return zoned is not None and (not scope or known.version == 6)
 
 
 class ChangeRules(SceneRules):

@@ -27,6 +27,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
 from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.types import is_host
 from kraftlib.wire.frames import describe_foreign_bytes
 
 
@@ -103,6 +104,10 @@ class ClientConnection(asyncio.Protocol):
 
     async def _connect(self) -> None:
         client, endpoint = self._route.client, self._route.destination.endpoint
+        if not is_host(endpoint.host):  # it comes from a log that somebody else has written, or from a peer
+            self._warn("no_host", "no name or address of a host; UpdateRaftVoter with the right one corrects it")
+            self._end(refused=None)
+            return
         name = endpoint.host if client.tls is not None else None
         try:
             async with asyncio.timeout(client.limits.connect_ms / 1000):

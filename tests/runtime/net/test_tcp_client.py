@@ -9,6 +9,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trustme
@@ -153,6 +154,24 @@ async def test_an_endpoint_that_nobody_can_reach_is_no_news_of_a_peer(endpoint: 
     """A peer told it to us, so it may be anything."""
     async with client() as opened:
         assert await only_fails(opened, endpoint)
+
+
+async def test_what_is_no_host_is_not_looked_up_and_cannot_forge_a_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that was written before hosts were checked may have one."""
+    looked_up: list[Any] = []
+
+    async def noted(self: Any, *place: Any, **how: Any) -> Any:
+        looked_up.append(place)
+        raise OSError("nothing is looked up here")
+
+    async with client() as opened:
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", noted)
+        assert await only_fails(opened, Endpoint("evil.example\nforged", 9))
+    assert looked_up == []
+    assert len(caplog.messages) == 1
+    assert "'evil.example\\nforged':9" in caplog.messages[0]
 
 
 async def only_fails(opened: Station, endpoint: Endpoint) -> bool:
