@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 import attrs
 
+from kraftlib.codec.reader import MAX_ELEMENTS
 from kraftlib.codec.versions import NO_VERSIONS, Versions, parse_versions
 from kraftlib.errors import ensure
 from kraftlib.types import ZERO_UUID
@@ -55,6 +56,9 @@ class Declaration:
 
     name: str | None = None
     """Kafka's name, where it does not follow from the attribute's."""
+
+    most: int = MAX_ELEMENTS
+    """The number of elements of an array that are read; more are refused. Not in the schemas."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -195,6 +199,7 @@ def _field(
     ignorable: bool = False,
     flexible: str | None = None,
     name: str | None = None,
+    most: int = MAX_ELEMENTS,
 ) -> Any:
     present = parse_versions(versions)
     if tagged is None:
@@ -210,6 +215,7 @@ def _field(
         ignorable=ignorable,
         flexible=None if flexible is None else parse_versions(flexible),
         name=name,
+        most=most,
     )
     return attrs.field(default=default, metadata={_KEY: declaration})
 
@@ -278,7 +284,10 @@ def records(versions: str, *, default: bytes | None = None, **more: Any) -> Any:
 
 
 def array(of: str, versions: str, *, default: tuple[()] | None = (), **more: Any) -> Any:
-    """Any number of one type, which is given as in the schemas: `int32`, `uuid`, or a struct of the same message."""
+    """Values of one type, which is given as in the schemas: `int32`, `uuid`, or a struct of the same message.
+
+    `most` bounds their number when they are read.
+    """
     return _field(f"[]{of}", versions, default, **more)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.codec.reader import Reader
+from kraftlib.codec.reader import MAX_ELEMENTS, Reader
 from kraftlib.codec.varint import write_uvarint
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 
@@ -201,8 +201,8 @@ def bytes_codec(*, flexible: bool, nullable: bool, view: bool) -> FieldCodec:
     return FieldCodec(read, write, 1 if flexible else 4)
 
 
-def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool) -> FieldCodec:
-    """Any number of one type, as a tuple."""
+def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool, most: int = MAX_ELEMENTS) -> FieldCodec:
+    """Values of one type, as a tuple; when they are read, at most so many."""
     read_size, write_size = _sizes(flexible=flexible)
     read_element, write_element, min_size, form = element.read, element.write, max(1, element.min_size), element.form
 
@@ -211,7 +211,10 @@ def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool) -> Field
         if count < 0:
             _expect_nullable(reader, nullable=nullable)
             return None
+        if count > most:
+            raise RemoteProtocolError(f"{count} elements before byte {reader.position}, where {most} are allowed")
         if form:
+            reader.count_elements(count)
             return struct.unpack(f">{count}{form}", reader.take(count * min_size))
         reader.expect_elements(count, min_size)
         return tuple([read_element(reader) for _ in range(count)])

@@ -24,7 +24,7 @@ _UINT32: Final = struct.Struct(">I").unpack_from
 _FLOAT64: Final = struct.Struct(">d").unpack_from
 
 MAX_ELEMENTS: Final = 100_000
-"""Structs and strings in arrays that one message may hold: bounds the time and memory that a frame of 100 MiB costs."""
+"""Elements of arrays and tagged fields that one message may hold: bounds the time and memory that a frame costs."""
 
 
 @lru_cache(maxsize=512)
@@ -55,6 +55,7 @@ class Reader:
         self.position = position
         self.end = end
         self.elements_left = MAX_ELEMENTS
+        """Elements of arrays and tagged fields that may still be read; its owner may lower it."""
 
     @property
     def remaining(self) -> int:
@@ -234,9 +235,16 @@ class Reader:
                 f"an array before byte {self.position} claims {count} elements of at least {min_size} bytes, "
                 f"but {self.end - self.position} are left"
             )
+        self.count_elements(count)
+
+    def count_elements(self, count: int) -> None:
+        """Take `count` from the elements that this message may hold, before anything is allocated for them."""
         self.elements_left -= count
         if self.elements_left < 0:
-            raise RemoteProtocolError(f"arrays of more than {MAX_ELEMENTS} elements, at byte {self.position}")
+            raise RemoteProtocolError(
+                f"{count} elements or tagged fields before byte {self.position} are {-self.elements_left} more than a "
+                "message may hold"
+            )
 
     def skip(self, size: int) -> None:
         """Pass over `size` bytes."""

@@ -77,7 +77,7 @@ def _field_codec(declaration: Declaration, owner: type[Message], version: int, *
     nullable = version in declaration.nullable
     if declaration.type.startswith("[]"):
         element = _codec_of_type(declaration.type[2:], owner, version, flexible=flexible, nullable=False)
-        return field_types.array_codec(element, flexible=flexible, nullable=nullable)
+        return field_types.array_codec(element, flexible=flexible, nullable=nullable, most=declaration.most)
     return _codec_of_type(declaration.type, owner, version, flexible=flexible, nullable=nullable)
 
 
@@ -220,6 +220,7 @@ def _tag_steps(fields: Sequence[_Field]) -> _Steps:
         count = reader.uvarint()
         if count > MAX_TAGS:
             raise RemoteProtocolError(f"{count} tagged fields before byte {reader.position}, more than {MAX_TAGS}")
+        reader.count_elements(count)
         unknown: list[tuple[int, bytes]] = []
         previous = -1
         data, last = reader.data, reader.end - 1

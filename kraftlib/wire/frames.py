@@ -22,6 +22,7 @@ from kraftlib.codec.reader import Buffer, Reader
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 from kraftlib.wire import fetch_template
 from kraftlib.wire.apis import ApiKey, ErrorCode, api
+from kraftlib.wire.bounds import REQUEST_ELEMENTS
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.headers import RequestHeader, ResponseHeader
 
@@ -138,6 +139,7 @@ def decode_request(frame: Buffer) -> Request:
                 api_key=ApiKey.FETCH, api_version=version, correlation_id=correlation_id, client_id=who, message=fetch
             )
     reader = Reader(frame)
+    reader.elements_left = REQUEST_ELEMENTS
     api_key, api_version, correlation_id, client_id = _read_head(reader)
     known = api(api_key)
     if known is None or api_version not in known.versions:

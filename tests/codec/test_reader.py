@@ -110,5 +110,5 @@ def test_a_count_is_checked_against_what_is_left_and_what_was_read_before() -> N
     with pytest.raises(RemoteProtocolError, match="claims 101 elements of at least 3000 bytes, but 300000 are left"):
         reader.expect_elements(101, 3_000)
     reader.expect_elements(MAX_ELEMENTS - 100, 1)
-    with pytest.raises(RemoteProtocolError, match=f"more than {MAX_ELEMENTS} elements"):
+    with pytest.raises(RemoteProtocolError, match="are 1 more than a message may hold"):
         reader.expect_elements(1, 1)

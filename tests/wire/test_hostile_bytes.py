@@ -5,20 +5,26 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.codec.declared import read, write
-from kraftlib.codec.reader import MAX_ELEMENTS
-from kraftlib.codec.varint import encode_uvarint
 from kraftlib.errors import RemoteProtocolError
 from kraftlib.metadata import RECORDS, decode_record, encode_record
 from kraftlib.wire.apis import APIS
+from kraftlib.wire.bounds import LISTENERS, REQUEST_ELEMENTS, TOPICS
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
+from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.declared_messages import any_message
 
@@ -117,13 +123,58 @@ def test_noise_does_no_harm(data: bytes, sample: int) -> None:
 
 def test_more_elements_than_a_message_may_hold_are_refused_however_they_nest() -> None:
     """Three bytes of an array of structs become more than a hundred in memory."""
-    topic = b"\x01\x01\x00"  # an empty name, no partitions, no tags
-    fits = b"\x00" + b"\x00\x00\x00\x01" + encode_uvarint(MAX_ELEMENTS + 1) + topic * MAX_ELEMENTS + b"\x00"
-    assert len(read(VoteRequest, fits, 2).topics) == MAX_ELEMENTS
+    topic = CreateTopicsRequest.CreatableTopic(assignments=(CreateTopicsRequest.CreatableReplicaAssignment(),) * 7)
+    fits = CreateTopicsRequest(topics=(topic,) * (REQUEST_ELEMENTS // 8))
+    frame = encode_request(fits, version=5, correlation_id=1, client_id=None)
+    assert decode_request(frame).message == fits
 
-    count = MAX_ELEMENTS + 1
-    with pytest.raises(RemoteProtocolError, match=f"arrays of more than {MAX_ELEMENTS} elements"):
-        read(VoteRequest, b"\x00" + b"\x00\x00\x00\x01" + encode_uvarint(count + 1) + topic * count + b"\x00", 2)
+    one_more = CreateTopicsRequest(topics=(*fits.topics, CreateTopicsRequest.CreatableTopic()))
+    with pytest.raises(RemoteProtocolError, match="1 more than a message may hold"):
+        decode_request(encode_request(one_more, version=5, correlation_id=1, client_id=None))
+
+
+def test_numbers_and_tags_count_as_elements() -> None:
+    """A frame of 100 MiB would else become 26 million numbers."""
+    ids = tuple(range(REQUEST_ELEMENTS))
+    numbers = CreateTopicsRequest.CreatableReplicaAssignment(broker_ids=ids)
+    topic = CreateTopicsRequest.CreatableTopic(assignments=(numbers,))
+    with pytest.raises(RemoteProtocolError, match="2 more than a message may hold"):
+        decode_request(
+            encode_request(CreateTopicsRequest(topics=(topic,)), version=5, correlation_id=1, client_id=None)
+        )
+    tagged = CreateTopicsRequest.CreatableTopic(unknown_tagged_fields=tuple((tag, b"") for tag in range(1_000)))
+    with pytest.raises(RemoteProtocolError, match="more than a message may hold"):
+        decode_request(
+            encode_request(CreateTopicsRequest(topics=(tagged,) * 3), version=5, correlation_id=1, client_id=None)
+        )
+
+
+@pytest.mark.parametrize(
+    ("cls", "field", "element", "most"),
+    [
+        (FetchRequest, "topics", FetchRequest.FetchTopic(), TOPICS),
+        (FetchRequest, "forgotten_topics_data", FetchRequest.ForgottenTopic(), TOPICS),
+        (VoteRequest, "topics", VoteRequest.TopicData(), TOPICS),
+        (BeginQuorumEpochRequest, "topics", BeginQuorumEpochRequest.TopicData(), TOPICS),
+        (BeginQuorumEpochRequest, "leader_endpoints", BeginQuorumEpochRequest.LeaderEndpoint(), LISTENERS),
+        (EndQuorumEpochRequest, "topics", EndQuorumEpochRequest.TopicData(), TOPICS),
+        (DescribeQuorumRequest, "topics", DescribeQuorumRequest.TopicData(), TOPICS),
+        (FetchSnapshotRequest, "topics", FetchSnapshotRequest.TopicSnapshot(), TOPICS),
+        (AddRaftVoterRequest, "listeners", AddRaftVoterRequest.Listener(), LISTENERS),
+    ],
+)
+def test_an_array_holds_what_its_message_can_mean(cls: type[Any], field: str, element: object, most: int) -> None:
+    """A frame that repeats a topic a hundred thousand times took half a second of the leader's time."""
+    version = cls.valid_versions.last
+
+    def frame(count: int) -> bytes:
+        return encode_request(cls(**{field: (element,) * count}), version=version, correlation_id=1, client_id=None)
+
+    assert len(getattr(decode_request(frame(most)).message, field)) == most
+    with pytest.raises(
+        RemoteProtocolError, match=rf"{cls.__name__}\.{field}: {most + 1} elements .* {most} are allowed"
+    ):
+        decode_request(frame(most + 1))
 
 
 def test_a_count_must_fit_into_what_is_left() -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, int16, int32, message, string, uint16, uuid
+from kraftlib.wire.bounds import LISTENERS, PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=53, versions="0-1", flexible="1+")
@@ -19,15 +20,15 @@ class BeginQuorumEpochRequest(Message):
 
     cluster_id: str | None = string("0+", nullable="0+", default=None)
     voter_id: int = int32("1+", default=-1, ignorable=True)
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
-    leader_endpoints: tuple[LeaderEndpoint, ...] = array("LeaderEndpoint", "1+", ignorable=True)
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
+    leader_endpoints: tuple[LeaderEndpoint, ...] = array("LeaderEndpoint", "1+", ignorable=True, most=LISTENERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """Always the one topic."""
 
         topic_name: str = string("0+")
-        partitions: tuple[BeginQuorumEpochRequest.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[BeginQuorumEpochRequest.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
@@ -53,15 +54,15 @@ class BeginQuorumEpochResponse(Message):
     """Accepts the leader, or says which epoch and leader are newer."""
 
     error_code: int = int16("0+")
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
-    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0)
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
+    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0, most=VOTERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """The topic of the request."""
 
         topic_name: str = string("0+")
-        partitions: tuple[BeginQuorumEpochResponse.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[BeginQuorumEpochResponse.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):

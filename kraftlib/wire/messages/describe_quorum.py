@@ -7,6 +7,7 @@ from uuid import UUID
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, int16, int32, int64, message, string, uint16, uuid
+from kraftlib.wire.bounds import LISTENERS, PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=55, versions="0-2", flexible="0+")
@@ -14,14 +15,14 @@ from kraftlib.codec.declared import Message, Struct, array, int16, int32, int64,
 class DescribeQuorumRequest(Message):
     """Asks for the state of the quorum."""
 
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """Always the one topic."""
 
         topic_name: str = string("0+")
-        partitions: tuple[DescribeQuorumRequest.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[DescribeQuorumRequest.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
@@ -37,7 +38,7 @@ class DescribeQuorumResponse(Message):
 
     error_code: int = int16("0+")
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
     nodes: tuple[Node, ...] = array("Node", "2+")
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -45,7 +46,7 @@ class DescribeQuorumResponse(Message):
         """The topic of the request."""
 
         topic_name: str = string("0+")
-        partitions: tuple[DescribeQuorumResponse.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[DescribeQuorumResponse.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
@@ -57,7 +58,7 @@ class DescribeQuorumResponse(Message):
         leader_id: int = int32("0+")
         leader_epoch: int = int32("0+")
         high_watermark: int = int64("0+")
-        current_voters: tuple[DescribeQuorumResponse.ReplicaState, ...] = array("ReplicaState", "0+")
+        current_voters: tuple[DescribeQuorumResponse.ReplicaState, ...] = array("ReplicaState", "0+", most=VOTERS)
         observers: tuple[DescribeQuorumResponse.ReplicaState, ...] = array("ReplicaState", "0+")
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -65,7 +66,7 @@ class DescribeQuorumResponse(Message):
         """Where a voter is reached."""
 
         node_id: int = int32("2+")
-        listeners: tuple[DescribeQuorumResponse.Listener, ...] = array("Listener", "2+")
+        listeners: tuple[DescribeQuorumResponse.Listener, ...] = array("Listener", "2+", most=LISTENERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class Listener(Struct):

@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, int16, int32, message, string, uint16, uuid
+from kraftlib.wire.bounds import LISTENERS, PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=54, versions="0-1", flexible="1+")
@@ -19,15 +20,15 @@ class EndQuorumEpochRequest(Message):
     """Says that the leader of an epoch has resigned."""
 
     cluster_id: str | None = string("0+", nullable="0+", default=None)
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
-    leader_endpoints: tuple[LeaderEndpoint, ...] = array("LeaderEndpoint", "1+", ignorable=True)
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
+    leader_endpoints: tuple[LeaderEndpoint, ...] = array("LeaderEndpoint", "1+", ignorable=True, most=LISTENERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """Always the one topic."""
 
         topic_name: str = string("0+")
-        partitions: tuple[EndQuorumEpochRequest.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[EndQuorumEpochRequest.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
@@ -36,8 +37,10 @@ class EndQuorumEpochRequest(Message):
         partition_index: int = int32("0+")
         leader_id: int = int32("0+")
         leader_epoch: int = int32("0+")
-        preferred_successors: tuple[int, ...] = array("int32", "0", ignorable=True)
-        preferred_candidates: tuple[EndQuorumEpochRequest.ReplicaInfo, ...] = array("ReplicaInfo", "1+", ignorable=True)
+        preferred_successors: tuple[int, ...] = array("int32", "0", ignorable=True, most=VOTERS)
+        preferred_candidates: tuple[EndQuorumEpochRequest.ReplicaInfo, ...] = array(
+            "ReplicaInfo", "1+", ignorable=True, most=VOTERS
+        )
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class ReplicaInfo(Struct):
@@ -61,15 +64,15 @@ class EndQuorumEpochResponse(Message):
     """Takes note, or says which epoch and leader are newer."""
 
     error_code: int = int16("0+")
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
-    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0)
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
+    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0, most=VOTERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """The topic of the request."""
 
         topic_name: str = string("0+")
-        partitions: tuple[EndQuorumEpochResponse.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[EndQuorumEpochResponse.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):

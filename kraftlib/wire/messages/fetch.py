@@ -25,6 +25,7 @@ from kraftlib.codec.declared import (
     struct,
     uuid,
 )
+from kraftlib.wire.bounds import PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=1, versions="4-18", flexible="12+")
@@ -43,8 +44,8 @@ class FetchRequest(Message):
     isolation_level: int = int8("4+", ignorable=True)
     session_id: int = int32("7+", ignorable=True)
     session_epoch: int = int32("7+", default=-1, ignorable=True)
-    topics: tuple[FetchTopic, ...] = array("FetchTopic", "0+")
-    forgotten_topics_data: tuple[ForgottenTopic, ...] = array("ForgottenTopic", "7+")
+    topics: tuple[FetchTopic, ...] = array("FetchTopic", "0+", most=TOPICS)
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = array("ForgottenTopic", "7+", most=TOPICS)
     rack_id: str = string("11+", ignorable=True)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -60,7 +61,7 @@ class FetchRequest(Message):
 
         topic: str = string("0-12", ignorable=True)
         topic_id: UUID = uuid("13+", ignorable=True)
-        partitions: tuple[FetchRequest.FetchPartition, ...] = array("FetchPartition", "0+")
+        partitions: tuple[FetchRequest.FetchPartition, ...] = array("FetchPartition", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class FetchPartition(Struct):
@@ -86,7 +87,7 @@ class FetchRequest(Message):
 
         topic: str = string("7-12", ignorable=True)
         topic_id: UUID = uuid("13+", ignorable=True)
-        partitions: tuple[int, ...] = array("int32", "7+")
+        partitions: tuple[int, ...] = array("int32", "7+", most=PARTITIONS)
 
 
 @message(kind="response", api_key=1, versions="4-18", flexible="12+")
@@ -97,8 +98,8 @@ class FetchResponse(Message):
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)
     session_id: int = int32("7+")
-    responses: tuple[FetchableTopicResponse, ...] = array("FetchableTopicResponse", "0+")
-    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "16+", tag=0)
+    responses: tuple[FetchableTopicResponse, ...] = array("FetchableTopicResponse", "0+", most=TOPICS)
+    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "16+", tag=0, most=VOTERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class FetchableTopicResponse(Struct):
@@ -106,7 +107,7 @@ class FetchResponse(Message):
 
         topic: str = string("0-12", ignorable=True)
         topic_id: UUID = uuid("13+", ignorable=True)
-        partitions: tuple[FetchResponse.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[FetchResponse.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):

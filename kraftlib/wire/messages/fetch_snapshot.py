@@ -23,6 +23,7 @@ from kraftlib.codec.declared import (
     uint16,
     uuid,
 )
+from kraftlib.wire.bounds import PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=59, versions="0-1", flexible="0+")
@@ -33,14 +34,16 @@ class FetchSnapshotRequest(Message):
     cluster_id: str | None = string("0+", nullable="0+", tag=0, default=None)
     replica_id: int = int32("0+", default=-1)
     max_bytes: int = int32("0+", default=0x7FFFFFFF)
-    topics: tuple[TopicSnapshot, ...] = array("TopicSnapshot", "0+")
+    topics: tuple[TopicSnapshot, ...] = array("TopicSnapshot", "0+", most=TOPICS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicSnapshot(Struct):
         """Always the one topic."""
 
         name: str = string("0+")
-        partitions: tuple[FetchSnapshotRequest.PartitionSnapshot, ...] = array("PartitionSnapshot", "0+")
+        partitions: tuple[FetchSnapshotRequest.PartitionSnapshot, ...] = array(
+            "PartitionSnapshot", "0+", most=PARTITIONS
+        )
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionSnapshot(Struct):
@@ -67,15 +70,17 @@ class FetchSnapshotResponse(Message):
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     error_code: int = int16("0+")
-    topics: tuple[TopicSnapshot, ...] = array("TopicSnapshot", "0+")
-    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0)
+    topics: tuple[TopicSnapshot, ...] = array("TopicSnapshot", "0+", most=TOPICS)
+    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0, most=VOTERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicSnapshot(Struct):
         """The topic of the request."""
 
         name: str = string("0+")
-        partitions: tuple[FetchSnapshotResponse.PartitionSnapshot, ...] = array("PartitionSnapshot", "0+")
+        partitions: tuple[FetchSnapshotResponse.PartitionSnapshot, ...] = array(
+            "PartitionSnapshot", "0+", most=PARTITIONS
+        )
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionSnapshot(Struct):

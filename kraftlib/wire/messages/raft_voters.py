@@ -10,6 +10,7 @@ from uuid import UUID
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, boolean, int16, int32, message, string, struct, uint16, uuid
+from kraftlib.wire.bounds import LISTENERS
 
 
 @message(kind="request", api_key=80, versions="0-1", flexible="0+")
@@ -21,7 +22,7 @@ class AddRaftVoterRequest(Message):
     timeout_ms: int = int32("0+")
     voter_id: int = int32("0+")
     voter_directory_id: UUID = uuid("0+")
-    listeners: tuple[Listener, ...] = array("Listener", "0+")
+    listeners: tuple[Listener, ...] = array("Listener", "0+", most=LISTENERS)
     ack_when_committed: bool = boolean("1+", default=True)
     """Whether to answer only once the change is committed."""
 
@@ -73,7 +74,7 @@ class UpdateRaftVoterRequest(Message):
     current_leader_epoch: int = int32("0+")
     voter_id: int = int32("0+")
     voter_directory_id: UUID = uuid("0+")
-    listeners: tuple[Listener, ...] = array("Listener", "0+")
+    listeners: tuple[Listener, ...] = array("Listener", "0+", most=LISTENERS)
     kraft_version_feature: KRaftVersionFeature = struct("KRaftVersionFeature", "0+", name="KRaftVersionFeature")
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, boolean, int8, int16, int32, message, string
+from kraftlib.wire.bounds import FEATURES
 
 
 @message(kind="request", api_key=57, versions="0-2", flexible="0+")
@@ -13,7 +14,7 @@ class UpdateFeaturesRequest(Message):
     """Asks for other levels."""
 
     timeout_ms: int = int32("0+", default=60000, name="timeoutMs")
-    feature_updates: tuple[FeatureUpdateKey, ...] = array("FeatureUpdateKey", "0+")
+    feature_updates: tuple[FeatureUpdateKey, ...] = array("FeatureUpdateKey", "0+", most=FEATURES)
     validate_only: bool = boolean("1+")
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ from uuid import UUID
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, boolean, int16, int32, int64, message, string, uint16, uuid
+from kraftlib.wire.bounds import PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=52, versions="0-2", flexible="0+")
@@ -21,14 +22,14 @@ class VoteRequest(Message):
     voter_id: int = int32("1+", default=-1, ignorable=True)
     """The voter that gets the request."""
 
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """Always the one topic."""
 
         topic_name: str = string("0+")
-        partitions: tuple[VoteRequest.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[VoteRequest.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
@@ -56,15 +57,15 @@ class VoteResponse(Message):
     """Grants a vote or does not; either way it tells the epoch and leader that the voter knows."""
 
     error_code: int = int16("0+")
-    topics: tuple[TopicData, ...] = array("TopicData", "0+")
-    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0)
+    topics: tuple[TopicData, ...] = array("TopicData", "0+", most=TOPICS)
+    node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "1+", tag=0, most=VOTERS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class TopicData(Struct):
         """The topic of the request."""
 
         topic_name: str = string("0+")
-        partitions: tuple[VoteResponse.PartitionData, ...] = array("PartitionData", "0+")
+        partitions: tuple[VoteResponse.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):

@@ -1,0 +1,23 @@
+"""The number of elements that an array of a message can mean: more are refused before an object is made for them.
+
+KRaft replicates one partition of one topic, so a request names one of each; a few more are read, because the answer to
+them is an error and not the end of the connection. What brokers ask a controller is bounded by `REQUEST_ELEMENTS`
+alone: a replica that leads refuses all of it, whatever it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPICS: Final = 16
+PARTITIONS: Final = 16
+"""Of one topic."""
+
+LISTENERS: Final = 64
+"""Of one replica. The core accepts fewer, and answers with an error to the others."""
+
+VOTERS: Final = 256
+FEATURES: Final = 256
+
+REQUEST_ELEMENTS: Final = 2_048
+"""Array elements and tagged fields of one request, all arrays together: some 20 ms of work at most."""

@@ -1,0 +1,1 @@
+"""Frames of strangers: the dearest ones of each API, measured."""
