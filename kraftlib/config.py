@@ -20,6 +20,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.security.limits import TcpLimits
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
 from kraftlib.validators import MEBIBYTE, at_least, between, one_of
@@ -102,6 +103,8 @@ class RaftConfig:
     tls (table, default None)
         Certificate, key and authority of this replica (`kraftlib.security.tls.TlsConfig`). None: plaintext, unless
         the application hands its own contexts to `RaftClient`.
+    limits (table, default None)
+        Limits of connections, frames and answers (`kraftlib.security.limits.TcpLimits`). None: the defaults there.
 
     **Elections**
 
@@ -247,6 +250,7 @@ class RaftConfig:
 
     # Security
     tls: TlsConfig | None = None
+    limits: TcpLimits | None = None
 
     # Elections
     election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(1))

@@ -45,6 +45,15 @@ NUMBERS: Final[Mapping[str, str]] = {
 }
 """Keys that are one number, and the field of RaftConfig that it goes to."""
 
+LIMITS: Final[Mapping[str, str]] = {
+    "max.connections": "connections_max",
+    "max.connections.per.ip": "connections_per_address_max",
+    "connections.max.idle.ms": "idle_max_ms",
+}
+"""Keys that are one number, and the field of TcpLimits that it goes to."""
+
+NUMBER_MAX: Final = 2**31 - 1
+
 OTHERS: Final = frozenset(
     "process.roles node.id broker.id listeners advertised.listeners listener.security.protocol.map log.dir log.dirs "
     "metadata.log.dir controller.listener.names controller.quorum.voters controller.quorum.bootstrap.servers "
@@ -177,17 +186,19 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
     for key, field in NUMBERS.items():
         if key in properties:
             found.fields[field] = _number(key, properties[key])
+    if limits := {field: _limit(key, properties[key]) for key, field in LIMITS.items() if key in properties}:
+        found.fields["limits"] = limits
     if "broker" in roles:
         found.say("process.roles", "kraftlib is no broker: this replica carries the metadata log and nothing else")
     for key in properties:
-        if key not in NUMBERS and key not in OTHERS:
+        if key not in NUMBERS and key not in LIMITS and key not in OTHERS:
             found.say(key, word_on(key))
     return found
 
 
 def word_on(key: str) -> str:
     """Return why this key, which is not ours, has no effect; for a likely slip of the pen the key that is meant."""
-    if near := difflib.get_close_matches(key, [*NUMBERS, *OTHERS], n=1, cutoff=SLIP):
+    if near := difflib.get_close_matches(key, [*NUMBERS, *LIMITS, *OTHERS], n=1, cutoff=SLIP):
         return f"{UNKNOWN}; did you mean {near[0]}?"
     return next((text for pattern, text in NOT_OURS if re.fullmatch(pattern, key)), UNKNOWN)
 
@@ -303,6 +314,12 @@ def _number(key: str, text: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,10}", text.strip(), re.ASCII):
         raise ConfigError(f"{key}={text!r} must be a whole number")
     return int(text)
+
+
+def _limit(key: str, text: str) -> int:
+    """Return the number of a limit; a negative one is none (Kafka's `connections.max.idle.ms`)."""
+    number = _number(key, text)
+    return number if number >= 0 else NUMBER_MAX
 
 
 def _list(text: str) -> list[str]:

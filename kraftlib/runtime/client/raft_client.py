@@ -120,6 +120,7 @@ class RaftClient(Generic[T]):
                 client_ssl=self._client_ssl,
                 insecure=config.insecure,
                 frame_max_bytes=config.frame_max_bytes,
+                limits=config.limits,
             )
             return Node(
                 config,

@@ -18,9 +18,9 @@ from typing import Final
 from kraftlib.errors import ClosedError, ensure
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tcp_client import FrameClient
-from kraftlib.runtime.net.tcp_limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.runtime.net.tcp_server import FrameServer
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.types import Endpoint
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class TcpTransport:
 
     def _sweep(self) -> None:
         limits = self._limits
-        shortest_ms = min(limits.first_frame_ms, limits.frame_ms, limits.stall_ms)
+        shortest_ms = min(limits.first_frame_ms, limits.frame_ms, limits.stall_ms, limits.idle_max_ms)
         if self._server is not None:
             self._server.sweep()
             if self._notices is not None:

@@ -25,8 +25,8 @@ from kraftlib import forks
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
-from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.security.limits import TcpLimits
 from kraftlib.types import is_host
 from kraftlib.wire.frames import describe_foreign_bytes
 

@@ -19,8 +19,8 @@ from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, certificate_names
-from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
+from kraftlib.security.limits import TcpLimits
 from kraftlib.wire.frames import describe_foreign_bytes
 
 PACE_S: Final = 0.2
@@ -124,6 +124,8 @@ class ServerConnection(asyncio.Protocol):
             self._rests = (self._frames, now)
         if self._stalled_since is not None and now - self._stalled_since > limits.stall_ms / 1000:
             return "slow_reader", f"it has not read its answers for {limits.stall_ms} ms"
+        if self.idle_s(now) > limits.idle_max_ms / 1000:
+            return "idle", f"it has asked nothing for {limits.idle_max_ms} ms"
         frames, since = self._watched
         waits = self._transport is not None and not self._held and (not self._frames or self._reader.held_bytes)
         if not waits or frames != self._frames:

@@ -15,8 +15,8 @@ from kraftlib import forks
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
-from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import FrameReceiver
+from kraftlib.security.limits import TcpLimits
 from kraftlib.types import Endpoint
 
 ACCEPT_PAUSE_S: Final = 0.1

@@ -17,8 +17,8 @@ import trustme
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.tcp_client import pause_ms
-from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Destination
+from kraftlib.security.limits import TcpLimits
 from kraftlib.testing.transport_contract import Lost, Station, station
 from kraftlib.types import Endpoint
 

@@ -11,8 +11,8 @@ import pytest
 
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
-from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Peer, Reply
+from kraftlib.security.limits import TcpLimits
 from kraftlib.testing.transport_contract import PATIENCE_S, Station
 from tests.runtime.net.test_tcp_server import LOOPBACK, server, still_serves, stranger, tcp, until
 
@@ -123,6 +123,14 @@ async def test_who_has_sent_a_request_may_rest() -> None:
                 await silent.closed()  # so a deadline has passed and was looked at
         quiet.write(framed(b"second"))
         assert await quiet.answer() == b"second"
+
+
+async def test_who_rests_for_too_long_is_closed_however_much_room_there_is() -> None:
+    async with server(limits=TcpLimits(idle_max_ms=20)) as opened, stranger(opened.endpoint) as quiet:
+        quiet.write(framed(b"first"))
+        assert await quiet.answer() == b"first"
+        assert await quiet.closed() == b""
+        assert tcp(opened).trouble == {"idle": 1}
 
 
 @pytest.mark.parametrize("begun", [framed(b"x" * 100)[:-1], b"\x00\x00"])

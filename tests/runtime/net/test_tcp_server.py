@@ -16,8 +16,8 @@ import trustme
 
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
-from kraftlib.runtime.net.tcp_limits import TcpLimits
 from kraftlib.runtime.net.transport import Destination, Peer, Reply
+from kraftlib.security.limits import TcpLimits
 from kraftlib.testing.transport_contract import PATIENCE_S, Station, station
 from kraftlib.types import Endpoint
 

@@ -1,4 +1,4 @@
-"""Limits of one TCP transport, each with its unit and reason (KIP-498 tells what happens without them)."""
+"""Limits of one TCP transport, the options of the table `[limits]` (KIP-498 tells what happens without them)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ class TcpLimits:
     """Deadlines and caps of a `TcpTransport`. The defaults suit a quorum and its tools; tests make them small."""
 
     connections_max: int = attrs.field(default=256, validator=at_least(1))
-    """Accepted connections at one time. Those beyond are closed at once."""
+    """Accepted connections at one time, and one beyond is closed at once."""
 
     connections_per_address_max: int = attrs.field(default=64, validator=at_least(1))
     """The same for one remote address, so that one host cannot take all."""
 
     idle_ms: int = attrs.field(default=10_000, validator=at_least(1))
     """A connection that has asked nothing for this long is closed when a new one would be beyond these limits."""
+
+    idle_max_ms: int = attrs.field(default=600_000, validator=at_least(1))
+    """A connection that has asked nothing for this long is closed (Kafka's `connections.max.idle.ms`)."""
 
     handshake_ms: int = attrs.field(default=10_000, validator=at_least(1))
     """A TLS handshake takes no longer."""
