@@ -51,7 +51,7 @@ class ScramError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Keys:
-    """What a server keeps of one password."""
+    """The keys that a server keeps of one password."""
 
     stored_key: bytes = attrs.field(repr=False)
     server_key: bytes = attrs.field(repr=False)
@@ -59,7 +59,7 @@ class Keys:
 
 @attrs.frozen(kw_only=True)
 class ScramVerifier:
-    """What a server keeps of a user. Several `keys`, of one salt, are several passwords: any of them does."""
+    """The data that a server keeps of a user. Several `keys`, of one salt, are several passwords: any of them does."""
 
     salt: bytes = attrs.field(repr=False)
     iterations: int
@@ -74,10 +74,14 @@ def salted_password(digest: str, password: bytes, salt: bytes, iterations: int) 
 def keys_of(digest: str, salted: bytes) -> Keys:
     """Return the keys that a salted password makes."""
     client_key = hmac.digest(salted, b"Client Key", digest)
-    return Keys(stored_key=hashlib.new(digest, client_key).digest(), server_key=hmac.digest(salted, b"Server Key", digest))
+    return Keys(
+        stored_key=hashlib.new(digest, client_key).digest(), server_key=hmac.digest(salted, b"Server Key", digest)
+    )
 
 
-def make_verifier(digest: str, *passwords: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_MIN) -> ScramVerifier:
+def make_verifier(
+    digest: str, *passwords: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_MIN
+) -> ScramVerifier:
     """Return a verifier that any of these passwords satisfies, with a new salt unless one is given."""
     salt = secrets.token_bytes(24) if salt is None else salt
     keys = tuple(keys_of(digest, salted_password(digest, each, salt, iterations)) for each in passwords)
@@ -146,7 +150,7 @@ class ScramServer:
         self, digest: str, verifier_of: Callable[[str], tuple[ScramVerifier, bool]], *, nonce: str = ""
     ) -> None:
         self.username = ""
-        """As whom the client wants to log in. It is true after `final`, not before."""
+        """The name under which the client wants to log in. It is proved by `final`, not before."""
         self._digest: Final = digest
         self._verifier_of: Final = verifier_of
         self._own_nonce: Final = nonce or new_nonce()

@@ -30,6 +30,9 @@ class ApiKey(enum.IntEnum):
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
 
+    SASL_HANDSHAKE = 17
+    SASL_AUTHENTICATE = 36
+
     CREATE_TOPICS = 19
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
@@ -66,9 +69,12 @@ class ErrorCode(enum.IntEnum):
     BROKER_NOT_AVAILABLE = 8
     NETWORK_EXCEPTION = 13
     CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
+    SASL_AUTHENTICATION_FAILED = 58
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     STALE_BROKER_EPOCH = 77
@@ -208,6 +214,14 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import raft_voters
 
             return raft_voters.UpdateRaftVoterRequest, raft_voters.UpdateRaftVoterResponse
+        case ApiKey.SASL_HANDSHAKE:
+            from kraftlib.wire.messages import sasl_handshake
+
+            return sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse
+        case ApiKey.SASL_AUTHENTICATE:
+            from kraftlib.wire.messages import sasl_authenticate
+
+            return sasl_authenticate.SaslAuthenticateRequest, sasl_authenticate.SaslAuthenticateResponse
         case ApiKey.CREATE_TOPICS:
             from kraftlib.wire.messages import create_topics
 

@@ -55,7 +55,13 @@ def exchange(client: ScramClient, server: ScramServer) -> None:
     ],
 )
 def test_both_sides_say_what_the_rfcs_say(
-    digest: str, nonces: tuple[str, str], salt: bytes, first: bytes, server_first: bytes, final: bytes, server_final: bytes
+    digest: str,
+    nonces: tuple[str, str],
+    salt: bytes,
+    first: bytes,
+    server_first: bytes,
+    final: bytes,
+    server_final: bytes,
 ) -> None:
     client = ScramClient(digest, "user", b"pencil", nonce=nonces[0])
     server = ScramServer(digest, knows("user", make_verifier(digest, b"pencil", salt=salt)), nonce=nonces[1])

@@ -91,7 +91,13 @@ def kio_class(cls: type[Message], version: int) -> Any:
     return getattr(found, cls.__name__, None)
 
 
-KNOWN_TO_KIO = [param for param in EVERY if kio_class(*param.values) is not None]
+# kio makes a timedelta of the lifetime of a session, and refuses numbers that fit in none.
+OTHERWISE_IN_KIO = {("SaslAuthenticateResponse", 1), ("SaslAuthenticateResponse", 2)}
+KNOWN_TO_KIO = [
+    param
+    for param in EVERY
+    if kio_class(*param.values) is not None and (param.values[0].__name__, param.values[1]) not in OTHERWISE_IN_KIO
+]
 
 
 def test_kio_knows_all_raft_messages() -> None:

@@ -1,0 +1,177 @@
+"""The accepting side of SASL: what may come on a connection before it is known who is there.
+
+    SaslHandshake   -> the mechanism is taken, or the accepted ones are named
+    SaslAuthenticate -> one token of the mechanism in each direction, until the user is known
+
+ApiVersions may come before, and nothing else. After a failure the client may begin again, `TRIES_MAX` times in all. The
+order, the versions and the errors are those of Kafka (KIP-43, KIP-152); version 0 of SaslHandshake, which sends tokens
+without a frame of their own, is not served. A session has no lifetime (KIP-368): it ends with its connection.
+
+A state machine over frames: it knows no socket and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import attrs
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.reader import Buffer
+from kraftlib.codec.versions import Versions
+from kraftlib.errors import ProtocolError
+from kraftlib.security.sasl import DIGESTS
+from kraftlib.security.sasl_users import SaslUsers
+from kraftlib.security.scram import NAME_MAX, ScramError, ScramServer
+from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.frames import decode_request, encode_response
+from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+FRAME_MAX_BYTES: Final = 64 * 1024
+"""The largest frame before authentication."""
+
+TRIES_MAX: Final = 3
+"""Failures on one connection before it is closed."""
+
+VERSIONS_MAX: Final = 3
+"""Requests for ApiVersions before authentication: a client asks again if it knows other versions than we do."""
+
+SERVED: Final[Mapping[int, Versions]] = {
+    ApiKey.SASL_HANDSHAKE: Versions(1, 1),
+    ApiKey.SASL_AUTHENTICATE: Versions(0, 2),
+}
+"""The versions that are served, and named in the answer to ApiVersions where SASL is on."""
+
+REFUSAL: Final = "Authentication failed: wrong mechanism, user or password"
+"""The text that a client is told, whatever was wrong."""
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """The reaction to one frame. Exactly one of `pass_on`, `answer` and `close` says how it is answered."""
+
+    pass_on: bool = False
+    """It is ApiVersions, which is answered as ever."""
+
+    answer: bytes | None = None
+    user: str | None = None
+    """The client has proved to be this user: send `answer`, and serve its requests."""
+
+    failure: str | None = None
+    """The reason for which a try failed, for our log: send `answer` after a pause."""
+
+    close: bool = False
+    """Close the connection, after `answer` if there is one. `failure` says why."""
+
+
+class _Mechanism(Protocol):
+    """One exchange of tokens."""
+
+    def next(self, token: bytes) -> bytes:
+        """Take a token and return the next one. Raises: ScramError, if it does not fit, or proves nothing."""
+        ...
+
+    @property
+    def user(self) -> str | None:
+        """The user, once it is known."""
+        ...
+
+
+class _Scram:
+    def __init__(self, users: SaslUsers, mechanism: str) -> None:
+        self._server: Final = ScramServer(DIGESTS[mechanism], lambda name: users.verifier_of(mechanism, name))
+        self._is_first = True
+        self.user: str | None = None
+
+    def next(self, token: bytes) -> bytes:
+        if self._is_first:
+            self._is_first = False
+            return self._server.first(token)
+        answer = self._server.final(token)
+        self.user = self._server.username
+        return answer
+
+
+class _Plain:
+    """RFC 4616: a user to act as, which is empty or the user itself; the user; the password; zero bytes between."""
+
+    def __init__(self, users: SaslUsers) -> None:
+        self._users: Final = users
+        self.user: str | None = None
+
+    def next(self, token: bytes) -> bytes:
+        parts = bytes(token).split(b"\0")
+        if len(parts) != len(("authzid", "name", "password")) or not 0 < len(parts[1]) <= NAME_MAX * 4:
+            raise ScramError("a token that is no PLAIN")
+        try:
+            name = parts[1].decode()
+        except UnicodeDecodeError:
+            raise ScramError("a user name that is no UTF-8") from None
+        if parts[0] not in (b"", parts[1]) or len(name) > NAME_MAX:
+            raise ScramError("a user may act as itself only")
+        if not self._users.is_password(name, parts[2]):
+            raise ScramError("wrong password, or no such user")
+        self.user = name
+        return b""
+
+
+class SaslServer:
+    """One accepted connection until its user is known."""
+
+    def __init__(self, users: SaslUsers) -> None:
+        self._users: Final = users
+        self._accepted: Final = users.config.accepted
+        self._mechanism: _Mechanism | None = None
+        self._tries = 0
+        self._versions_asked = 0
+
+    def receive(self, frame: Buffer) -> Step:
+        """Take a frame. Nothing raises: what is wrong is a failure, or the end of the connection."""
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if key == ApiKey.API_VERSIONS and self._mechanism is None and self._versions_asked < VERSIONS_MAX:
+            self._versions_asked += 1
+            return Step(pass_on=True)
+        if key not in SERVED:
+            return Step(close=True, failure=f"it asked for API {key} before it has authenticated")
+        try:
+            request = decode_request(frame)
+        except (ProtocolError, MemoryError) as error:
+            return Step(close=True, failure=f"{type(error).__name__}: {error}")
+        version, message = request.api_version, request.message
+
+        def answer(response: Message) -> bytes:
+            return encode_response(response, version=version, correlation_id=request.correlation_id)
+
+        if isinstance(message, SaslHandshakeRequest) and self._mechanism is None and version in SERVED[request.api_key]:
+            return self._handshake(message, answer)
+        if isinstance(message, SaslAuthenticateRequest) and self._mechanism is not None:
+            return self._authenticate(self._mechanism, message, answer)
+        name = ApiKey(request.api_key).name
+        return Step(close=True, failure=f"{name} version {version} came out of order")
+
+    def _handshake(self, message: SaslHandshakeRequest, answer: Callable[[Message], bytes]) -> Step:
+        name = message.mechanism
+        if name not in self._accepted:
+            refused = SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=tuple(self._accepted)
+            )
+            return self._failed(answer(refused), f"mechanism {name[:64]!r}, accepted is {', '.join(self._accepted)}")
+        self._mechanism = _Scram(self._users, name) if name in DIGESTS else _Plain(self._users)
+        return Step(answer=answer(SaslHandshakeResponse(mechanisms=tuple(self._accepted))))
+
+    def _authenticate(
+        self, mechanism: _Mechanism, message: SaslAuthenticateRequest, answer: Callable[[Message], bytes]
+    ) -> Step:
+        try:
+            token = mechanism.next(bytes(message.auth_bytes))
+        except ScramError as error:
+            self._mechanism = None
+            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=REFUSAL)
+            return self._failed(answer(refused), str(error))
+        return Step(answer=answer(SaslAuthenticateResponse(auth_bytes=token, error_message=None)), user=mechanism.user)
+
+    def _failed(self, answer: bytes, failure: str) -> Step:
+        self._tries += 1
+        return Step(answer=answer, failure=failure, close=self._tries >= TRIES_MAX)
