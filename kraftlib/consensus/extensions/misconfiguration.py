@@ -27,6 +27,7 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
@@ -111,7 +112,7 @@ def claimed_id(request: Any) -> ReplicaId | None:
             claimed = max(request.replica_id, request.replica_state.replica_id)
         case FetchSnapshotRequest():
             claimed = request.replica_id
-        case UpdateRaftVoterRequest():
+        case UpdateRaftVoterRequest() | ElectionPriorityRequest():
             claimed = request.voter_id
         case _:
             return None

@@ -225,6 +225,7 @@ class Node:
             applied_offset=self.applier.applied_offset,
             scrubs=self.housekeeping.scrubber.counts,
             machine_failed=self.applier.machine_failure is not None,
+            certificate_days_left=getattr(self._transport, "certificate_days_left", None),
         )
 
     @property

@@ -29,6 +29,7 @@ from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
+from kraftlib.runtime.net.trust import trust_of
 from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
@@ -116,11 +117,10 @@ class RaftClient(Generic[T]):
         try:
             transport = self._transport or TcpTransport(
                 listen_endpoint(config),
-                server_ssl=self._server_ssl,
-                client_ssl=self._client_ssl,
                 insecure=config.insecure,
                 frame_max_bytes=config.frame_max_bytes,
                 limits=config.limits,
+                trust=trust_of(config, opened, server=self._server_ssl, client=self._client_ssl),
             )
             return Node(
                 config,

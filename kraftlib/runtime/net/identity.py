@@ -1,65 +1,52 @@
-"""Certificates and replica ids: which certificate may speak for which replica (security list, row 13).
+"""Judges requests by the certificates of their senders: which replica a peer may speak for (security list, row 13).
 
-A certificate of the right authority says that its holder belongs to the service, not which replica it is. One with
-the URI
-
-    kraft://CLUSTER-ID/NODE-ID
-
-among its alternative names names the replica, and speaks for that replica only: a request with another id closes its
-connection before any of its content is used. Certificates without such a name are bound to no replica; in strict mode
-their holders may not speak as one at all.
+`kraftlib.security.identity` says what a certificate names. A request that names a replica as its sender is served only
+over a connection whose certificate names this replica; otherwise it closes the connection before any of its content is
+used. Connections without a certificate are judged by the authorizer alone.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.runtime.net.transport import Peer
+from kraftlib.security.identity import is_replica_uri, of_certificate, why_not
 from kraftlib.types import ReplicaId
-
-SCHEME: Final = "kraft://"
-
-_NAME: Final = re.compile(r"kraft://([A-Za-z0-9_.-]{1,255})/([0-9]{1,10})", re.ASCII)
-
-
-class ReplicaName(NamedTuple):
-    """The replica that a certificate names."""
-
-    cluster_id: str
-    replica_id: ReplicaId
-
-
-def replica_name(principal: str | None) -> ReplicaName | None:
-    """Read a principal; None if it names no replica."""
-    match = _NAME.fullmatch(principal or "")
-    return None if match is None else ReplicaName(match[1], int(match[2]))
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 
 
 @attrs.frozen(kw_only=True)
 class Identities:
-    """Judges what peers claim. `required`: an authenticated peer that is named as no replica may not speak as one."""
+    """Judges what peers claim.
+
+    `unnamed`: a certificate without a URI of a replica may speak as any replica. `is_admin` says whether a peer may
+    change voters other than itself.
+    """
 
     cluster_id: str | None
-    required: bool = False
+    unnamed: bool = False
+    is_admin: Callable[[Peer], bool] = lambda peer: False
 
     def complaint(self, peer: Peer, request: Any) -> str | None:
         """Return the reason to refuse a request of this peer; None if its claimed id is right."""
-        if peer.principal is None:
-            return None  # without certificates nobody is anybody
         claimed = claimed_id(request)
-        if claimed is None:
-            return None
-        name = replica_name(peer.principal)
-        if name is None:
-            if self.required or peer.principal.startswith(SCHEME):
-                return f"it speaks as replica {claimed}, and its certificate names no replica"
-            return None
-        if self.cluster_id is not None and name.cluster_id != self.cluster_id:
-            return f"its certificate is of cluster {name.cluster_id}, not {self.cluster_id}"
-        if name.replica_id != claimed:
-            return f"it speaks as replica {claimed}, and its certificate is that of {name.replica_id}"
-        return None
+        reason = None if claimed is None else self._why_not(peer, claimed)
+        return None if reason is None else f"it speaks as replica {claimed}: {reason}"
+
+    def oversteps(self, peer: Peer, request: Any) -> bool:
+        """Whether the holder of a replica's certificate adds or removes another voter, and is no administrator."""
+        if not isinstance(request, AddRaftVoterRequest | RemoveRaftVoterRequest):
+            return False
+        if not any(map(is_replica_uri, of_certificate(peer.principals))):
+            return False  # of a client: the authorizer decides
+        return self._why_not(peer, request.voter_id) is not None and not self.is_admin(peer)
+
+    def _why_not(self, peer: Peer, replica_id: ReplicaId) -> str | None:
+        principals = of_certificate(peer.principals)
+        if not principals:
+            return None  # no certificate was asked for
+        return why_not(principals, replica_id, cluster_id=self.cluster_id, unnamed=self.unnamed)

@@ -32,6 +32,11 @@ from kraftlib.wire.messages.fetch import FetchResponse
 logger = logging.getLogger(__name__)
 
 
+def is_unnamed_allowed(config: RaftConfig) -> bool:
+    """Whether certificates without a URI of a replica may speak as any replica."""
+    return config.tls is not None and config.tls.unnamed_replicas
+
+
 class Network:
     """Sends and answers messages over a transport.
 
@@ -80,7 +85,7 @@ class Network:
             self._receiver,
             features=self._features,
             authorize=self._authorize,
-            identities=Identities(cluster_id=self._cluster_id, required=self._config.strict),
+            identities=Identities(cluster_id=self._cluster_id, unnamed=is_unnamed_allowed(self._config)),
             served=self._served,
             notices=notices,
         )

@@ -136,6 +136,9 @@ class RequestServer:
         if self._authorize is not None and not self._authorize(peer, request.api_key):
             self._deny(request, reply, peer)
             return
+        if self._identities.oversteps(peer, message):
+            self._deny(request, reply, peer)
+            return
         complaint = self._identities.complaint(peer, message)
         if complaint is not None:
             # No error code: some stop a Kafka replica, whose certificate is wrong and nothing else.

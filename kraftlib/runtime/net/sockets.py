@@ -40,8 +40,8 @@ async def bind(listen: Endpoint, *, encrypted: bool, insecure: bool) -> socket.s
     family, kind, protocol, _, address = found[0]
     if not (encrypted or insecure or is_loopback(str(address[0]))):
         raise ConfigError(
-            f"listening on {listen} lets others in without TLS: give an ssl.SSLContext (server_ssl), "
-            "or insecure=True if the network is trusted"
+            f"listening on {listen} lets others in without TLS: set tls.cert, tls.key and tls.ca, or give "
+            "server_ssl=, or insecure=True if the network is trusted"
         )
     listener = socket.socket(family, kind, protocol)
     try:
@@ -92,21 +92,6 @@ async def happens_within(event: asyncio.Event, patience_s: float) -> bool:
 def address_text(address: Any) -> str:
     """Return a socket address as people write it."""
     return str(Endpoint(str(address[0]), int(address[1]))) if isinstance(address, tuple) else str(address or "unknown")
-
-
-def certificate_names(certificate: Any) -> tuple[str, ...]:
-    """Return the names in a verified peer certificate: all its URIs, else its common or a DNS name as `cert:NAME`.
-
-    `certificate` is what `ssl` makes of it, a dict; None or empty if there was none or it was not verified.
-    """
-    if not certificate:
-        return ()
-    alternatives = certificate.get("subjectAltName", ())
-    if uris := tuple(str(value) for name, value in alternatives if name == "URI"):
-        return uris
-    common = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
-    hosts = [value for name, value in alternatives if name == "DNS"]
-    return (f"cert:{next(iter([*common, *hosts]), '')}",)
 
 
 def is_refusal(error: BaseException) -> bool:

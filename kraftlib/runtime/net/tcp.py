@@ -20,6 +20,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tcp_client import FrameClient
 from kraftlib.runtime.net.tcp_server import FrameServer
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.types import Endpoint
 
@@ -33,8 +34,9 @@ class TcpTransport:
     """The default `Transport`.
 
     `server_ssl` encrypts what is accepted, `client_ssl` what is connected to; both sides check of the other what their
-    context tells them to (for mutual TLS: `verify_mode = CERT_REQUIRED` and the same authority on both). Without
-    `server_ssl` it listens on loopback only, unless `insecure=True`.
+    context tells them to (for mutual TLS: `verify_mode = CERT_REQUIRED` and the same authority on both). `trust` takes
+    the place of both, and says which servers may be spoken to. Without TLS it listens on loopback only, unless
+    `insecure=True`.
     """
 
     def __init__(
@@ -46,10 +48,10 @@ class TcpTransport:
         insecure: bool = False,
         frame_max_bytes: int = FRAME_MAX_BYTES,
         limits: TcpLimits | None = None,
+        trust: Trust | None = None,
     ) -> None:
         self._listen = listen
-        self._server_ssl = server_ssl
-        self._client_ssl = client_ssl
+        self._trust = trust or Trust(contexts=Contexts(server_ssl, client_ssl))
         self._insecure = insecure
         self._frame_max_bytes = frame_max_bytes
         self._limits = limits or TcpLimits()
@@ -64,6 +66,11 @@ class TcpTransport:
         return {} if self._notices is None else self._notices.counts
 
     @property
+    def certificate_days_left(self) -> float | None:
+        """For how many days the certificate of `[tls]` is valid; None without one."""
+        return self._trust.contexts.days_left
+
+    @property
     def accepted_connections(self) -> int:
         """Number of open connections that peers have made."""
         return 0 if self._server is None else self._server.connections
@@ -75,7 +82,7 @@ class TcpTransport:
         self._notices = Notices(logger, loop.time)
         server = FrameServer(
             receiver,
-            tls=self._server_ssl,
+            tls=self._trust.contexts,
             frame_max_bytes=self._frame_max_bytes,
             limits=self._limits,
             notices=self._notices,
@@ -84,7 +91,7 @@ class TcpTransport:
         self._server = server
         self._client = FrameClient(
             receiver,
-            tls=self._client_ssl,
+            trust=self._trust,
             frame_max_bytes=self._frame_max_bytes,
             limits=self._limits,
             notices=self._notices,
@@ -122,7 +129,11 @@ class TcpTransport:
         limits = self._limits
         shortest_ms = min(limits.first_frame_ms, limits.frame_ms, limits.stall_ms, limits.idle_max_ms)
         if self._server is not None:
-            self._server.sweep()
             if self._notices is not None:
+                if (trouble := self._trust.contexts.look()) is not None:
+                    self._notices.warn("certificate", trouble, "%s", trouble)
                 self._notices.summarize()
+            self._server.sweep()
+            if self._client is not None:
+                self._client.sweep()
             self._sweeping = asyncio.get_running_loop().call_later(min(1.0, shortest_ms / 4000), self._sweep)

@@ -21,11 +21,14 @@ import ssl
 from collections import deque
 from typing import Final, cast
 
+import attrs
+
 from kraftlib import forks
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.security.contexts import Trust, Validity, ends_at
 from kraftlib.security.limits import TcpLimits
 from kraftlib.types import is_host
 from kraftlib.wire.frames import describe_foreign_bytes
@@ -42,6 +45,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ended = False
         self._descriptor = -1
+        self._valid = Validity(None, route.client.trust.contexts.trust)
         self._attempt = route.client.loop.create_task(self._connect(), name=f"kraftlib-connect {route.destination}")
         route.client.keep(self._attempt)
 
@@ -66,6 +70,14 @@ class ClientConnection(asyncio.Protocol):
         if self._ended:
             self._transport.abort()
             return
+        certificate = transport.get_extra_info("peercert")
+        reason = self._route.client.trust.complaint(certificate, self._route.destination.number)
+        if reason is not None:
+            # Nothing was sent yet, and nothing must be. It says nothing of the replica that was meant.
+            self._break_off("identity", f"this is not the replica that was meant: {reason}")
+            self._end(refused=None)
+            return
+        self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         tune(transport.get_extra_info("socket"))
         self._writer.attach(self._transport)
 
@@ -91,6 +103,12 @@ class ClientConnection(asyncio.Protocol):
         self._route.client.closed(self)
         self._end(refused=False)
 
+    def look(self) -> None:
+        """End the connection if it may last no longer."""
+        reason = self._valid.is_over(self._route.client.trust.contexts)
+        if reason is not None and not self._ended:
+            self._break_off("certificate", reason)
+
     def abandon(self) -> None:
         """Drop the connection at our own wish: those who wait get None, soon, and nobody hears of a lost connection."""
         self._ended = True
@@ -108,11 +126,12 @@ class ClientConnection(asyncio.Protocol):
             self._warn("no_host", "no name or address of a host; UpdateRaftVoter with the right one corrects it")
             self._end(refused=None)
             return
-        name = endpoint.host if client.tls is not None else None
+        tls = client.trust.contexts.client
+        name = endpoint.host if tls is not None else None
         try:
             async with asyncio.timeout(client.limits.connect_ms / 1000):
                 await client.loop.create_connection(
-                    lambda: self, endpoint.host, endpoint.port, ssl=client.tls, server_hostname=name
+                    lambda: self, endpoint.host, endpoint.port, ssl=tls, server_hostname=name
                 )
         except (OSError, ValueError, OverflowError) as error:
             # The last two: a host or a port, told by a peer, that no system takes.
@@ -199,13 +218,13 @@ class FrameClient:
         self,
         receiver: FrameReceiver,
         *,
-        tls: ssl.SSLContext | None,
+        trust: Trust,
         frame_max_bytes: int,
         limits: TcpLimits,
         notices: Notices,
     ) -> None:
         self.receiver: Final = receiver
-        self.tls: Final = tls
+        self.trust: Final = trust
         self.frame_max_bytes: Final = frame_max_bytes
         self.limits: Final = limits
         self.notices: Final = notices
@@ -230,6 +249,11 @@ class FrameClient:
         route = self._routes.get(destination.number)
         if route is not None and route.destination == destination:
             route.abandon()
+
+    def sweep(self) -> None:
+        """End the connections that may last no longer."""
+        for connection in list(self._open):
+            connection.look()
 
     def opened(self, connection: ClientConnection) -> None:
         """Take note that `connection` has a socket."""

@@ -18,8 +18,10 @@ from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.sockets import address_text, certificate_names
+from kraftlib.runtime.net.sockets import address_text
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
+from kraftlib.security.contexts import Contexts, Validity, ends_at
+from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
 from kraftlib.wire.frames import describe_foreign_bytes
 
@@ -40,6 +42,7 @@ class Shared:
     """The time of the loop, in s."""
     forget: Callable[[ServerConnection], None]
     """Told of a connection that is gone."""
+    tls: Contexts
     unfinished_bytes: int = 0
     """The size of all frames that are not whole yet."""
 
@@ -65,6 +68,7 @@ class ServerConnection(asyncio.Protocol):
         self._rests = (0, shared.now())
         self._stalled_since: float | None = None
         self._descriptor = -1
+        self._valid = Validity(None, shared.tls.trust)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, after the handshake if there is one."""
@@ -73,7 +77,9 @@ class ServerConnection(asyncio.Protocol):
         self._writer.attach(self._transport)
         self._descriptor = transport.get_extra_info("socket").fileno()
         forks.keep_from_children(self._descriptor)
-        self.peer = attrs.evolve(self.peer, principals=certificate_names(transport.get_extra_info("peercert")))
+        certificate = transport.get_extra_info("peercert")
+        self.peer = attrs.evolve(self.peer, principals=certificate_names(certificate))
+        self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         self._watched = (0, self._shared.now())
 
     def data_received(self, data: bytes) -> None:
@@ -120,6 +126,8 @@ class ServerConnection(asyncio.Protocol):
     def overdue(self, now: float) -> tuple[str, str] | None:
         """Return the kind and the text of what has lasted too long. Called by the sweep."""
         limits = self._limits
+        if (reason := self._valid.is_over(self._shared.tls)) is not None:
+            return "certificate", reason
         if self._frames != self._rests[0] or len(self._answers):
             self._rests = (self._frames, now)
         if self._stalled_since is not None and now - self._stalled_since > limits.stall_ms / 1000:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections import Counter
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
 from kraftlib.runtime.net.transport import FrameReceiver
+from kraftlib.security.contexts import Contexts
 from kraftlib.security.limits import TcpLimits
 from kraftlib.types import Endpoint
 
@@ -30,7 +30,7 @@ class FrameServer:
         self,
         receiver: FrameReceiver,
         *,
-        tls: ssl.SSLContext | None,
+        tls: Contexts,
         frame_max_bytes: int,
         limits: TcpLimits,
         notices: Notices,
@@ -47,8 +47,9 @@ class FrameServer:
             loop=self._loop,
             now=self._now,
             forget=self._forget,
+            tls=tls,
         )
-        self._tls = tls
+        self._tls: Final = tls
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._connections: set[ServerConnection] = set()
@@ -64,7 +65,7 @@ class FrameServer:
 
     async def start(self, listen: Endpoint, *, insecure: bool) -> Endpoint:
         """Listen; return where. Raises: ConfigError, as `bind` does."""
-        self._listener = await bind(listen, encrypted=self._tls is not None, insecure=insecure)
+        self._listener = await bind(listen, encrypted=self._tls.server is not None, insecure=insecure)
         forks.keep_from_children(self._listener.fileno())
         self._accepting = self._loop.create_task(self._accept(self._listener), name="kraftlib-accept")
         return Endpoint(listen.host, self._listener.getsockname()[1])
@@ -166,9 +167,10 @@ class FrameServer:
 
     async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
         """Make the transport of an accepted socket, with TLS if that is asked for."""
-        patience = {"ssl_handshake_timeout": self._limits.handshake_ms / 1000} if self._tls is not None else {}
+        tls = self._tls.server
+        patience = {"ssl_handshake_timeout": self._limits.handshake_ms / 1000} if tls is not None else {}
         try:
-            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, **patience)
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **patience)
         except OSError as error:
             self._notices.warn(
                 "handshake",

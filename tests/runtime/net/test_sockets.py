@@ -1,4 +1,4 @@
-"""Where a transport may listen, and whom a certificate names."""
+"""Where a transport may listen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.net.sockets import address_text, bind, certificate_names, happens_within, is_loopback, tune
+from kraftlib.runtime.net.sockets import address_text, bind, happens_within, is_loopback, tune
 from kraftlib.types import Endpoint
 
 
@@ -55,28 +55,6 @@ async def test_a_host_that_does_not_exist_is_named() -> None:
 )
 def test_addresses_are_written_as_people_do(address: Any, text: str) -> None:
     assert address_text(address) == text
-
-
-@pytest.mark.parametrize(
-    ("certificate", "names"),
-    [
-        (None, ()),
-        ({}, ()),
-        ({"subject": ((("commonName", "node-1"),),)}, ("cert:node-1",)),
-        ({"subject": (), "subjectAltName": (("DNS", "a.example"),)}, ("cert:a.example",)),
-        ({"subject": (), "serialNumber": "07"}, ("cert:",)),
-        (
-            {
-                "subject": ((("commonName", "x"),),),
-                "subjectAltName": (("DNS", "d"), ("URI", "urn:a"), ("URI", "kraft://c/1")),
-            },
-            ("urn:a", "kraft://c/1"),
-        ),
-        ({"subject": ((("commonName", "kraft://c/1"),),)}, ("cert:kraft://c/1",)),
-    ],
-)
-def test_a_certificate_names_all_its_uris_and_a_common_name_is_none(certificate: Any, names: tuple[str, ...]) -> None:
-    assert certificate_names(certificate) == names
 
 
 async def test_waiting_for_an_event_ends() -> None:

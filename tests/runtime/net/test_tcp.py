@@ -12,6 +12,7 @@ import uvloop
 from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination, Transport
+from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Station, TransportCheck, station
 from kraftlib.types import Endpoint
 
@@ -33,7 +34,7 @@ def test_the_contract_is_kept_under_uvloop(check: TransportCheck) -> None:
 @every_check
 async def test_the_contract_is_kept_with_tls(check: TransportCheck, tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     server, client = tls
-    await check(lambda at: TcpTransport(at or LOOPBACK, server_ssl=server, client_ssl=client))
+    await check(lambda at: TcpTransport(at or LOOPBACK, trust=Trust(contexts=Contexts(server, client), unnamed=True)))
 
 
 @every_check
@@ -42,7 +43,9 @@ def test_the_contract_is_kept_with_tls_under_uvloop(
 ) -> None:
     server, client = tls
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(check(lambda at: TcpTransport(at or LOOPBACK, server_ssl=server, client_ssl=client)))
+        runner.run(
+            check(lambda at: TcpTransport(at or LOOPBACK, trust=Trust(contexts=Contexts(server, client), unnamed=True)))
+        )
 
 
 async def test_it_is_a_transport() -> None:

@@ -1,0 +1,138 @@
+"""24 cases: 12 certificates, held by a peer that asks as replica 2 and by a server that is dialled as replica 2."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kraftlib.runtime.net.tcp import TcpTransport
+from kraftlib.security.contexts import Contexts, Trust
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftlib.wire.frames import encode_request
+from tests.runtime.wired import engine, vote_answer
+from tests.security.authority import Authority
+from tools.scenarios import handmade as msg
+
+LOOPBACK: Final = Endpoint("127.0.0.1", 0)
+PATIENCE_S: Final = 30
+BLUE_2: Final = "kraft://blue/2"
+
+Make = Callable[[Authority, Authority], dict[str, ssl.SSLContext]]
+
+CASES: Final[dict[str, tuple[Make, bool]]] = {
+    "right": (lambda ours, foreign: ours.contexts(BLUE_2), True),
+    "another replica": (lambda ours, foreign: ours.contexts("kraft://blue/3"), False),
+    "another cluster": (lambda ours, foreign: ours.contexts("kraft://green/2"), False),
+    "no URI": (lambda ours, foreign: ours.contexts(), False),
+    "the right URI is the second": (lambda ours, foreign: ours.contexts("spiffe://blue/2", BLUE_2), True),
+    "the second URI is of another replica": (lambda ours, foreign: ours.contexts("urn:2", "kraft://blue/3"), False),
+    "common name only": (lambda ours, foreign: ours.contexts(common_name=BLUE_2), False),
+    "upper-case scheme": (lambda ours, foreign: ours.contexts("KRAFT://blue/2"), True),
+    "upper-case scheme, another replica": (lambda ours, foreign: ours.contexts("KRAFT://blue/3"), False),
+    "unreadable beside the right one": (lambda ours, foreign: ours.contexts("kraft://blue/2/3", BLUE_2), False),
+    "expired": (lambda ours, foreign: ours.contexts(BLUE_2, ends=-datetime.timedelta(seconds=1)), False),
+    "another authority": (lambda ours, foreign: foreign.contexts(BLUE_2, trusted=[ours, foreign]), False),
+}
+
+
+@pytest.fixture
+def authorities(tmp_path: Path) -> tuple[Authority, Authority]:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "foreign").mkdir()
+    return Authority(tmp_path / "ours"), Authority(tmp_path / "foreign", name="another authority")
+
+
+def our_transport(authority: Authority) -> TcpTransport:
+    return TcpTransport(
+        LOOPBACK,
+        trust=Trust(contexts=Contexts(*authority.contexts("kraft://blue/1").values()), cluster_id="blue"),
+    )
+
+
+def vote_of_2() -> Any:
+    return msg.vote(ReplicaKey(2), 3, cluster_id="blue", end=OffsetAndEpoch(epoch=1, offset=1))
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_who_asks_as_replica_2_is_heard_with_its_certificate_only(
+    case: str, authorities: tuple[Authority, Authority]
+) -> None:
+    make, is_heard = CASES[case]
+    frame = encode_request(vote_of_2(), version=2, correlation_id=7, client_id="x")
+    async with asyncio.timeout(PATIENCE_S):
+        async with engine(our_transport(authorities[0]), cluster_id="blue", answer=lambda _: vote_answer()) as ours:
+            answer = await answer_to(frame, ours.endpoint, make(*authorities)["client_ssl"])
+
+    assert bool(answer) == is_heard
+    assert len(ours.heard) == is_heard
+
+
+async def answer_to(frame: bytes, endpoint: Endpoint, context: ssl.SSLContext) -> bytes:
+    """Send a frame; return what comes back until an answer is whole or the connection is closed."""
+    try:
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+        writer.write(len(frame).to_bytes(4, "big") + frame)
+        try:
+            return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        finally:
+            writer.close()
+    except (OSError, asyncio.IncompleteReadError):
+        return b""
+
+
+class Listening:
+    """A server that notes what it is sent, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.over = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.got = await reader.read(100)
+        except OSError:
+            self.got = b""
+        writer.close()
+        self.over.set()
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_who_is_dialled_as_replica_2_is_spoken_to_with_its_certificate_only(
+    case: str, authorities: tuple[Authority, Authority], caplog: pytest.LogCaptureFixture
+) -> None:
+    make, is_heard = CASES[case]
+    there = Listening()
+    context = make(*authorities)["server_ssl"]
+    async with asyncio.timeout(PATIENCE_S):
+        server = await asyncio.start_server(there.serve, "127.0.0.1", 0, ssl=context)
+        endpoint = Endpoint(*server.sockets[0].getsockname()[:2])
+        async with server, engine(our_transport(authorities[0]), cluster_id="blue") as ours:
+            ours.network.send(1, 2, endpoint, vote_of_2())
+            await ours.until(1)  # the request fails, sooner or later
+            if is_heard:
+                await there.over.wait()
+
+    assert bool(there.got) == is_heard
+    notices = [text for record in caplog.records if str(endpoint) in (text := record.getMessage())]
+    assert is_heard or len(notices) == 1, "one line for one problem"
+
+
+async def test_a_bootstrap_server_is_any_replica_of_the_cluster(authorities: tuple[Authority, Authority]) -> None:
+    for uri, is_heard in {"kraft://blue/3": True, "kraft://green/3": False}.items():
+        there = Listening()
+        context = authorities[0].contexts(uri)["server_ssl"]
+        async with asyncio.timeout(PATIENCE_S):
+            server = await asyncio.start_server(there.serve, "127.0.0.1", 0, ssl=context)
+            endpoint = Endpoint(*server.sockets[0].getsockname()[:2])
+            async with server, engine(our_transport(authorities[0]), cluster_id="blue") as ours:
+                ours.network.send(1, -2, endpoint, vote_of_2())
+                await ours.until(1)
+                if is_heard:
+                    await there.over.wait()
+        assert bool(there.got) == is_heard
