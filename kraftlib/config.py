@@ -149,8 +149,9 @@ class RaftConfig:
     frame_max_bytes (bytes, default 100 MiB)
         The largest request or response that is read from a connection.
     epoch_jump_max (epochs, default 1000000)
-        An epoch that is further ahead than this is refused, since it would use up the 32 bits of epochs. A replica
-        that joins a quorum of a higher epoch needs a larger value (beyond Kafka).
+        The largest number of epochs by which peers may raise the epoch of this replica at once; ten more are allowed
+        each second, also after a restart. What goes beyond is refused, since it would use up the 32 bits of epochs. A
+        replica that joins a quorum of a higher epoch needs a larger value (beyond Kafka).
     private_apis (true or false, default True)
         Serve and send requests that only kraftlib knows, such as read barriers. Kafka replicas are never sent one
         (beyond Kafka).

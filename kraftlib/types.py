@@ -19,6 +19,12 @@ ReplicaId = int
 Epoch = int
 """Number of a leadership, >= 0. Only grows."""
 
+LAST_EPOCH: Final = 0x7FFFFFFF
+"""The wire has 32 bits for an epoch, with sign."""
+
+LAST_EPOCH_TO_STAND_IN: Final = LAST_EPOCH - 2
+"""An election takes the next epoch, and giving up what was won takes another."""
+
 Offset = int
 """Place of a record in the log, from 0. Ranges are half-open."""
 
@@ -143,6 +149,8 @@ class ElectionState:
     voted_key: ReplicaKey | None = None
     amnesiac: bool = False
     """The earlier state is lost, and with it perhaps a vote. So no vote is given until that is safe."""
+    epoch_debt_ms: int = attrs.field(default=0, eq=False)
+    """The debt for raised epochs when it was written (`kraftlib.consensus.extensions.epoch_budget`)."""
     static_voters: tuple[ReplicaId, ...] = attrs.field(default=(), eq=False)
     """Ids of the configured voters when it was written, as a store read them; empty where the voters stand in the log,
     or where the store keeps no list. A replica whose list has changed since is refused at its start."""

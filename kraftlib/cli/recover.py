@@ -23,15 +23,15 @@ from kraftlib.storage import names
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.claim import claim_directory
 from kraftlib.storage.new_quorum import begin_new_quorum
-from kraftlib.types import OffsetAndEpoch, parse_endpoint
+from kraftlib.types import LAST_EPOCH_TO_STAND_IN, OffsetAndEpoch, parse_endpoint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is left, and where the new quorum begins."""
     parser.description = (
         "Recover after a majority of the voters is lost for good: report which records may be lost, and let the most\n"
-        "complete replica continue as the only voter. All replicas must be stopped. Refuses while a majority is left.\n"
-        "Try --dry-run first."
+        "complete replica continue as the only voter. All replicas must be stopped. Refuses while a majority is left\n"
+        "that can elect a leader. Try --dry-run first."
     )
     parser.epilog = (
         "examples:\n"
@@ -78,6 +78,11 @@ def run(options: argparse.Namespace) -> int:
 def recover(verdict: Verdict, *, advertised: str | None) -> OffsetAndEpoch:
     """Let the best replica go on alone; return where its log ends then. Raises: ConfigError, StorageError."""
     best = verdict.best
+    if verdict.epoch > LAST_EPOCH_TO_STAND_IN:
+        raise ConfigError(
+            f"the log of node {best.key.id} ends in epoch {best.end.epoch}, and no quorum can go on with it: format a"
+            " new cluster, and let your state machine load the newest snapshot there"
+        )
     controllers: Sequence[InitialController] = ()
     if verdict.kraft_version >= 1:
         if advertised is None or best.key.directory_id is None:
@@ -124,10 +129,19 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
             f"node {best.key.id} is the only voter now, its log ends at {done}: start it; format the others anew and"
         )
         add = "add them" if verdict.kraft_version else "set `voters` to it alone in its configuration"
-        lines.append(f"{add}; whoever still has the old voters is fenced by epoch {done.epoch}")
+        lines.append(f"{add}; {_what_fences(verdict)}")
     else:
-        lines.append(f"without --dry-run it would go on alone in epoch {verdict.epoch}")
+        lines.append(f"without --dry-run it would go on alone in epoch {verdict.epoch}; {_what_fences(verdict)}")
     return lines
+
+
+def _what_fences(verdict: Verdict) -> str:
+    if verdict.fences:
+        return f"whoever still has the old voters is fenced by epoch {verdict.epoch}"
+    return (
+        "the epochs of this quorum are used up, so no epoch fences the others: never start an old directory of them"
+        " again, and close the port to whoever raised the epochs"
+    )
 
 
 def _vote_of(one: Remains) -> str:
@@ -155,5 +169,6 @@ def _as_json(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
         "best": verdict.best.key.id,
         "may_be_lost_from": verdict.best.end.offset,
         "epoch": verdict.epoch,
+        "fences": verdict.fences,
         "end": None if done is None else str(done),
     }

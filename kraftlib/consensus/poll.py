@@ -127,6 +127,8 @@ def poll_candidate(state: ReplicaState, role: Candidate) -> list[Action]:
     if not state.is_voter:
         return become_unattached(state, state.epoch + 1, "no voter any more")
     if state.now_ms >= role.election_deadline_ms and not state.shutting_down:
+        if not state.may_stand:
+            return become_unattached(state, state.epoch + 1, "no epoch is left for another try")
         return become_prospective(state, "election timeout")
     return ask_for_votes(state, role)
 

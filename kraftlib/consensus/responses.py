@@ -133,15 +133,6 @@ def is_refused_strictly(state: ReplicaState, request: Any) -> bool:
     return False
 
 
-def epoch_jumps(state: ReplicaState, epoch: Epoch, source: str) -> bool:
-    """Whether `epoch` is so far ahead that taking it over would wear out the 32 bits of epochs."""
-    if epoch - state.epoch <= state.config.epoch_jump_max:
-        return False
-    text = f"epoch {epoch} after {state.epoch} in {source}; epoch_jump_max is {state.config.epoch_jump_max}"
-    state.refuse("epoch jump", text)
-    return True
-
-
 # --- building a response ----------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,16 @@ from kraftlib.consensus.roles import (
     Unattached,
 )
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId, ReplicaKey
+from kraftlib.types import (
+    LAST_EPOCH_TO_STAND_IN,
+    ElectionState,
+    Endpoint,
+    Epoch,
+    LeaderAndEpoch,
+    Offset,
+    ReplicaId,
+    ReplicaKey,
+)
 
 logger = logging.getLogger("kraftlib.consensus")
 
@@ -126,6 +135,8 @@ class ReplicaState:
     """The pending reads, in the order of asking."""
     shutdown_deadline_ms: int | None = None
     shutdown_complete: bool = False
+    epochs_paid_at_ms: int = 0
+    """The time at which the debt for epochs that were entered is paid off (see `extensions.epoch_budget`)."""
     now_ms: int = 0
     """Time of the event that is being handled."""
     wall_offset_ms: int = 0
@@ -174,7 +185,13 @@ class ReplicaState:
     @property
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
-        return self.is_voter and self.amnesia is None and not self.log.holes and self.machine_failed_ms is None
+        return (
+            self.is_voter
+            and self.amnesia is None
+            and not self.log.holes
+            and self.machine_failed_ms is None
+            and self.epoch <= LAST_EPOCH_TO_STAND_IN
+        )
 
     @property
     def abstains(self) -> str | None:
@@ -184,7 +201,9 @@ class ReplicaState:
             return f"repairing {holes}"
         if self.amnesia is not None:
             return "election state lost"
-        return None if self.machine_failed_ms is None else "state machine failed"
+        if self.machine_failed_ms is not None:
+            return "state machine failed"
+        return None if self.epoch <= LAST_EPOCH_TO_STAND_IN else "epochs used up"
 
     @property
     def yield_to(self) -> Sequence[ReplicaId]:
@@ -254,8 +273,17 @@ class ReplicaState:
         if isinstance(role, Unattached | Prospective | Follower):
             voted = role.voted_key
         return ElectionState(
-            epoch=self.epoch, leader_id=self.leader_id, voted_key=voted, amnesiac=self.amnesia is not None
+            epoch=self.epoch,
+            leader_id=self.leader_id,
+            voted_key=voted,
+            amnesiac=self.amnesia is not None,
+            epoch_debt_ms=self.epoch_debt_ms,
         )
+
+    @property
+    def epoch_debt_ms(self) -> int:
+        """The debt for epochs that were entered, in ms."""
+        return max(0, self.epochs_paid_at_ms - self.now_ms)
 
     # --- time and chance ---------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.deadlines import check_quorum_timeout_ms, follow
+from kraftlib.consensus.extensions.epoch_budget import charge, raises_too_far
 from kraftlib.consensus.roles import (
     NEXT_ROLES,
     Candidate,
@@ -32,10 +33,8 @@ from kraftlib.consensus.voters import Tally, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import KRAFT_VERSION_MAX, ControlRecord, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
-from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.types import LAST_EPOCH, ElectionState, Epoch, LeaderAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
-
-UINT31_MAX = 0x7FFFFFFF
 
 
 def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str) -> list[Action]:
@@ -48,6 +47,7 @@ def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str)
         state.key.id, before.role, state.epoch, role_state.role, epoch, reason,
     )  # fmt: skip
     epoch_before = state.epoch
+    charge(state, epoch - epoch_before)
     state.role_state, state.epoch = role_state, epoch
     # An answer to a question of the earlier role must never be heard in this one.
     state.connections.forget()
@@ -132,7 +132,6 @@ def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
 def become_candidate(state: ReplicaState, reason: str) -> list[Action]:
     """Begin an epoch and vote for oneself in it, durably."""
     ensure(state.may_stand, "only a voter that knows its votes stands")
-    ensure(state.epoch < UINT31_MAX, f"epoch {state.epoch} is the last one: the quorum needs a new start")
     tally = Tally(state.voters)
     tally.record(state.key.id, True)
     state.setbacks += 1
@@ -262,7 +261,7 @@ def maybe_follow(
     """
     if epoch < state.epoch:
         return []
-    if responses.epoch_jumps(state, epoch, reason):
+    if raises_too_far(state, epoch, reason):
         return None
     if leader_id == state.key.id and not (epoch == state.epoch and state.leader_id == leader_id):
         state.refuse("unknown leadership", f"{reason} names us as leader of epoch {epoch}")
@@ -293,8 +292,9 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
     log_epoch = state.log.last_epoch
     if election.epoch < log_epoch:
         logger.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
-        election = ElectionState(epoch=log_epoch, amnesiac=election.amnesiac)
+        election = ElectionState(epoch=log_epoch, amnesiac=election.amnesiac, epoch_debt_ms=election.epoch_debt_ms)
     state.epoch = election.epoch
+    state.epochs_paid_at_ms = state.now_ms + election.epoch_debt_ms
     if election.amnesiac or state.log.lacks_last_epoch:
         # A vote compares the ends of two logs. Without the epoch of our last record it could go to a candidate that
         # lacks what we have acknowledged.
@@ -318,6 +318,8 @@ def first_role(state: ReplicaState, election: ElectionState) -> RoleState:
     """Pick the role that the recorded election asks for; the first matching row of the table wins."""
     deadline_ms = state.random_election_deadline_ms()
     if election.leader_id == state.key.id:
+        if election.epoch >= LAST_EPOCH:  # there is no epoch to leave for, and nobody else may have this one
+            return Unattached(voted_key=state.key)
         others = {voter.key.id for voter in state.voters.others(state.key)}
         return Resigned(election_deadline_ms=deadline_ms, unacknowledged=others)
     voted = election.voted_key

@@ -9,6 +9,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import Failure, RequestReceived
+from kraftlib.consensus.extensions.epoch_budget import raises_too_far
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, common_part, place_to_ask, read_answer, send
@@ -39,7 +40,7 @@ def handle_vote(state: ReplicaState, event: RequestReceived[VoteRequest]) -> lis
     error = _vote_error(state, partition)
     if error is not ErrorCode.NONE:
         return [responses.election(state, event, error)]
-    if responses.epoch_jumps(state, partition.replica_epoch, f"a Vote of replica {partition.replica_id}"):
+    if raises_too_far(state, partition.replica_epoch, f"a Vote of replica {partition.replica_id}"):
         return [SendResponse(event.request_id, None)]
 
     actions: list[Action] = []

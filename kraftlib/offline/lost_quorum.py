@@ -3,8 +3,11 @@
 While a majority is there, this module has no use: Raft elects a leader by itself, and an operator who picks one may
 pick one that lacks what was acknowledged. So all the directories that are left are read, the voters in force are found,
 and if most of them are here and know their votes, this is refused: one that has lost its vote waits for a leader, and
-cannot make one. Else the most complete log is the best that there is. What it may lack
-cannot be known: a majority without it may have acknowledged more. (Precedents: etcd's force-new-cluster, `peers.json`.)
+cannot make one. Else the most complete log is the best that there is. What it may lack cannot be known: a majority
+without it may have acknowledged more. (Precedents: etcd's force-new-cluster, `peers.json`.)
+
+A quorum whose epochs are used up is lost as well, though all its voters are there: none of them may stand. The way on
+is the same, with the epoch that follows those of the logs. Such an epoch fences nobody, so the operator must.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.storage.notes import NoteError
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
-from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.types import LAST_EPOCH_TO_STAND_IN, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 
 @attrs.frozen(kw_only=True)
@@ -37,14 +40,13 @@ class Remains:
     path: Path
     cluster_id: str
     key: ReplicaKey
-    end: OffsetAndEpoch
-    start_offset: Offset
-    snapshot: OffsetAndEpoch | None
-    kraft_version: int
-    voters: tuple[ReplicaKey, ...]
-    """As its log says; empty for a static quorum."""
     vote_epoch: Epoch
     """Epoch of its vote."""
+    end: OffsetAndEpoch = OffsetAndEpoch(offset=0, epoch=0)
+    start_offset: Offset = 0
+    kraft_version: int = 0
+    voters: tuple[ReplicaKey, ...] = ()
+    """As its log says; empty for a static quorum."""
     has_lost_vote: bool = False
     """It gives no vote before there is a leader, since it may have voted already."""
     damage: str | None = None
@@ -62,17 +64,19 @@ class Verdict:
 
     best: Remains
     epoch: Epoch
-    """The epoch that fences all that were seen."""
+    """The epoch to go on in."""
+    fences: bool
+    """Whether it is beyond all that were seen; no, if those are used up."""
     voters: tuple[ReplicaKey, ...]
     present: tuple[ReplicaKey, ...]
-    forgetful: tuple[ReplicaKey, ...]
-    """Those of the present ones that have lost their votes."""
+    unable: tuple[ReplicaKey, ...]
+    """Those of the present ones that have lost their votes, or have no epoch left."""
     kraft_version: int
 
     @property
     def electors(self) -> int:
         """The number of voters at hand that may vote."""
-        return len(self.present) - len(self.forgetful)
+        return len(self.present) - len(self.unable)
 
     @property
     def has_majority(self) -> bool:
@@ -88,28 +92,23 @@ def read_remains(directory: Path) -> Remains:
     claim = claim_directory(directory)
     try:
         partition = directory / names.PARTITION_DIRECTORY
-        meta_id = _node_id(directory)
+        key = ReplicaKey(_node_id(directory), claim.directory_id)
         vote_epoch = _vote_epoch(partition)
-        key = ReplicaKey(meta_id, claim.directory_id)
+        remains = Remains(path=directory, cluster_id=claim.cluster_id, key=key, vote_epoch=vote_epoch)
         try:
             log = FileReplicatedLog.open(partition)
         except KraftError as error:
-            nowhere = OffsetAndEpoch(offset=0, epoch=0)
-            return Remains(
-                path=directory, cluster_id=claim.cluster_id, key=key, end=nowhere, start_offset=0, snapshot=None,
-                kraft_version=0, voters=(), vote_epoch=vote_epoch, damage=" ".join(str(error).split()),
-            )  # fmt: skip
+            return attrs.evolve(remains, damage=" ".join(str(error).split()))
         try:
             version, voters = _controls(log, partition)
             starts = log.epoch_starts()
             newest = log.snapshots()[-1] if log.snapshots() else None
             epoch = starts[-1].epoch if starts else newest.epoch if newest else 0
             election = FileQuorumStateStore(partition, log_epoch=epoch).read()
-            has_lost_vote = log.is_doubtful or (election is not None and election.amnesiac)
-            return Remains(
-                path=directory, cluster_id=claim.cluster_id, key=key,
-                end=OffsetAndEpoch(offset=log.end_offset, epoch=epoch), start_offset=log.start_offset, snapshot=newest,
-                kraft_version=version, voters=voters, vote_epoch=vote_epoch, has_lost_vote=has_lost_vote,
+            return attrs.evolve(
+                remains, end=OffsetAndEpoch(offset=log.end_offset, epoch=epoch), start_offset=log.start_offset,
+                kraft_version=version, voters=voters,
+                has_lost_vote=log.is_doubtful or (election is not None and election.amnesiac),
             )  # fmt: skip
         finally:
             log.close()
@@ -118,8 +117,7 @@ def read_remains(directory: Path) -> Remains:
 
 
 def _node_id(directory: Path) -> ReplicaId:
-    meta = read_meta_properties(directory)
-    if meta is None:
+    if (meta := read_meta_properties(directory)) is None:
         raise StorageError(f"{directory} is not formatted", path=directory)
     return meta.node_id
 
@@ -179,12 +177,16 @@ def judge(remains: Sequence[Remains], *, static_voters: Sequence[ReplicaId] = ()
     if not voters:
         raise ConfigError("the voters of a static quorum stand in the configuration only: name them with --voters")
     present = tuple(voter for voter in voters if any(voter.matches(one.key) for one in usable))
-    forgetful = [one.key for one in usable if one.has_lost_vote]
+    unable = [one.key for one in usable if one.has_lost_vote or one.epoch > LAST_EPOCH_TO_STAND_IN]
+    highest = max(one.epoch for one in remains)
+    fences = highest < LAST_EPOCH_TO_STAND_IN
+    epoch = (highest if fences else max(one.end.epoch for one in usable)) + 1
     return Verdict(
         best=best,
-        epoch=max(one.epoch for one in remains) + 1,
+        epoch=epoch,
+        fences=fences,
         voters=voters,
         present=present,
-        forgetful=tuple(voter for voter in present if any(voter.matches(key) for key in forgetful)),
+        unable=tuple(voter for voter in present if any(voter.matches(key) for key in unable)),
         kraft_version=best.kraft_version,
     )

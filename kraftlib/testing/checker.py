@@ -98,8 +98,9 @@ class Checker:
         return self.listed_voters(node) if tail is None or tail.voters is None else tail.voters
 
     def listed_voters(self, node: SimulatedNode) -> Sequence[ReplicaKey]:
-        """Return the voters by which `node` goes while its log names none."""
-        return node.edited_voters or self.first_voters
+        """Return the voters by which `node` goes while its log names none; a checkpoint counts more than any list."""
+        is_static = all(voter.directory_id is None for voter in self.first_voters)
+        return (node.edited_voters if is_static else ()) or self.first_voters
 
     def static_ids(self, node: SimulatedNode) -> Sequence[ReplicaId]:
         """Return the ids of the static voters that `node` counts; none, if its log or its checkpoint names voters."""

@@ -10,7 +10,8 @@ import pytest
 from kraftlib import blocking
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ElectionStateLostError
-from kraftlib.types import Endpoint
+from kraftlib.storage.election.store import FileQuorumStateStore
+from kraftlib.types import LAST_EPOCH, ElectionState, Endpoint
 from tests.cli.conftest import Command
 from tests.cli.test_backup import free_port
 from tests.storage.replicas import controllers, make_replica
@@ -96,3 +97,38 @@ def test_voters_that_have_lost_their_votes_are_no_majority(kraftlib: Command, tm
 
     assert (told["majority"], told["present"]) == (False, [1, 2, 3])
     assert [replica["has_lost_vote"] for replica in told["replicas"]] == [True, False, False]
+
+
+def use_up_epochs(directory: Path) -> None:
+    partition = directory / "__cluster_metadata-0"
+    store = FileQuorumStateStore(partition)
+    store.read()
+    store.write(ElectionState(epoch=LAST_EPOCH), kraft_version=1)
+    store.close()
+
+
+def test_a_quorum_whose_epochs_are_used_up_goes_on(kraftlib: Command, tmp_path: Path) -> None:
+    """All of its voters are there, and none may stand: a stranger has raised their epochs to the last one."""
+    port = free_port()
+    directories = [make_replica(tmp_path / str(n), n, records=20, voters=controllers(1, 2, 3)) for n in (1, 2, 3)]
+    for directory in directories:
+        use_up_epochs(directory)
+    told = kraftlib("recover", *directories, "--dry-run")
+    assert "nothing acknowledged is lost" in told.out
+    assert "in epoch 4; the epochs of this quorum are used up, so no epoch fences the others" in told.out
+    result = kraftlib("recover", *directories, "--advertised", f"127.0.0.1:{port}")
+    assert result.status == 0, result.err
+
+    best = json.loads(kraftlib("recover", *directories, "--dry-run", "--output", "json").out)["best"]
+    config = RaftConfig(node_id=best, directory=tmp_path / str(best), listen=Endpoint("127.0.0.1", port))
+    with blocking.RaftClient(config) as client:
+        leader = client.wait_for_leader(timeout_ms=20_000)
+        assert (leader.leader_id, leader.epoch) == (best, 5)
+        client.append_one(b"life goes on")
+
+
+def test_one_voter_whose_epochs_are_used_up_is_no_reason(kraftlib: Command, tmp_path: Path) -> None:
+    directories = [make_replica(tmp_path / str(n), n, voters=controllers(1, 2, 3)) for n in (1, 2, 3)]
+    use_up_epochs(directories[0])
+    result = kraftlib("recover", *directories, "--dry-run")
+    assert "2 of 3 voters are here, a majority" in result.err

@@ -19,13 +19,10 @@ from kraftlib.consensus.events import TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.transitions import (
-    become_candidate,
     become_follower,
-    become_prospective,
     become_unattached,
     maybe_follow,
 )
-from kraftlib.errors import InvariantError
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
 from tests.consensus.build import (
     LISTENER,
@@ -215,18 +212,6 @@ def test_a_vote_outlives_a_lost_pre_vote() -> None:
     assert core.state.role_state.election_deadline_ms >= core.state.now_ms + 1_000  # type: ignore[union-attr]
     assert not [action for action in actions if isinstance(action, PersistElection)]
     assert not partition_of(ask(core, vote_request(epoch=5, replica_id=2, last=(9, 1)))).vote_granted
-
-
-def test_there_is_no_epoch_beyond_the_last() -> None:
-    """It would not fit into the messages."""
-    for epoch in (0x7FFFFFFE, 0x7FFFFFFF):
-        core = replica(1, election=ElectionState(epoch=epoch))
-        become_prospective(core.state, "a test")
-        if epoch == 0x7FFFFFFF:
-            with pytest.raises(InvariantError, match="the last one"):
-                become_candidate(core.state, "a test")
-        else:
-            become_candidate(core.state, "a test")
 
 
 def test_a_vote_is_not_taken_along_into_a_newer_epoch() -> None:

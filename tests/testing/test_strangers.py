@@ -63,7 +63,7 @@ def test_what_nobody_could_mean_is_refused_and_changes_nothing(kraft_version: in
         ("responses.voter_only_error", "epoch < state.epoch", "False"),
         ("responses.leader_only_error", "epoch > state.epoch", "False"),
         ("responses.leader_only_error", "epoch < state.epoch", "False"),
-        ("responses.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),
+        ("extensions.epoch_budget.raises_too_far", "<= left", "<= 1 << 40"),
         ("fetch_leader.handle_fetch", "error is not ErrorCode.NONE:", "False:"),
         ("fetch_leader.handle_fetch", "partition.last_fetched_epoch > partition.current_leader_epoch", "False"),
         ("fetch_leader.handle_fetch", "fetcher.id == state.key.id", "False"),

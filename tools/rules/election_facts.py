@@ -5,7 +5,7 @@ What it reads from the core's log, other rules judge.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus.replica import Replica
@@ -27,6 +27,12 @@ from tools.rules.election_parts import (
     Unattached,
     same_replica,
 )
+
+EPOCH_PRICE_MS: Final = 100
+"""What each epoch that is entered costs of the purse that time fills."""
+
+LAST_EPOCHS: Final = 2**31 - 2
+"""From here on nobody stands: two more are needed, to be elected and to give that up."""
 
 
 class Facts:
@@ -63,6 +69,9 @@ class Facts:
         """Whether a graceful end is complete."""
         self.setbacks = 0
         self.stalls = 0
+        self.purse_ms = self._purse_max_ms = EPOCH_PRICE_MS * self.config.epoch_jump_max
+        """What is left to pay for epochs, at `purse_at_ms`."""
+        self.purse_at_ms = 0
         self.hand_overs: dict[ReplicaId, tuple[int, int]] = {}
         """When leadership was last handed to a voter on our own accord, and how often in a row."""
         self.flush_waits_since_ms: int | None = None
@@ -70,6 +79,23 @@ class Facts:
         self.voters = state.log.voters.latest
         self.holes = tuple(state.log.holes)
         self.is_voter = self._is_voter(self.voters)
+
+    def purse(self) -> int:
+        """What is left to pay for epochs now: time fills it up, each epoch that is entered costs (scenario E17)."""
+        return min(self._purse_max_ms, self.purse_ms + self.now_ms - self.purse_at_ms)
+
+    def spend(self, epochs: int) -> None:
+        """Pay for epochs, as far as the purse goes."""
+        self.purse_ms, self.purse_at_ms = max(0, self.purse() - EPOCH_PRICE_MS * epochs), self.now_ms
+
+    @property
+    def epoch_debt_ms(self) -> int:
+        """What is missing in the purse."""
+        return self._purse_max_ms - self.purse()
+
+    def believes(self, epoch: int) -> bool:
+        """Whether a peer may raise the epoch so far."""
+        return EPOCH_PRICE_MS * (epoch - self.epoch) <= self.purse()
 
     def look_at_log(self) -> None:
         """Take over what other rules judge: the voters in force, and what is missing in the log."""
@@ -88,7 +114,8 @@ class Facts:
     @property
     def may_stand(self) -> bool:
         """Whether it may ask for votes: a voter that knows its votes, has its whole log, and can serve."""
-        return self.is_voter and self.forgotten is None and not self.holes and self.machine_failed_ms is None
+        is_able = self.is_voter and self.forgotten is None and not self.holes and self.machine_failed_ms is None
+        return is_able and self.epoch < LAST_EPOCHS
 
     @property
     def remote_voters(self) -> list[Voter]:
@@ -134,6 +161,7 @@ class Facts:
             leader_id=self.leader_id,
             voted_key=self.voted,
             amnesiac=self.forgotten is not None,
+            epoch_debt_ms=self.epoch_debt_ms,
         )
 
     def question(self) -> tuple[Any, ...]:

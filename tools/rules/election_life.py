@@ -29,6 +29,7 @@ class Life(Facts):
     def enter(self, part: Part, epoch: int) -> None:
         """Be something else from now on."""
         before, epoch_before = self.part, self.epoch
+        self.spend(epoch - epoch_before)
         self.part, self.epoch, self.entered = part, epoch, True
         for memory in (self.sent, self.awaiting, self.pauses, self.failures):
             memory.clear()
@@ -83,7 +84,7 @@ class Life(Facts):
         """Take over what a peer says of epoch and leader; whether that changed anything, None if it contradicts."""
         if epoch < self.epoch:
             return False
-        if epoch - self.epoch > self.config.epoch_jump_max:
+        if not self.believes(epoch):
             return None
         if leader_id == self.key.id and (epoch, leader_id) != (self.epoch, self.leader_id):
             return None

@@ -131,8 +131,10 @@ def _asking(life: Life, part: Asking, is_new_role: bool) -> None:
     elif life.shutdown_ms is None and _is_due(life, part.timer, is_new_role):
         if is_prospective:
             life.give_up()
-        else:
+        elif life.may_stand:
             life.prospective()
+        else:
+            life.unattached(life.epoch + 1)
     elif may_stand_now:
         stand(life, part)
 

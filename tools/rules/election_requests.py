@@ -114,7 +114,7 @@ def vote(life: Life, event: ev.RequestReceived[Any], own_end: LogEnd) -> Any:
         return answer(life, request, ErrorCode.FENCED_LEADER_EPOCH, event.version)
     if asked.replica_id < 0:
         return answer(life, request, ErrorCode.INVALID_REQUEST, event.version)
-    if asked.replica_epoch - life.epoch > life.config.epoch_jump_max:
+    if not life.believes(asked.replica_epoch):
         return None
     if asked.replica_epoch > life.epoch:
         life.unattached(asked.replica_epoch)

@@ -79,6 +79,7 @@ class ElectionRules(RuleSet):
         if recorded.epoch < self._last_epoch:
             recorded = attrs.evolve(recorded, epoch=self._last_epoch, leader_id=None, voted_key=None)
         life.epoch = recorded.epoch
+        life.purse_ms, life.purse_at_ms = life.purse_ms - recorded.epoch_debt_ms, now_ms
         if recorded.amnesiac or self._lacks_epoch:
             life.forgotten = Forgotten()
         places = {} if recorded.leader_id is None else life.voter_endpoints(recorded.leader_id)
@@ -336,10 +337,11 @@ class ElectionRules(RuleSet):
         self.life.shutdown_ms = self.life.now_ms + event.timeout_ms
 
 
-def _mark(action: act.Action) -> act.Action:
+def _mark(action: act.Action) -> tuple[act.Action, int]:
+    """Return what must agree of an action, and what is owed for epochs where that is written (scenario E17)."""
     if isinstance(action, act.PersistElection):
-        return act.PersistElection(action.election, 0)
-    return act.AnnounceLeader(action.leader) if isinstance(action, act.AnnounceLeader) else action
+        return act.PersistElection(action.election, 0), action.election.epoch_debt_ms
+    return act.AnnounceLeader(action.leader) if isinstance(action, act.AnnounceLeader) else action, 0
 
 
 def _is_answer(answer: Any, expected: Any) -> bool:

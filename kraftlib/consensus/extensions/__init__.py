@@ -4,6 +4,7 @@
 * `read_index`: reads that miss nothing that was committed before;
 * `priority`: the voter that is to lead becomes the leader;
 * `failed_state_machine`: a replica that cannot apply what is committed does not lead;
+* `epoch_budget`: peers cannot use the epochs up;
 * `misconfiguration`: replicas that do not belong together say so.
 
 Messages of ours are sent to replicas of ours alone. A replica of Kafka's in the same quorum is asked for nothing that

@@ -9,7 +9,8 @@ start, so **a file without them is Kafka's and is believed**.
     {"leaderId":1,"leaderEpoch":5,"votedId":2,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw",
      "data_version":1,"generation":8,"crc":305419896}
 
-`"amnesiac":true` stands there, too, while a lost vote is not safe to be cast again. `quorum-state.bak` mirrors the line
+`"amnesiac":true` stands there, too, while a lost vote is not safe to be cast again, and `"epochDebtMs":800` while
+something is owed for raised epochs. `quorum-state.bak` mirrors the line
 and names inode and time of the file it mirrors, so that one that lags behind is never taken for the truth.
 """
 
@@ -24,6 +25,7 @@ from kraftlib.storage.notes import NoteError
 from kraftlib.types import ZERO_UUID, ElectionState, ReplicaId, ReplicaKey, parse_uuid, uuid_text
 
 _MAX_INT: Final = 2**31 - 1
+_MAX_DEBT_MS: Final = 2**53
 _KAFKA_KEYS: Final[Mapping[object, frozenset[str]]] = {
     0: frozenset(("clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters", "data_version")),
     1: frozenset(("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version")),
@@ -48,6 +50,8 @@ def encode_line(election: ElectionState, *, kraft_version: int, voters: Sequence
     fields["data_version"] = min(kraft_version, 1)
     if election.amnesiac:
         fields["amnesiac"] = True
+    if election.epoch_debt_ms:
+        fields["epochDebtMs"] = election.epoch_debt_ms
     return notes.seal(notes.encode({**fields, "generation": generation}))
 
 
@@ -76,6 +80,7 @@ def election_of(fields: Mapping[str, Any]) -> ElectionState:
         leader_id=None if leader_id < 0 else leader_id,
         voted_key=_voted_key(fields),
         amnesiac=fields.get("amnesiac") is True,
+        epoch_debt_ms=notes.integer({"epochDebtMs": 0, **fields}, "epochDebtMs", low=0, high=_MAX_DEBT_MS),
         static_voters=_static_voters(fields),
     )
 

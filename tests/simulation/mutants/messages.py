@@ -45,7 +45,7 @@ MUTANTS: Final = (
     Mutant(
         "epochs-may-jump",
         "any epoch is believed (E17)",
-        (Edit("consensus.responses.epoch_jumps", "<= state.config.epoch_jump_max", "<= 1 << 40"),),
+        (Edit("consensus.extensions.epoch_budget.raises_too_far", "<= left", "<= 1 << 40"),),
         profiles=("network", "swarm"),
     ),
     Mutant(

@@ -69,6 +69,18 @@ def test_what_kafka_wrote_is_read(directory: str, expected: ElectionState) -> No
     assert store.read() == expected
 
 
+@pytest.mark.parametrize("kraft_version", [0, 1])
+def test_what_is_owed_for_raised_epochs_is_kept(tmp_path: Path, kraft_version: int) -> None:
+    """A restart is no way to have peers raise the epoch further; and who owes nothing has a file as before."""
+    store = store_in(tmp_path)
+    store.write(ElectionState(epoch=7, epoch_debt_ms=100_000_000_000), kraft_version=kraft_version)
+    owing = store_in(tmp_path).read()
+    assert owing is not None
+    assert owing.epoch_debt_ms == 100_000_000_000
+    store.write(ElectionState(epoch=7), kraft_version=kraft_version)
+    assert b"epochDebtMs" not in (tmp_path / "quorum-state").read_bytes()
+
+
 def test_the_voters_of_a_static_quorum_are_read_as_they_were_written(tmp_path: Path) -> None:
     """A later start compares its own list with them; a vote that comes in doubt does not forget them."""
     store = store_in(tmp_path)

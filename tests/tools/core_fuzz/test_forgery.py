@@ -27,7 +27,7 @@ def bug(name: str, where: str, old: str, new: str) -> Mutant:
 
 
 BUGS = [
-    bug("A-far-epoch", "responses.epoch_jumps", "<= state.config.epoch_jump_max", "<= state.config.epoch_jump_max + 1"),
+    bug("A-far-epoch", "extensions.epoch_budget.raises_too_far", "<= left", "<= left + 1"),
     bug(
         "we-are-named-as-leader",
         "transitions.maybe_follow",
