@@ -20,6 +20,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
@@ -96,7 +97,8 @@ class RaftConfig:
     listener_name (text, default "CONTROLLER")
         The name of the listener in voter sets and BeginQuorumEpoch, in upper case, as Kafka compares it.
     insecure (true or false, default False)
-        Allow listening beyond loopback without TLS.
+        Allow listening beyond loopback without TLS or SASL. Whoever connects is then an administrator: any host that
+        reaches the port can read the log, remove voters, take over the leadership and write records.
 
     **Security**
 
@@ -105,6 +107,11 @@ class RaftConfig:
         the application hands its own contexts to `RaftClient`.
     limits (table, default None)
         Limits of connections, frames and answers (`kraftlib.security.limits.TcpLimits`). None: the defaults there.
+    access (table, default None)
+        Who may do what, and where that is recorded (`kraftlib.security.access.AccessConfig`): principals as `replicas`,
+        `admins`, `observers` and `clients`, what a peer without a name may do (`anonymous`), and `audit_file`. None: a
+        certificate with the URI `kraft://CLUSTER/ID` is that replica, other authenticated peers may look, and a peer
+        without a name may do everything if this replica listens on loopback or is `insecure`, and else nothing.
 
     **Elections**
 
@@ -252,6 +259,7 @@ class RaftConfig:
     # Security
     tls: TlsConfig | None = None
     limits: TcpLimits | None = None
+    access: AccessConfig | None = None
 
     # Elections
     election_timeout_ms: int = attrs.field(default=1_000, validator=at_least(1))

@@ -150,7 +150,7 @@ def test_the_help_tells_each_option_with_its_unit_and_its_default_in_groups() ->
         (lambda: RaftConfig.from_mapping({"node_id": 1, "voter": ""}), "unknown key 'voter'; did you mean 'voters'"),
         (
             lambda: RaftConfig.from_mapping({"node_id": 1, "quux": 1}),
-            "unknown key 'quux'; known are advertised, append",
+            "unknown key 'quux'; known are access, advertised, append",
         ),
     ],
 )

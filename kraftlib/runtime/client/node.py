@@ -36,6 +36,7 @@ from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, again, settle
+from kraftlib.security.audit import AuditLog, subject_of
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime")
@@ -109,6 +110,12 @@ class Node:
         loop = self._loop = asyncio.get_running_loop()
         config, opened = self._config, self._opened
         self._handed_over = asyncio.Event()
+        audit = self._audit = AuditLog(
+            node_id=config.node_id,
+            cluster_id=opened.cluster_id,
+            path=None if config.access is None else config.access.audit_file,
+        )
+        audit.check()
         controllers = self._controllers = Controllers(config, submit=self.router.submit)
         self.network = Network(
             self._transport,
@@ -117,6 +124,8 @@ class Node:
             config=config,
             cluster_id=opened.cluster_id,
             authorize=self._authorize,
+            is_voter=lambda replica_id: self.core.voters.get(replica_id) is not None,
+            audit=audit,
             features=self._features,
             served=controllers.served,
             identified=controllers.identified,
@@ -239,10 +248,13 @@ class Node:
 
     def resign(self, epoch: int) -> None:
         """Give up the leadership of `epoch`, soon."""
+        self._audit.of_application("requested", request="resign", subject=f"epoch {epoch}")
         self.executor.submit(ev.ResignRequested(epoch))
 
     def transfer_leadership(self, promise: Promise, epoch: Epoch, target_id: ReplicaId, timeout_ms: int) -> None:
         """Transfer the leadership of `epoch` to a voter; settle `promise` with the next leader."""
+        subject = f"epoch {epoch}, to voter {target_id}"
+        self._audit.of_application("requested", request="transfer_leadership", subject=subject)
         self.wait_for_leader(promise, after_epoch=epoch)
         self.executor.submit(ev.TransferRequested(epoch, target_id, timeout_ms))
 
@@ -253,11 +265,16 @@ class Node:
             change_voters(change, ask=partial(ask_leader, self.core, self.router.own), timeout_ms=timeout_ms)
         )
         self._changes[doing] = promise
+        name, subject = type(change.message).__name__, subject_of(change.message)
+        self._audit.of_application("requested", request=name, subject=subject)
 
         def done(task: asyncio.Task[None]) -> None:
             self._changes.pop(task)
             ended = self._ended_by or (lambda: ClosedError("whoever asked for the change has gone"))
-            self._post(settle, [(promise, None, ended() if task.cancelled() else task.exception())])
+            error = ended() if task.cancelled() else task.exception()
+            outcome = "NONE" if error is None else f"{type(error).__name__}: {error}"
+            self._audit.of_application("finished", request=name, subject=subject, outcome=outcome)
+            self._post(settle, [(promise, None, error)])
 
         doing.add_done_callback(done)
 

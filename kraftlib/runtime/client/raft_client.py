@@ -46,8 +46,8 @@ class RaftClient(Generic[T]):
     `log` and `elections` replace the stores in `config.directory`, `transport` replaces TCP. A `state_machine` gets
     every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
     more of them may be registered later. `authorize(peer, api_key)` says whether a peer may send requests of an API, on
-    the engine's thread; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable
-    in tests.
+    the engine's thread, where `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random`
+    makes elections repeatable in tests.
     """
 
     def __init__(

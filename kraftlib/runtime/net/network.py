@@ -26,22 +26,21 @@ from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.request_sender import Identified, RequestSender
 from kraftlib.runtime.net.request_server import Authorize, RequestServer
 from kraftlib.runtime.net.transport import Destination, Frame, Peer, Reply, Transport
-from kraftlib.types import Endpoint
+from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
+from kraftlib.security.audit import AuditLog
+from kraftlib.security.authorizer import Authorizer
+from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.messages.fetch import FetchResponse
 
 logger = logging.getLogger(__name__)
 
 
-def is_unnamed_allowed(config: RaftConfig) -> bool:
-    """Whether certificates without a URI of a replica may speak as any replica."""
-    return config.tls is not None and config.tls.unnamed_replicas
-
-
 class Network:
     """Sends and answers messages over a transport.
 
-    `features` returns the levels of the features that are in force (`{"kraft.version": 1}`). `authorize` says whether a
-    peer may use an API; a peer that may not gets CLUSTER_AUTHORIZATION_FAILED. Certificates that name a replica must
+    `features` returns the levels of the features that are in force (`{"kraft.version": 1}`). `config.access`
+    says what a peer may do, and `authorize`, if given, whether it may use an API in addition. `is_voter` says which
+    replica ids have a vote; `audit` is told of changes and refusals. Certificates that name a replica must
     be of `cluster_id`, if that is given (`kraftlib.runtime.net.identity`). `served` are the requests that
     `receiver` answers; ApiVersions is answered here. `identified` is told the kind of each peer.
     """
@@ -56,6 +55,8 @@ class Network:
         features: Callable[[], Mapping[str, int]] = dict,
         cluster_id: str | None = None,
         authorize: Authorize | None = None,
+        is_voter: Callable[[ReplicaId], bool] = lambda replica_id: True,
+        audit: AuditLog | None = None,
         served: Mapping[int, Versions] = SERVED,
         identified: Identified = lambda endpoint, is_controller: None,
     ) -> None:
@@ -66,6 +67,8 @@ class Network:
         self._features: Final = features
         self._cluster_id: Final = cluster_id
         self._authorize: Final = authorize
+        self._is_voter: Final = is_voter
+        self._audit: Final = audit or AuditLog(node_id=config.node_id, cluster_id=cluster_id)
         self._served: Final = served
         self._identified: Final = identified
         self._sender: RequestSender | None = None
@@ -84,8 +87,10 @@ class Network:
         self._server = RequestServer(
             self._receiver,
             features=self._features,
+            authorizer=self._authorizer(),
             authorize=self._authorize,
-            identities=Identities(cluster_id=self._cluster_id, unnamed=is_unnamed_allowed(self._config)),
+            audit=self._audit,
+            identities=Identities(cluster_id=self._cluster_id),
             served=self._served,
             notices=notices,
         )
@@ -99,6 +104,24 @@ class Network:
             identified=self._identified,
         )
         return endpoint
+
+    def _authorizer(self) -> Authorizer:
+        config, access = self._config, self._config.access or AccessConfig()
+        nobody = access.roles_of_nobody(config.listen.host, insecure=config.insecure)
+        if nobody == EVERY_ROLE and not is_loopback_host(config.listen.host):
+            logger.warning(
+                "replica %d listens on %s and lets everybody do everything: whoever connects is an administrator. "
+                "Set [tls] or [sasl] instead of insecure = true, or [access] anonymous",
+                config.node_id,
+                config.listen,
+            )
+        return Authorizer(
+            access=access,
+            nobody=nobody,
+            cluster_id=self._cluster_id,
+            is_voter=self._is_voter,
+            unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas,
+        )
 
     async def close(self) -> None:
         """Stop sending, answering and reporting; close the transport."""

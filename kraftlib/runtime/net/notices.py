@@ -37,18 +37,21 @@ class Notices:
         self._lines: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
 
-    def warn(self, kind: str, peer: Hashable, message: str, *args: object) -> None:
-        """Count one of `kind`; log `message` unless this peer was logged for the same within the last minute."""
+    def warn(self, kind: str, peer: Hashable, message: str, *args: object) -> bool:
+        """Count one of `kind`; log `message` unless this peer was logged for the same within the last minute.
+
+        Returns whether it was logged.
+        """
         self.counts[kind] += 1
         now = self._clock()
         self.summarize()
         logged_at, silent = self._last.get((kind, peer), (now - EVERY_SECONDS, 0))
         if now - logged_at < EVERY_SECONDS:
             self._last[kind, peer] = (logged_at, silent + 1)
-            return
+            return False
         if self._lines.total() >= LINES_MAX and self._lines[kind]:
             self._left_out[kind] += 1  # and nothing is remembered of the peer
-            return
+            return False
         if len(self._last) >= REMEMBERED_MAX:
             self._forget_peers()
         self._last[kind, peer] = (now, 0)
@@ -56,6 +59,7 @@ class Notices:
         if silent:
             message, args = message + " (and %d times since the last such line)", (*args, silent)
         self._logger.warning(message, *args)
+        return True
 
     def summarize(self, *, now: bool = False) -> None:
         """Log the counts of what the budget has left out, once its minute is over, or `now`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -24,6 +24,8 @@ from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.notices import Notices, quoted
 from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
+from kraftlib.security.audit import AUDITED, AuditLog
+from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import (
     Request,
@@ -37,7 +39,9 @@ from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchResponse
 
 Authorize = Callable[[Peer, int], bool]
-"""Whether a peer may send requests of this API key."""
+"""Whether a peer may send requests of this API key, if the built-in authorizer allows it."""
+
+NOT_BY_THE_APPLICATION: Final = "the application does not allow it"
 
 
 @attrs.define
@@ -48,6 +52,8 @@ class _Asked:
     peer: Peer
     version: int
     correlation_id: int
+    audited: Message | None
+    """The request, if its answer is audited."""
 
 
 class RequestServer:
@@ -58,14 +64,18 @@ class RequestServer:
         receiver: NetworkReceiver,
         *,
         features: Callable[[], Mapping[str, int]],
+        authorizer: Authorizer,
         authorize: Authorize | None,
+        audit: AuditLog,
         identities: Identities,
         served: Mapping[int, Versions],
         notices: Notices,
     ) -> None:
         self._receiver: Final = receiver
         self._features: Final = features
+        self._authorizer: Final = authorizer
         self._authorize: Final = authorize
+        self._audit: Final = audit
         self._identities: Final = identities
         self._served: Final = served
         self._notices: Final = notices
@@ -98,6 +108,8 @@ class RequestServer:
     def respond(self, request_id: int, response: Message | None) -> None:
         """Answer a request; None closes its connection."""
         asked = self._waiting(request_id)
+        if asked.audited is not None:
+            self._audit.answered(asked.audited, response, principals=asked.peer.principals, address=asked.peer.address)
         if response is None:
             asked.reply(None)
             return
@@ -133,35 +145,47 @@ class RequestServer:
             response = api_versions.answer(message, version, finalized=self._features(), served=self._served)
             reply(encode_response(response, version=version, correlation_id=request.correlation_id))
             return
-        if self._authorize is not None and not self._authorize(peer, request.api_key):
-            self._deny(request, reply, peer)
+        if (reason := self._authorizer.complaint(peer.principals, message)) is not None:
+            self._deny(request, reply, peer, reason, closes=request.api_key in OF_REPLICAS)
             return
-        if self._identities.oversteps(peer, message):
-            self._deny(request, reply, peer)
+        if self._authorize is not None and not self._authorize(peer, request.api_key):
+            self._deny(request, reply, peer, NOT_BY_THE_APPLICATION, closes=False)
             return
         complaint = self._identities.complaint(peer, message)
         if complaint is not None:
             # No error code: some stop a Kafka replica, whose certificate is wrong and nothing else.
-            self._refuse(reply, peer, complaint)
+            if self._refuse(reply, peer, complaint):
+                self._audit.refused(message, complaint, principals=peer.principals, address=peer.address)
             return
         self._last_id = request_id = self._last_id + 1
-        self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id)
+        audited = message if request.api_key in AUDITED else None
+        self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id, audited)
         if request.api_key in REFUSED:
             self.respond(request_id, refusal(message))
         else:
             self._receiver.request_received(request_id, message, version, peer)
 
-    def _deny(self, request: Request, reply: Reply, peer: Peer) -> None:
-        """Say that this peer may not ask for that. A Kafka replica stops when it is told so."""
-        known = APIS[request.api_key]
-        who = peer.principal or "nobody in particular"
-        self._notices.warn("denied", _host(peer), "denied %s to %s (%s)", known.key.name, peer.address, quoted(who))
-        response = error_answer(request.message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    def _deny(self, request: Request, reply: Reply, peer: Peer, reason: str, *, closes: bool) -> None:
+        """Say that this peer may not ask for that. A Kafka replica stops when it is told so, and is not told."""
+        name = APIS[request.api_key].key.name
+        who = ", ".join(peer.principals) or "nobody in particular"
+        about = (_host(peer), peer.principals, request.api_key)
+        if self._notices.warn(
+            "denied", about, "denied %s to %s (%s): %s", name, peer.address, quoted(who), quoted(reason)
+        ):
+            self._audit.refused(request.message, reason, principals=peer.principals, address=peer.address)
+        if closes:
+            reply(None)
+            return
+        response: Any = error_answer(request.message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if hasattr(response, "error_message"):
+            response = attrs.evolve(response, error_message=reason)
         reply(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
 
-    def _refuse(self, reply: Reply, peer: Peer, reason: str) -> None:
-        self._notices.warn("request", _host(peer), "closed the connection of %s: %s", peer.address, reason)
+    def _refuse(self, reply: Reply, peer: Peer, reason: str) -> bool:
+        """Close the connection; return whether the reason was logged."""
         reply(None)
+        return self._notices.warn("request", _host(peer), "closed the connection of %s: %s", peer.address, reason)
 
 
 def _host(peer: Peer) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftlib.config import RaftConfig
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.runtime.net.api_versions import SERVED, question
@@ -23,7 +26,11 @@ from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.request_server import RequestServer
 from kraftlib.runtime.net.transport import Destination, Peer
+from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
+from kraftlib.security.audit import AuditLog
+from kraftlib.security.authorizer import Authorizer
 from kraftlib.testing.transport_contract import Lost, Station, station
+from kraftlib.types import Endpoint
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
 from kraftlib.wire.messages import describe_quorum
@@ -31,6 +38,8 @@ from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.captured import RELEASES, pairs
 from tests.runtime.wired import ANYWHERE, Engine, engine, fetch, fetch_answer, vote, vote_answer
@@ -296,7 +305,14 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
         serving = RequestServer(
             silent,  # type: ignore[arg-type]
             features=dict,
+            authorizer=Authorizer(
+                access=AccessConfig(),
+                cluster_id=None,
+                nobody=EVERY_ROLE,
+                is_voter=lambda replica_id: True,
+            ),
             authorize=None,
+            audit=AuditLog(node_id=7),
             identities=Identities(cluster_id=None),
             served=SERVED,
             notices=Notices(quiet, lambda: 0.0),
@@ -328,6 +344,84 @@ async def test_who_may_not_ask_is_told_so_and_the_executor_is_not() -> None:
         _, response = decode_response(stranger.heard[1], api_key=ApiKey.VOTE, version=2)
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert running.network.trouble == {"denied": 1}
+
+
+BEYOND = RaftConfig(node_id=7, listen=Endpoint("0.0.0.0", 9_093))
+
+
+async def test_beyond_loopback_a_stranger_is_served_nothing_but_versions(caplog: pytest.LogCaptureFixture) -> None:
+    """What a client can read is answered; a request of a replica closes its connection. The executor hears of none."""
+    async with served(config=BEYOND) as (running, stranger, there):
+        stranger.ask(there, request(question(), 4))
+        stranger.ask(there, request(RemoveRaftVoterRequest(voter_id=2), 0))
+        stranger.ask(there, request(UpdateFeaturesRequest(), 1))
+        stranger.ask(there, request(describe_quorum.DescribeQuorumRequest(), 2))
+        await stranger.until_heard(4)
+        answers = [(ApiKey.REMOVE_RAFT_VOTER, 0), (ApiKey.UPDATE_FEATURES, 1), (ApiKey.DESCRIBE_QUORUM, 2)]
+        for frame, (key, version) in zip(stranger.heard[1:], answers, strict=True):
+            _, response = decode_response(frame, api_key=key, version=version)
+            assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        _, removal = decode_response(stranger.heard[1], api_key=ApiKey.REMOVE_RAFT_VOTER, version=0)
+        assert "needs the role admin ([access] admins)" in removal.error_message
+
+        stranger.ask(there, request(vote(), 2))
+        await stranger.until_heard(6)
+        assert stranger.heard[4:] == [None, Lost(there, refused=False)]
+        assert running.heard == []
+        assert running.network.trouble == {"denied": 4}
+    assert "whoever connects is an administrator" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RaftConfig(node_id=7),
+        RaftConfig(node_id=7, listen=Endpoint("::1", 9_093)),
+        attrs.evolve(BEYOND, insecure=True),
+        attrs.evolve(BEYOND, access=AccessConfig(anonymous="everything")),
+    ],
+    ids=["on loopback", "on IPv6 loopback", "insecure", "by the table"],
+)
+async def test_a_stranger_may_do_everything_where_that_was_said(
+    config: RaftConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(config=config) as (running, stranger, there):
+        stranger.ask(there, request(vote(), 2))
+        stranger.ask(there, request(RemoveRaftVoterRequest(voter_id=2), 0))
+        await running.until(2)
+        assert running.network.trouble == {}
+    is_warned = "whoever connects is an administrator" in caplog.text
+    assert is_warned is not is_loopback_host(config.listen.host)
+
+
+async def test_the_rule_of_the_application_opens_nothing_that_the_table_closes() -> None:
+    async with served(config=BEYOND, authorize=lambda peer, api_key: True) as (running, stranger, there):
+        stranger.ask(there, request(RemoveRaftVoterRequest(voter_id=2), 0))
+        await stranger.until_heard(1)
+        assert running.heard == []
+        assert running.network.trouble == {"denied": 1}
+
+
+async def test_changes_and_refusals_have_a_line_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A hot loop of refusals has one."""
+    caplog.set_level(logging.INFO, "kraftlib.audit")
+    removal, stranger_at = RemoveRaftVoterRequest(voter_id=2), ""
+    access = AccessConfig(anonymous="client")
+    async with served(config=attrs.evolve(BEYOND, access=access), cluster_id="blue") as (_, stranger, there):
+        stranger_at = str(stranger.endpoint)
+        for _ in range(20):
+            stranger.ask(there, request(removal, 0))
+        await stranger.until_heard(20)
+    async with served(answer=lambda message: error_answer(message, 127)) as (_, stranger, there):
+        stranger.ask(there, request(removal, 0))
+        stranger.ask(there, request(vote(), 2))
+        await stranger.until_heard(2)
+
+    refused, answered = (json.loads(record.message) for record in caplog.records if record.name == "kraftlib.audit")
+    assert (refused["event"], refused["principals"], refused["address"]) == ("refused", [], stranger_at)
+    assert (refused["request"], refused["subject"]) == ("RemoveRaftVoterRequest", "voter 2")
+    assert (refused["node_id"], refused["cluster_id"]) == (7, "blue")
+    assert (answered["event"], answered["outcome"]) == ("answered", "VOTER_NOT_FOUND")
 
 
 @pytest.mark.parametrize("key", list(ApiKey))

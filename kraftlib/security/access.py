@@ -1,0 +1,126 @@
+"""The roles of principals, and the options of the table `[access]`.
+
+    role      Kafka's operation      may
+    replica   CLUSTER_ACTION         vote, lead, fetch as a voter, and correct its own endpoints: Vote, Begin- and
+                                     EndQuorumEpoch, Fetch, FetchSnapshot, UpdateRaftVoter, the private
+                                     ElectionPriority; and what an observer may
+    admin     ALTER                  change voters and features: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter,
+                                     UpdateFeatures; and what a client may
+    observer  DESCRIBE, and the log  fetch under a replica id that is no voter's: Fetch, FetchSnapshot, the private
+                                     ReadBarrier and SnapshotHash; and what a client may
+    client    DESCRIBE               look: DescribeQuorum, DescribeCluster; and be told that this is no controller
+
+A role belongs to a principal (`kraftlib.runtime.net.transport.Peer`). A certificate with the URI
+`kraft://CLUSTER/ID` is the replica ID of CLUSTER by itself, and may also add and remove the voter ID (`auto_join`).
+Other principals have the roles that the table gives them. An authenticated principal that stands nowhere in it is a
+client. ApiVersions needs no role.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.errors import ConfigError
+
+PRINCIPAL_MAX: Final = 1_024
+"""The longest principal, in characters."""
+
+
+class Role(enum.Enum):
+    """A set of requests that a principal may send; see the table of this module."""
+
+    REPLICA = "replica"
+    ADMIN = "admin"
+    OBSERVER = "observer"
+    CLIENT = "client"
+
+
+EVERY_ROLE: Final = frozenset(Role)
+NO_ROLE: Final[frozenset[Role]] = frozenset()
+
+INCLUDED: Final = {
+    Role.REPLICA: frozenset({Role.REPLICA, Role.OBSERVER, Role.CLIENT}),
+    Role.ADMIN: frozenset({Role.ADMIN, Role.CLIENT}),
+    Role.OBSERVER: frozenset({Role.OBSERVER, Role.CLIENT}),
+    Role.CLIENT: frozenset({Role.CLIENT}),
+}
+"""A role and the weaker roles that come with it."""
+
+ANONYMOUS: Final = {
+    "nothing": NO_ROLE,
+    "client": INCLUDED[Role.CLIENT],
+    "observer": INCLUDED[Role.OBSERVER],
+    "everything": EVERY_ROLE,
+}
+"""The values of `anonymous`, and the roles that they mean."""
+
+
+def _names(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(value)
+
+
+def _are_principals(_: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
+    for text in value:
+        named = isinstance(text, str) and len(text) <= PRINCIPAL_MAX and text.isprintable()
+        if not named or not (text.startswith(("User:", "cert:", "unix:")) or "://" in text):
+            raise ConfigError(
+                f"{attribute.name}={text!r} is no principal: expected User:NAME (SASL), the URI of a certificate, "
+                "cert:NAME (a certificate without a URI) or unix:UID"
+            )
+
+
+def _is_a_word_for_nobody(_: object, attribute: attrs.Attribute[Any], value: str | None) -> None:
+    if value is not None and value not in ANONYMOUS:
+        raise ConfigError(f"{attribute.name}={value!r} must be one of {', '.join(ANONYMOUS)}")
+
+
+@attrs.frozen(kw_only=True)
+class AccessConfig:
+    """The roles of principals: the table `[access]`. Each list has principals as `Peer.principals` writes them."""
+
+    replicas: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
+    """Principals that may speak as any replica: those of Kafka's controllers, or the SASL user of all replicas."""
+
+    admins: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
+    """Principals that may change voters and features."""
+
+    observers: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
+    """Principals that may fetch the log without a vote, such as those of Kafka's brokers."""
+
+    clients: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
+    """Principals that may only look. An authenticated principal that stands in no list may do so, too, unless this list
+    has names: then only they may."""
+
+    anonymous: str | None = attrs.field(default=None, validator=_is_a_word_for_nobody)
+    """The rights of a peer without a principal: `nothing`, `client`, `observer` or `everything`. None: everything if
+    this replica listens on loopback or is `insecure`, else nothing."""
+
+    audit_file: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
+    """The file that audit lines are appended to (`kraftlib.security.audit`). None: they go to the logger only."""
+
+    def roles_of_nobody(self, listen_host: str, *, insecure: bool) -> frozenset[Role]:
+        """Return the roles of a peer without a principal at a replica that listens on this host."""
+        if self.anonymous is not None:
+            return ANONYMOUS[self.anonymous]
+        return EVERY_ROLE if insecure or is_loopback_host(listen_host) else NO_ROLE
+
+    def roles_of(self, principal: str) -> frozenset[Role]:
+        """Return the roles that the lists give to a principal."""
+        lists = ((Role.REPLICA, self.replicas), (Role.ADMIN, self.admins), (Role.OBSERVER, self.observers))
+        roles = NO_ROLE.union(*(INCLUDED[role] for role, names in lists if principal in names))
+        is_client = not self.clients or principal in self.clients
+        return roles or (INCLUDED[Role.CLIENT] if is_client else NO_ROLE)
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`. Of names, `localhost` is known; none is looked up."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,134 @@
+"""The built-in authorizer: whether a peer may send a request, by the roles of `kraftlib.security.access`.
+
+It denies by default: a request that the table does not name needs a role that nobody has. Which replica ids a
+certificate may speak for is decided in `kraftlib.runtime.net.identity`; here it counts where one replica may do for
+itself what takes an admin for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role
+from kraftlib.security.identity import of_certificate, replica_name, why_not
+from kraftlib.types import ReplicaId
+from kraftlib.wire.apis import ApiKey, PrivateApiKey
+from kraftlib.wire.messages.fetch import FetchRequest
+
+REMEMBERED_MAX: Final = 1_024
+
+NEEDED: Final[Mapping[int, Role]] = {
+    ApiKey.VOTE: Role.REPLICA,
+    ApiKey.BEGIN_QUORUM_EPOCH: Role.REPLICA,
+    ApiKey.END_QUORUM_EPOCH: Role.REPLICA,
+    PrivateApiKey.ELECTION_PRIORITY: Role.REPLICA,
+    ApiKey.ADD_RAFT_VOTER: Role.ADMIN,
+    ApiKey.REMOVE_RAFT_VOTER: Role.ADMIN,
+    ApiKey.UPDATE_RAFT_VOTER: Role.ADMIN,
+    ApiKey.UPDATE_FEATURES: Role.ADMIN,
+    ApiKey.FETCH: Role.OBSERVER,
+    ApiKey.FETCH_SNAPSHOT: Role.OBSERVER,
+    PrivateApiKey.READ_BARRIER: Role.OBSERVER,
+    PrivateApiKey.SNAPSHOT_HASH: Role.OBSERVER,
+    ApiKey.DESCRIBE_QUORUM: Role.CLIENT,
+    ApiKey.DESCRIBE_CLUSTER: Role.CLIENT,
+    # A replica that is no controller refuses these with NOT_CONTROLLER, whatever they hold.
+    ApiKey.CREATE_TOPICS: Role.CLIENT,
+    ApiKey.ALTER_PARTITION: Role.CLIENT,
+    ApiKey.ENVELOPE: Role.CLIENT,
+    ApiKey.BROKER_REGISTRATION: Role.CLIENT,
+    ApiKey.BROKER_HEARTBEAT: Role.CLIENT,
+    ApiKey.UNREGISTER_BROKER: Role.CLIENT,
+    ApiKey.ALLOCATE_PRODUCER_IDS: Role.CLIENT,
+    ApiKey.CONTROLLER_REGISTRATION: Role.CLIENT,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: Role.CLIENT,
+    ApiKey.UNREGISTER_CONTROLLER: Role.CLIENT,
+}
+"""The role that a request needs, as Kafka's ControllerApis has it; `Authorizer` refines some of it."""
+
+OF_ONE_VOTER: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
+
+OF_REPLICAS: Final = frozenset(
+    {
+        *(key for key, role in NEEDED.items() if role in (Role.REPLICA, Role.OBSERVER)),
+        ApiKey.UPDATE_RAFT_VOTER,
+    }
+)
+"""Requests that only replicas send. Their refusal closes the connection, since CLUSTER_AUTHORIZATION_FAILED stops a
+replica of Kafka, whose configuration is wrong and nothing else."""
+
+
+@attrs.frozen(kw_only=True)
+class Grant:
+    """The rights of one peer, from all its principals."""
+
+    roles: frozenset[Role]
+    replica_ids: frozenset[ReplicaId] = frozenset()
+    """The replicas that its certificate names."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class Authorizer:
+    """Judges requests of peers.
+
+    `nobody` are the roles of a peer without a principal. `is_voter` says whether a replica id has a vote now.
+    `cluster_id` None: certificates of every cluster name replicas.
+    """
+
+    access: AccessConfig
+    cluster_id: str | None
+    nobody: frozenset[Role]
+    is_voter: Callable[[ReplicaId], bool]
+    unnamed_replicas: bool = False
+    """Whether a certificate that names no replica may speak as any (`TlsConfig.unnamed_replicas`)."""
+    _grants: dict[tuple[str, ...], Grant] = attrs.field(factory=dict, init=False)
+
+    def complaint(self, principals: tuple[str, ...], request: Any) -> str | None:
+        """Return the reason to refuse `request` of a peer with these principals; None if it is allowed."""
+        grant = self._grants.get(principals) or self._grant(principals)
+        if grant.roles == EVERY_ROLE:
+            return None
+        role = self._needed(request)
+        if role in grant.roles or self._concerns_itself(grant, request):
+            return None
+        name = "no known role" if role is None else f"the role {role.value}"
+        lists = "" if role is None else f" ([access] {role.value}s)"
+        return f"{type(request).__name__} needs {name}{lists}, which " + (
+            f"{principals[0]} does not have" if principals else "a peer without a name does not have"
+        )
+
+    def _grant(self, principals: tuple[str, ...]) -> Grant:
+        roles = NO_ROLE.union(*map(self.access.roles_of, principals)) if principals else self.nobody
+        names = of_certificate(principals)
+        ids: set[ReplicaId] = set()
+        if names and why_not(names, None, cluster_id=self.cluster_id, unnamed=self.unnamed_replicas) is None:
+            roles |= INCLUDED[Role.REPLICA]
+            replicas = [name for name in map(replica_name, names) if name is not None]
+            ids = {name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id)}
+        if len(self._grants) >= REMEMBERED_MAX:
+            self._grants.clear()
+        grant = self._grants[principals] = Grant(roles=roles, replica_ids=frozenset(ids))
+        return grant
+
+    def _needed(self, request: Any) -> Role | None:
+        role = NEEDED.get(request.api_key)
+        if role is Role.OBSERVER and self.is_voter(_fetching_id(request)):
+            return Role.REPLICA
+        return role
+
+    def _concerns_itself(self, grant: Grant, request: Any) -> bool:
+        """Whether a replica asks of its own vote: one that names itself may, others only correct endpoints."""
+        if request.api_key not in OF_ONE_VOTER or Role.REPLICA not in grant.roles:
+            return False
+        if grant.replica_ids:
+            return request.voter_id in grant.replica_ids
+        return bool(request.api_key == ApiKey.UPDATE_RAFT_VOTER)
+
+
+def _fetching_id(request: Any) -> ReplicaId:
+    if isinstance(request, FetchRequest):  # one of two fields, by version
+        return max(request.replica_id, request.replica_state.replica_id)
+    return int(request.replica_id)

@@ -1,0 +1,84 @@
+"""The table `[access]`: which roles principals have, and what is refused in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ConfigError
+from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, Role, is_loopback_host
+
+CLIENT = frozenset({Role.CLIENT})
+OBSERVER = frozenset({Role.OBSERVER, Role.CLIENT})
+
+
+def test_the_table_is_read_from_toml(tmp_path: Path) -> None:
+    path = tmp_path / "replica.toml"
+    path.write_text(
+        """
+        node_id = 1
+        [access]
+        replicas = ["User:kraft", "cert:controller-1"]
+        admins = ["User:ops", "https://ops.example/ann"]
+        observers = ["User:broker"]
+        anonymous = "client"
+        audit_file = "audit.jsonl"
+        """
+    )
+
+    assert RaftConfig.from_toml(path).access == AccessConfig(
+        replicas=("User:kraft", "cert:controller-1"),
+        admins=("User:ops", "https://ops.example/ann"),
+        observers=("User:broker",),
+        anonymous="client",
+        audit_file=tmp_path / "audit.jsonl",
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"admin": ["User:ops"]}, "did you mean 'admins'"),
+        ({"admins": ["ops"]}, r"\[access\]: admins='ops' is no principal: expected User:NAME"),
+        ({"admins": [""]}, "is no principal"),
+        ({"replicas": ["User:a\nb"]}, "is no principal"),
+        ({"observers": ["User:" + "a" * 2_000]}, "is no principal"),
+        ({"anonymous": "admin"}, "anonymous='admin' must be one of nothing, client, observer, everything"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_a_remedy(table: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        RaftConfig.from_mapping({"node_id": 1, "access": table})
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("LOCALHOST", True)]
+    + [(host, False) for host in ("", "0.0.0.0", "::", "10.0.0.1", "localhost.example", "db1", "::ffff:10.0.0.1")],
+)
+def test_beyond_loopback_nobody_has_a_role_unless_that_was_said(host: str, is_loopback: bool) -> None:
+    """A name that could be looked up is not: it may lead elsewhere tomorrow."""
+    assert is_loopback_host(host) is is_loopback
+    assert AccessConfig().roles_of_nobody(host, insecure=False) == (EVERY_ROLE if is_loopback else NO_ROLE)
+    assert AccessConfig().roles_of_nobody(host, insecure=True) == EVERY_ROLE
+    assert AccessConfig(anonymous="nothing").roles_of_nobody(host, insecure=True) == NO_ROLE
+    assert AccessConfig(anonymous="observer").roles_of_nobody(host, insecure=False) == OBSERVER
+
+
+def test_a_principal_has_the_roles_of_all_lists_that_name_it() -> None:
+    access = AccessConfig(replicas=("User:kafka",), admins=("User:ops", "User:kafka"), observers=("User:broker",))
+
+    assert access.roles_of("User:ops") == {Role.ADMIN, Role.CLIENT}
+    assert access.roles_of("User:broker") == OBSERVER
+    assert access.roles_of("User:kafka") == EVERY_ROLE
+    assert access.roles_of("User:OPS") == access.roles_of("User:somebody") == CLIENT
+
+
+def test_where_clients_are_named_others_may_not_even_look() -> None:
+    access = AccessConfig(admins=("User:ops",), clients=("User:grafana",))
+
+    assert access.roles_of("User:grafana") == CLIENT
+    assert access.roles_of("User:somebody") == NO_ROLE
+    assert access.roles_of("User:ops") == {Role.ADMIN, Role.CLIENT}

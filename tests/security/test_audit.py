@@ -1,0 +1,176 @@
+"""The audit log: one JSON object a line, whatever peers send, bounded, in a file that may be renamed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftlib.errors import ConfigError
+from kraftlib.security.audit import ANSWERS_MAX, MINUTE_S, TEXT_MAX, AuditLog, outcome_of, subject_of
+from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
+from kraftlib.wire.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from kraftlib.wire.messages.vote import VoteRequest
+
+DONE = RemoveRaftVoterResponse(error_code=0, error_message=None)
+KEYS = ["time", "node_id", "cluster_id", "event", "principals", "address", "request", "subject", "outcome"]
+
+
+@attrs.define
+class Clock:
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def audit(path: Path | None = None, **how: Any) -> AuditLog:
+    return AuditLog(node_id=1, cluster_id="blue", path=path, **how)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
+
+
+def write(log: AuditLog, text: str = "x") -> None:
+    log.write("refused", principals=(text,) * 20, address=text, request=text, subject=text, outcome=text)
+
+
+def removed(log: AuditLog, voter_id: int, answer: Any = DONE, address: str = "10.0.0.1:5") -> None:
+    request = RemoveRaftVoterRequest(voter_id=voter_id)
+    log.answered(request, answer, principals=("User:ops",), address=address)
+
+
+def test_a_line_is_an_object_with_its_keys_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kraftlib.audit")
+    path = tmp_path / "audit.jsonl"
+    removed(audit(path), 3)
+
+    (line,) = lines(path)
+    assert list(line) == KEYS
+    assert line["time"].endswith("Z")
+    assert [line[key] for key in KEYS[1:]] == [
+        1, "blue", "answered", ["User:ops"], "10.0.0.1:5", "RemoveRaftVoterRequest", "voter 3", "NONE",
+    ]  # fmt: skip
+    assert [json.loads(message) for message in caplog.messages] == [line]
+
+
+@given(st.text(max_size=600) | st.sampled_from(["a\n{}", '"', "\x1b[2J", "\ud800", "é" * 999, "\u2028"]))
+def test_no_text_of_a_peer_forges_a_line_or_makes_a_long_one(text: str) -> None:
+    records: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("kraftlib.audit")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        write(audit(), text)
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+    (line,) = records
+    assert line.isascii()
+    assert line.isprintable()
+    assert list(json.loads(line)) == KEYS
+    assert len(line) < 20 * 12 * TEXT_MAX
+
+
+def test_the_file_is_for_its_owner_and_is_begun_anew_when_it_was_renamed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = audit(path)
+    before = os.umask(0)
+    try:
+        log.check()
+    finally:
+        os.umask(before)
+    removed(log, 1)
+    path.rename(tmp_path / "audit.1")
+    removed(log, 2)
+    removed(log, 3)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [line["subject"] for line in lines(tmp_path / "audit.1")] == ["voter 1"]
+    assert [line["subject"] for line in lines(path)] == ["voter 2", "voter 3"]
+
+
+def test_a_file_that_cannot_be_written_is_said_at_the_start_and_stops_nobody_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / "missing" / "audit", tmp_path, tmp_path / "link"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            audit(path).check()
+
+    log = audit(tmp_path / "missing" / "audit")
+    removed(log, 1)
+    removed(log, 2)
+    assert len([message for message in caplog.messages if "cannot write" in message]) == 1
+
+
+def test_a_failure_that_repeats_has_one_line_a_minute_and_every_change_has_its_own(tmp_path: Path) -> None:
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    log = audit(path, clock=clock)
+    for _ in range(50):
+        removed(log, 7, RemoveRaftVoterResponse(error_code=7, error_message="later"))
+    removed(log, 7)
+    removed(log, 7)
+    assert [line["outcome"] for line in lines(path)] == ["REQUEST_TIMED_OUT: later", "NONE", "NONE"]
+
+    clock.now += MINUTE_S
+    removed(log, 7, RemoveRaftVoterResponse(error_code=7, error_message="later"))
+    assert [line["outcome"] for line in lines(path)][3:] == ["49 answers have no line here", "REQUEST_TIMED_OUT: later"]
+
+
+def test_answers_cannot_fill_a_disk(tmp_path: Path) -> None:
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    log = audit(path, clock=clock)
+    for number in range(5_000):
+        removed(log, number, None)
+        clock.now += 0.001
+    assert len(lines(path)) == ANSWERS_MAX
+
+    clock.now += MINUTE_S
+    removed(log, 1)
+    left_out, last = lines(path)[ANSWERS_MAX:]
+    assert (left_out["event"], left_out["outcome"]) == ("left_out", f"{5_000 - ANSWERS_MAX} answers have no line here")
+    assert last["subject"] == "voter 1"
+
+
+def test_a_subject_says_what_is_changed() -> None:
+    disk = UUID(int=500)
+    place = AddRaftVoterRequest.Listener(name="CONTROLLER", host="db-4\nforged", port=9_093)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
+
+    assert subject_of(AddRaftVoterRequest(voter_id=4, voter_directory_id=disk, listeners=(place,))) == (
+        "voter 4:AAAAAAAAAAAAAAAAAAAB9A at CONTROLLER='db-4\\nforged':9093"
+    )
+    assert subject_of(RemoveRaftVoterRequest(voter_id=4)) == "voter 4"
+    assert subject_of(UpdateFeaturesRequest(feature_updates=(update,))) == "kraft.version to level 1"
+    assert subject_of(ElectionPriorityRequest(leader_epoch=1, voter_id=4, priority=9)) == "voter 4 with priority 9"
+    assert subject_of(VoteRequest(voter_id=4)) == ""
+
+
+def test_an_outcome_is_the_error_with_its_words() -> None:
+    row = UpdateFeaturesResponse.UpdatableFeatureResult(feature="kraft.version", error_code=95, error_message="no")
+
+    assert outcome_of(None) == "the connection was closed"
+    assert outcome_of(AddRaftVoterResponse(error_code=0, error_message=None)) == "NONE"
+    assert outcome_of(AddRaftVoterResponse(error_code=126, error_message="2 votes")) == "DUPLICATE_VOTER: 2 votes"
+    assert outcome_of(UpdateFeaturesResponse(results=(row,))) == "INVALID_UPDATE_VERSION: no"
