@@ -7,7 +7,7 @@ itself what takes an admin for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -67,7 +67,7 @@ class Grant:
 
     roles: frozenset[Role]
     replica_ids: frozenset[ReplicaId] = frozenset()
-    """The replicas that its certificate names."""
+    """The replicas that its certificate names, or its user is bound to."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -75,13 +75,15 @@ class Authorizer:
     """Judges requests of peers.
 
     `nobody` are the roles of a peer without a principal. `is_voter` says whether a replica id has a vote now.
-    `cluster_id` None: certificates of every cluster name replicas.
+    `cluster_id` None: certificates of every cluster name replicas. `bound_ids` returns the replica ids that principals
+    of other kinds than certificates are bound to; a peer with any of them is a replica.
     """
 
     access: AccessConfig
     cluster_id: str | None
     nobody: frozenset[Role]
     is_voter: Callable[[ReplicaId], bool]
+    bound_ids: Callable[[tuple[str, ...]], Iterable[ReplicaId]] = lambda principals: ()
     unnamed_replicas: bool = False
     """Whether a certificate that names no replica may speak as any (`TlsConfig.unnamed_replicas`)."""
     _grants: dict[tuple[str, ...], Grant] = attrs.field(factory=dict, init=False)
@@ -103,11 +105,13 @@ class Authorizer:
     def _grant(self, principals: tuple[str, ...]) -> Grant:
         roles = NO_ROLE.union(*map(self.access.roles_of, principals)) if principals else self.nobody
         names = of_certificate(principals)
-        ids: set[ReplicaId] = set()
+        ids = set(self.bound_ids(principals))
+        if ids:
+            roles |= INCLUDED[Role.REPLICA]
         if names and why_not(names, None, cluster_id=self.cluster_id, unnamed=self.unnamed_replicas) is None:
             roles |= INCLUDED[Role.REPLICA]
             replicas = [name for name in map(replica_name, names) if name is not None]
-            ids = {name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id)}
+            ids |= {name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id)}
         if len(self._grants) >= REMEMBERED_MAX:
             self._grants.clear()
         grant = self._grants[principals] = Grant(roles=roles, replica_ids=frozenset(ids))

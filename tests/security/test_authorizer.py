@@ -95,6 +95,15 @@ def test_a_certificate_that_names_a_replica_is_one_and_changes_its_own_vote_only
     assert not may(judge, principal, UpdateFeaturesRequest())
 
 
+def test_a_user_that_is_bound_to_a_replica_is_one() -> None:
+    judge = authorizer(bound_ids=lambda principals: (VOTER,) if "User:replica-2" in principals else ())
+
+    assert all(may(judge, "User:replica-2", request) for request in OF_VOTERS)
+    assert may(judge, "User:replica-2", RemoveRaftVoterRequest(voter_id=VOTER))
+    assert not may(judge, "User:replica-2", RemoveRaftVoterRequest(voter_id=3))
+    assert not any(may(judge, "User:replica-3", request) for request in OF_VOTERS)
+
+
 def test_a_certificate_of_another_cluster_is_that_of_a_client() -> None:
     for principal in ("kraft://green/2", "cert:kraft://blue/2", "https://blue.example/2", "kraft://blue/two"):
         assert not any(may(authorizer(), principal, request) for request in [*OF_VOTERS, *CHANGES])
