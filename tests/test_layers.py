@@ -35,6 +35,7 @@ LAYERS: Final[dict[str, float]] = {
     "storage": 3,  # deeds on disk do not know each other
     "runtime": 4,
     "blocking": 4.5,  # the client for threads: a public face of runtime
+    "wire_client": 4.5,  # what tools ask a quorum with
     "recipes": 5,
     "testing": 5,
     "archive": 5,

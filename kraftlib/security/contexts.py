@@ -58,6 +58,8 @@ class Holder:
 
     cluster_id: str | None
     node_id: ReplicaId
+    is_voter: bool = True
+    """An observer may do with a certificate that names no replica, where the others let it fetch."""
 
 
 @attrs.frozen(kw_only=True)
@@ -218,7 +220,10 @@ def _built(tls: TlsConfig, holder: Holder | None) -> tuple[ssl.SSLContext, ssl.S
         ) from error
     if holder is not None:
         reason = why_not(
-            certificate_names(certificate), holder.node_id, cluster_id=holder.cluster_id, unnamed=tls.unnamed_replicas
+            certificate_names(certificate),
+            holder.node_id,
+            cluster_id=holder.cluster_id,
+            unnamed=tls.unnamed_replicas or not holder.is_voter,
         )
         if reason is not None:
             raise ConfigError(

@@ -9,12 +9,12 @@ import attrs
 import pytest
 
 from kraftlib.cli.quorum import Description, describe
-from kraftlib.cli.wire_client import UnreachableError
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.frames import RequestHead, encode_response
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchResponse
+from kraftlib.wire_client import UnreachableError
 from tests.cli.canned import Answer, captured, controller, from_table
 from tests.cli.conftest import Command
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from kraftlib.cli.wire_client import CLIENT_ID
 from kraftlib.config import RaftConfig
 from kraftlib.storage.directory import open_directory
 from kraftlib.types import Endpoint, uuid_text
+from kraftlib.wire_client import CLIENT_ID
 from tests.interop.frames import Seen, by_accident, habits, seen_by_kafka
 from tests.interop.kafka import KafkaNode, Release
 from tests.interop.lab import Lab, Quorum

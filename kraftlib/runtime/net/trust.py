@@ -17,7 +17,7 @@ def trust_of(
     others = opened.view.voters.latest.others(opened.key)
     is_voter = opened.key in opened.view.voters.latest
     use = Use(
-        holder=Holder(cluster_id=opened.cluster_id, node_id=config.node_id),
+        holder=Holder(cluster_id=opened.cluster_id, node_id=config.node_id, is_voter=is_voter),
         connects=bool(others or config.bootstrap_servers),
         is_connected_to=bool(is_voter and others) or config.auto_join,
         strict=config.strict,

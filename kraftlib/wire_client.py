@@ -7,6 +7,7 @@ know. Nothing here belongs to a replica: it is what a tool needs.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
@@ -14,6 +15,9 @@ from typing import Any, Final, TypeVar, cast
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, question
+from kraftlib.runtime.net.sockets import handshake_trouble
+from kraftlib.security.contexts import client_context
+from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, api_of, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request
@@ -30,13 +34,14 @@ class UnreachableError(KraftError):
 
 
 class WireClient:
-    """One connection. Use it in a `with`."""
+    """One connection, over TLS if `tls` has its files. Use it in a `with`."""
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, *, timeout_s: float, tls: TlsConfig | None = None) -> None:
         self._endpoint = endpoint
         self._correlation_id = 0
+        context = None if tls is None else client_context(tls)
         try:
-            self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+            self._socket = _connected(endpoint, timeout_s, context)
         except OSError as error:
             raise UnreachableError(f"{endpoint} cannot be reached: {_reason(error)}") from error
         try:
@@ -111,7 +116,18 @@ class WireClient:
         return bytes(data)
 
 
+def _connected(endpoint: Endpoint, timeout_s: float, context: ssl.SSLContext | None) -> socket.socket:
+    connection = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+    try:
+        return connection if context is None else context.wrap_socket(connection, server_hostname=endpoint.host)
+    except BaseException:
+        connection.close()
+        raise
+
+
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "it took too long"
+    if isinstance(error, ssl.SSLError):
+        return handshake_trouble(error)
     return error.strerror or str(error) or type(error).__name__

@@ -6,13 +6,13 @@ import socket
 
 import pytest
 
-from kraftlib.cli.wire_client import UnreachableError, WireClient
 from kraftlib.errors import RemoteProtocolError
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import RequestHead, encode_response, refuse_api_versions
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kraftlib.wire_client import UnreachableError, WireClient
 from tests.cli.canned import captured, controller, from_table, raw_server
 
 

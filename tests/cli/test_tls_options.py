@@ -1,0 +1,56 @@
+"""Commands that connect do so over TLS when they are told to."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from kraftlib import RaftClient, RaftConfig
+from kraftlib.cli import main
+from kraftlib.cli.tls_options import add_tls_arguments, tls_of
+from kraftlib.config import StaticVoter
+from kraftlib.errors import ConfigError
+from kraftlib.security.access import AccessConfig
+from kraftlib.types import Endpoint
+from tests.cli.processes import free_port
+from tests.security.authority import Authority
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_tls_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_the_files_are_given_together_or_not_at_all() -> None:
+    assert tls_of(parsed()) is None
+    with pytest.raises(ConfigError, match="ca is missing: cert, key and ca are given together"):
+        tls_of(parsed("--tls-cert", "a.pem", "--tls-key", "a.key"))
+
+
+@pytest.mark.parametrize("command", ["status", "backup"])
+async def test_a_quorum_with_tls_is_asked_with_the_files_and_not_without(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    voter = StaticVoter(1, Endpoint("127.0.0.1", free_port()))
+    tls = authority.files("1", authority.issue("kraft://blue/1"))
+    mine = authority.files("operator", authority.issue(common_name="an operator"))
+    words = ["quorum", "status"] if command == "status" else ["backup", str(tmp_path / "backup")]
+    words += ["--bootstrap", str(voter.endpoint), "--output", "json", "--timeout-ms", "3000"]
+    files = ["--tls-cert", str(mine.cert), "--tls-key", str(mine.key), "--tls-ca", str(mine.ca)]
+    access = AccessConfig(observers=("cert:an operator",))
+    config = RaftConfig(node_id=1, voters=(voter,), cluster_id="blue", tls=tls, access=access)
+    async with RaftClient(config) as client:
+        await client.wait_for_leader()
+        await client.append_one(b"x")
+
+        assert await asyncio.to_thread(main, words) == 1
+        assert "no leader found" in capsys.readouterr().err
+        assert await asyncio.to_thread(main, [*words, *files]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer.get("leader_id", 1) == 1
