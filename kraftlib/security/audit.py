@@ -14,7 +14,7 @@ Each event is one JSON object on a line of its own, with these keys in this orde
     outcome      `NONE` if it was done, else the error or the reason of the refusal
 
 Texts are ASCII with escapes and at most 256 characters, so that no peer can forge a line. Lines go to the logger
-`kraftlib.audit` at INFO and are appended to `[access] audit_file`, if that is set. The file is opened for each line: a
+"kraftlib.audit" at INFO and are appended to `[access] audit_file`, if that is set. The file is opened for each line: a
 file that was renamed is left alone, and a new one is begun.
 
 No peer can fill a disk with them. Refusals are written as often as they are logged (`kraftlib.runtime.net.notices`). A
@@ -41,6 +41,9 @@ from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
 
 logger = logging.getLogger("kraftlib.audit")
+
+KEYS: Final = ("time", "node_id", "cluster_id", "event", "principals", "address", "request", "subject", "outcome")
+"""The keys of a line, in order."""
 
 TEXT_MAX: Final = 256
 PRINCIPALS_MAX: Final = 8
@@ -97,19 +100,11 @@ class AuditLog:
     ) -> None:
         """Write one line. A file that cannot be written is reported to the log, and stops nobody."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps(
-            {
-                "time": now.replace("+00:00", "Z"),
-                "node_id": self.node_id,
-                "cluster_id": None if self.cluster_id is None else _short(self.cluster_id),
-                "event": event,
-                "principals": [_short(name) for name in principals][:PRINCIPALS_MAX],
-                "address": _short(address),
-                "request": _short(request),
-                "subject": _short(subject),
-                "outcome": _short(outcome),
-            }
-        )
+        cluster = None if self.cluster_id is None else _short(self.cluster_id)
+        names = [_short(name) for name in principals][:PRINCIPALS_MAX]
+        texts = map(_short, (address, request, subject, outcome))
+        values = (now.replace("+00:00", "Z"), self.node_id, cluster, event, names, *texts)
+        line = json.dumps(dict(zip(KEYS, values, strict=True)))
         logger.info("%s", line)
         if self.path is not None:
             self._write_line(self.path, line)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.audit import ANSWERS_MAX, MINUTE_S, TEXT_MAX, AuditLog, outcome_of, subject_of
+from kraftlib.security.audit import ANSWERS_MAX, KEYS, MINUTE_S, TEXT_MAX, AuditLog, outcome_of, subject_of
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterRequest,
@@ -28,7 +28,6 @@ from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, Update
 from kraftlib.wire.messages.vote import VoteRequest
 
 DONE = RemoveRaftVoterResponse(error_code=0, error_message=None)
-KEYS = ["time", "node_id", "cluster_id", "event", "principals", "address", "request", "subject", "outcome"]
 
 
 @attrs.define
@@ -62,7 +61,7 @@ def test_a_line_is_an_object_with_its_keys_in_order(tmp_path: Path, caplog: pyte
     removed(audit(path), 3)
 
     (line,) = lines(path)
-    assert list(line) == KEYS
+    assert list(line) == list(KEYS)
     assert line["time"].endswith("Z")
     assert [line[key] for key in KEYS[1:]] == [
         1, "blue", "answered", ["User:ops"], "10.0.0.1:5", "RemoveRaftVoterRequest", "voter 3", "NONE",
@@ -88,7 +87,7 @@ def test_no_text_of_a_peer_forges_a_line_or_makes_a_long_one(text: str) -> None:
     (line,) = records
     assert line.isascii()
     assert line.isprintable()
-    assert list(json.loads(line)) == KEYS
+    assert list(json.loads(line)) == list(KEYS)
     assert len(line) < 20 * 12 * TEXT_MAX
 
 
