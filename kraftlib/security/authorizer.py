@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role
+from kraftlib.security.access import INCLUDED, NO_ROLE, AccessConfig, Role
 from kraftlib.security.identity import of_certificate, replica_name, why_not
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import ApiKey, PrivateApiKey
@@ -68,6 +68,8 @@ class Grant:
     roles: frozenset[Role]
     replica_ids: frozenset[ReplicaId] = frozenset()
     """The replicas that its certificate names, or its user is bound to."""
+    apis: frozenset[int] = frozenset()
+    """The requests that it may send whatever they hold: this is asked with every Fetch."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -91,7 +93,7 @@ class Authorizer:
     def complaint(self, principals: tuple[str, ...], request: Any) -> str | None:
         """Return the reason to refuse `request` of a peer with these principals; None if it is allowed."""
         grant = self._grants.get(principals) or self._grant(principals)
-        if grant.roles == EVERY_ROLE:
+        if request.api_key in grant.apis:
             return None
         role = self._needed(request)
         if role in grant.roles or self._concerns_itself(grant, request):
@@ -114,7 +116,8 @@ class Authorizer:
             ids |= {name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id)}
         if len(self._grants) >= REMEMBERED_MAX:
             self._grants.clear()
-        grant = self._grants[principals] = Grant(roles=roles, replica_ids=frozenset(ids))
+        apis = frozenset(key for key, role in NEEDED.items() if role in roles and _is_for_all_ids(role, roles))
+        grant = self._grants[principals] = Grant(roles=roles, replica_ids=frozenset(ids), apis=apis)
         return grant
 
     def _needed(self, request: Any) -> Role | None:
@@ -130,6 +133,10 @@ class Authorizer:
         if grant.replica_ids:
             return request.voter_id in grant.replica_ids
         return bool(request.api_key == ApiKey.UPDATE_RAFT_VOTER)
+
+
+def _is_for_all_ids(role: Role, roles: frozenset[Role]) -> bool:
+    return role is not Role.OBSERVER or Role.REPLICA in roles
 
 
 def _fetching_id(request: Any) -> ReplicaId:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from kraftlib.runtime.client.engine import Engine
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.client.voter_changes import addition, removal
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.security.access import AccessConfig
 from kraftlib.types import Endpoint, ReplicaKey
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, quorum, until
 
@@ -55,6 +58,35 @@ async def test_a_quorum_becomes_dynamic_loses_a_voter_and_gets_another(engine: s
         assert [row.id for row in leader.status().voters] == [1, 2, 3]
         with pytest.raises(ConfigError, match="is a voter"):
             await leader.add_voter(gone, others[0].endpoint)
+
+
+async def test_what_applications_change_stands_in_the_audit_log_of_both_replicas(tmp_path: Path) -> None:
+    access = AccessConfig(audit_file=tmp_path / "audit.jsonl")
+    async with quorum(access=access) as nodes:
+        await dynamic(nodes)
+        leader = await nodes.leader()
+        asked, gone = (client for client in nodes.clients.values() if client is not leader)
+        await asked.remove_voter(gone.key)
+        await leader.transfer_leadership(asked.node_id)
+
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    rows = [(line["node_id"], line["event"], line["request"], line["subject"], line["outcome"]) for line in lines]
+    removal = ("RemoveRaftVoterRequest", f"voter {gone.key}")
+    of_removal = [row for row in rows if row[2] == "RemoveRaftVoterRequest"]
+    assert of_removal[0] == (asked.node_id, "requested", *removal, "")
+    assert (leader.node_id, "answered", *removal, "NONE") in of_removal
+    assert of_removal[-1] == (asked.node_id, "finished", *removal, "NONE")
+    transfers = [row for row in rows if row[2] == "transfer_leadership"]
+    assert [(row[0], row[3].partition(", ")[2]) for row in transfers] == [(leader.node_id, f"to voter {asked.node_id}")]
+    assert any(line["principals"] == ["application"] and line["address"] == "local" for line in lines)
+    assert any("kraft.version to level 1" in line["subject"] for line in lines)
+
+
+async def test_a_replica_whose_audit_file_cannot_be_written_does_not_start(tmp_path: Path) -> None:
+    access = AccessConfig(audit_file=tmp_path / "missing" / "audit.jsonl")
+    with pytest.raises(ConfigError, match="cannot be written: No such file"):
+        async with quorum(access=access):
+            pass
 
 
 async def test_a_leader_can_be_asked_to_remove_itself_until_one_is_left() -> None:
