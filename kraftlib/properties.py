@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.tls_properties import tls_properties
 from kraftlib.types import Endpoint
 
 ROLES: Final = frozenset({"controller", "broker"})
@@ -67,7 +68,7 @@ NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
         r"internal\.metadata\..*|metadata\.log\.segment\.min\.bytes",
         "a setting of Kafka's own tests; kraftlib's limits are those of RaftConfig",
     ),
-    (r"ssl\..*", "TLS is an ssl.SSLContext, handed to RaftClient in a TcpTransport"),
+    (r"ssl\..*", "no effect on a listener that is not SSL, or not one of the keys of a PEM store that become [tls]"),
     (r"(sasl|security|oauth|principal|delegation)\..*", "SASL and tokens: the controller listener uses neither"),
     (
         r"(authorizer|super\.users|allow\.everyone|early\.start).*",
@@ -116,6 +117,8 @@ class Settings:
 
     fields: dict[str, object] = attrs.Factory(dict)
     words: list[Word] = attrs.Factory(list)
+    read: set[str] = attrs.Factory(set)
+    """Keys that have an effect here, and in other files do not."""
 
     def say(self, key: str, text: str) -> None:
         """Add a word."""
@@ -191,7 +194,7 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
     if "broker" in roles:
         found.say("process.roles", "kraftlib is no broker: this replica carries the metadata log and nothing else")
     for key in properties:
-        if key not in NUMBERS and key not in LIMITS and key not in OTHERS:
+        if key not in NUMBERS and key not in LIMITS and key not in OTHERS and key not in found.read:
             found.say(key, word_on(key))
     return found
 
@@ -265,7 +268,7 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
     if protocol.startswith("SASL"):
         raise ConfigError(f"listener {name} is {protocol}: kraftlib has TLS, and no SASL")
     if protocol == "SSL":
-        found.say("listener.security.protocol.map", f"{name} is SSL: {word_on('ssl.')}, which you must do")
+        _tls(properties, found, name)
     if not is_controller:
         return
     own = _places("listeners", properties)
@@ -285,6 +288,17 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
     if own_entry is None:
         raise ConfigError(f"advertised.listeners must name the host of {name}: no replica can connect to {host!r}")
     found.fields["advertised"] = own_entry[1]
+
+
+def _tls(properties: Mapping[str, str], found: Settings, name: str) -> None:
+    tls = tls_properties(properties, name)
+    if tls is None:
+        found.say("listener.security.protocol.map", f"{name} is SSL, but no ssl.keystore.location names a PEM file")
+        return
+    found.fields["tls"] = tls.table
+    found.read |= tls.read
+    for key, text in tls.words.items():
+        found.say(key, text)
 
 
 def _protocol(properties: Mapping[str, str], name: str) -> str:

@@ -105,7 +105,7 @@ def test_words_say_why_and_go_to_the_log_where_nobody_takes_them(caplog: pytest.
         {**CONTROLLER, "ssl.keystore.location": "k.jks", "log.retention.hours": "1", "no.key": "?"}
     )
 
-    assert "ssl.keystore.location: TLS is an ssl.SSLContext" in caplog.text
+    assert "ssl.keystore.location: no effect on a listener that is not SSL" in caplog.text
     assert "log.retention.hours: a broker's" in caplog.text
     assert f"no.key: {UNKNOWN}" in caplog.text
 
