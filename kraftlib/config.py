@@ -22,6 +22,7 @@ import attrs
 from kraftlib.errors import ConfigError
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
 from kraftlib.validators import MEBIBYTE, at_least, between, one_of
@@ -105,6 +106,9 @@ class RaftConfig:
     tls (table, default None)
         Certificate, key and authority of this replica (`kraftlib.security.tls.TlsConfig`). None: plaintext, unless
         the application hands its own contexts to `RaftClient`.
+    sasl (table, default None)
+        The secret or the users by which replicas and clients authenticate before anything else
+        (`kraftlib.security.sasl.SaslConfig`). None: no SASL.
     limits (table, default None)
         Limits of connections, frames and answers (`kraftlib.security.limits.TcpLimits`). None: the defaults there.
     access (table, default None)
@@ -258,6 +262,7 @@ class RaftConfig:
 
     # Security
     tls: TlsConfig | None = None
+    sasl: SaslConfig | None = None
     limits: TcpLimits | None = None
     access: AccessConfig | None = None
 
@@ -449,6 +454,8 @@ def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
         return _from_table(name, value, kind, base)
     if kind == tuple[str, ...]:
         return tuple(_texts(name, value))
+    if typing.get_origin(kind) is Mapping or (name == "password" and not isinstance(value, str)):
+        return value  # the class checks it; a password must not be shown
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ConfigError(f"{name}={value!r} must be of type {kind.__name__}")
     return value

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, str]] = {
     "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with faults of all kinds",
     "random-uuid": "print a new cluster or directory id",
+    "sasl-user": "print the line of a user for the users_file of [sasl]",
     "demo": "run three voters, write 10,000 records, kill the leader and check that nothing is lost",
 }
 HIDDEN: Final = ("voter",)

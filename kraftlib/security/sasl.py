@@ -98,7 +98,8 @@ class SaslConfig:
 
     replicas: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict, converter=_bindings, hash=False)
     """The ids that a user may speak as: `{"controller" = [1, 2, 3]}`. A user that is not listed and is called
-    `replica-ID` is bound to that id; any other user is bound to none, and is a client."""
+    `replica-ID` is bound to that id; any other user is bound to none, and is a client unless `[access]` gives it
+    another role."""
 
     def __attrs_post_init__(self) -> None:
         _check_mechanism("mechanism", self.mechanism)
@@ -129,11 +130,20 @@ class SaslConfig:
         return (int(number),) if named and str(int(number)) == number else ()
 
     def complaint(self, principals: tuple[str, ...], claimed: int) -> str | None:
-        """Return why a peer with these names may not speak as replica `claimed`; None if it may."""
-        users = [name.removeprefix(USER_PREFIX) for name in principals if name.startswith(USER_PREFIX)]
-        if not users:
+        """Return why the user of a peer may not speak as replica `claimed`; None if it is bound to it, or to none.
+
+        A user that is bound to none is a client, unless `[access]` gives it another role.
+        """
+        user = next((name for name in principals if name.startswith(USER_PREFIX)), None)
+        if user is None:
             return f"it speaks as replica {claimed}, and has not authenticated"
-        if any(claimed in self.replicas_of(user) for user in users):
+        bound = self.replicas_among(principals)
+        if claimed in bound or not bound:
             return None
-        bound = ", ".join(str(each) for user in users for each in self.replicas_of(user))
-        return f"it speaks as replica {claimed}, and its user {users[0]!r} is bound to {bound or 'no replica'}"
+        ids = ", ".join(map(str, bound))
+        return f"it speaks as replica {claimed}, and its user {user.removeprefix(USER_PREFIX)!r} is bound to {ids}"
+
+    def replicas_among(self, principals: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the ids that the users among the names of a peer are bound to."""
+        users = [name.removeprefix(USER_PREFIX) for name in principals if name.startswith(USER_PREFIX)]
+        return tuple(each for user in users for each in self.replicas_of(user))

@@ -91,6 +91,16 @@ async def test_the_set_up_on_loopback_works_and_is_open_to_all(tmp_path: Path) -
         assert answer != b""
 
 
+async def test_the_set_up_with_a_secret_works_and_no_stranger_is_heard(tmp_path: Path) -> None:
+    subprocess.run(["bash", "-euc", block("secret command")], cwd=tmp_path, check=True, timeout=60)
+    async with set_up("secret", tmp_path) as clients:
+        scene = await scene_of(clients)
+        vote = msg.vote(ReplicaKey(scene.claimed_id), scene.epoch + 1, cluster_id=CLUSTER, end=END)
+        frame = encode_request(vote, version=2, correlation_id=7, client_id="x")
+        assert await answer_to_plaintext(frame, scene.endpoint(scene.leader_id)) == b""
+        assert await scene.is_unharmed()
+
+
 async def test_the_set_up_with_certificates_works_and_lets_only_its_administrator_change_voters(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     async with set_up("certificates", tmp_path) as clients:

@@ -29,7 +29,7 @@ from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
-from kraftlib.runtime.net.trust import trust_of
+from kraftlib.runtime.net.trust import trust_of, users_of
 from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
@@ -113,14 +113,18 @@ class RaftClient(Generic[T]):
 
     def _make_node(self, post: Post) -> Node:
         config = self._config
+        if config.sasl is not None and self._transport is not None:
+            raise ConfigError("sasl is of the TCP transport: leave out [sasl], or transport=")
         opened = open_replica(config, log=self._log, elections=self._elections)
         try:
+            trust = trust_of(config, opened, server=self._server_ssl, client=self._client_ssl)
             transport = self._transport or TcpTransport(
                 listen_endpoint(config),
                 insecure=config.insecure,
                 frame_max_bytes=config.frame_max_bytes,
                 limits=config.limits,
-                trust=trust_of(config, opened, server=self._server_ssl, client=self._client_ssl),
+                trust=trust,
+                sasl=users_of(config, trust),
             )
             return Node(
                 config,

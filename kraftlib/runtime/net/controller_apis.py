@@ -18,6 +18,7 @@ from kraftlib.consensus.events import Event, PeerIdentified
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
+from kraftlib.security import sasl_server
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
 
@@ -50,7 +51,11 @@ class Controllers:
     def __init__(self, config: RaftConfig, *, submit: Callable[[Event], None]) -> None:
         self._config: Final = config
         self._submit: Final = submit
-        self.served: Final = {**SERVED, **(PRIVATE if config.private_apis else {})}
+        self.served: Final = {
+            **SERVED,
+            **(PRIVATE if config.private_apis else {}),
+            **(sasl_server.SERVED if config.sasl is not None else {}),
+        }
         """The served versions by API. More are served once it is known that there are controllers."""
         self._refuse(wanted=bool(config.yield_to))
 

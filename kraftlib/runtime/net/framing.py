@@ -53,6 +53,10 @@ class FrameReader:
         """Number of bytes that wait here for the rest of their frame, or to be taken."""
         return self._size - self._position
 
+    def allow(self, max_bytes: int) -> None:
+        """Take frames of up to this size from now on."""
+        self._max_bytes = max_bytes
+
     def feed(self, data: bytes) -> None:
         """Add what arrived. Take the frames with `next_frame` until it returns None."""
         if self._position == self._size:

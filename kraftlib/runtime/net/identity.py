@@ -14,22 +14,28 @@ import attrs
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.identity import of_certificate, why_not
+from kraftlib.security.sasl import SaslConfig
 
 
 @attrs.frozen(kw_only=True)
 class Identities:
     """Judges what peers claim, after `kraftlib.security.authorizer` has found that they may speak as replicas at all.
 
-    A certificate that names no replica is not judged here: whether it may speak as one, as any, is a matter of roles.
+    A certificate that names no replica, or a user that is bound to none, is not judged here: whether it may speak as
+    one, as any, is a matter of roles.
     """
 
     cluster_id: str | None
+    sasl: SaslConfig | None = None
+    """The users of SASL and the replicas that they are bound to; None: no SASL."""
 
     def complaint(self, peer: Peer, request: Any) -> str | None:
         """Return the reason to refuse a request of this peer; None if its claimed id is right."""
         claimed = claimed_id(request)
         if claimed is None:
             return None
+        if self.sasl is not None and (bound_to := self.sasl.complaint(peer.principals, claimed)) is not None:
+            return bound_to
         principals = of_certificate(peer.principals)
         reason = why_not(principals, claimed, cluster_id=self.cluster_id, unnamed=True)
         return None if reason is None else f"it speaks as replica {claimed}: {reason}"

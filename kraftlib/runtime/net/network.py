@@ -90,7 +90,7 @@ class Network:
             authorizer=self._authorizer(),
             authorize=self._authorize,
             audit=self._audit,
-            identities=Identities(cluster_id=self._cluster_id),
+            identities=Identities(cluster_id=self._cluster_id, sasl=self._config.sasl),
             served=self._served,
             notices=notices,
         )
@@ -120,6 +120,7 @@ class Network:
             nobody=nobody,
             cluster_id=self._cluster_id,
             is_voter=self._is_voter,
+            bound_ids=config.sasl.replicas_among if config.sasl is not None else lambda principals: (),
             unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas,
         )
 

@@ -24,6 +24,7 @@ from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.notices import Notices, quoted
 from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
+from kraftlib.security import sasl_server
 from kraftlib.security.audit import AUDITED, AuditLog
 from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
@@ -144,6 +145,10 @@ class RequestServer:
         if isinstance(message, ApiVersionsRequest):
             response = api_versions.answer(message, version, finalized=self._features(), served=self._served)
             reply(encode_response(response, version=version, correlation_id=request.correlation_id))
+            return
+        if request.api_key in sasl_server.SERVED:  # that is for the connection, once and before all else
+            illegal = error_answer(message, ErrorCode.ILLEGAL_SASL_STATE)
+            reply(encode_response(illegal, version=version, correlation_id=request.correlation_id))
             return
         if (reason := self._authorizer.complaint(peer.principals, message)) is not None:
             self._deny(request, reply, peer, reason, closes=request.api_key in OF_REPLICAS)

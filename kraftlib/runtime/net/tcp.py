@@ -22,6 +22,7 @@ from kraftlib.runtime.net.tcp_server import FrameServer
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
 from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
+from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.types import Endpoint
 
 logger = logging.getLogger(__name__)
@@ -49,12 +50,14 @@ class TcpTransport:
         frame_max_bytes: int = FRAME_MAX_BYTES,
         limits: TcpLimits | None = None,
         trust: Trust | None = None,
+        sasl: SaslUsers | None = None,
     ) -> None:
         self._listen = listen
         self._trust = trust or Trust(contexts=Contexts(server_ssl, client_ssl))
         self._insecure = insecure
         self._frame_max_bytes = frame_max_bytes
         self._limits = limits or TcpLimits()
+        self._sasl = sasl
         self._notices: Notices | None = None
         self._server: FrameServer | None = None
         self._client: FrameClient | None = None
@@ -86,6 +89,7 @@ class TcpTransport:
             frame_max_bytes=self._frame_max_bytes,
             limits=self._limits,
             notices=self._notices,
+            sasl=self._sasl,
         )
         endpoint = await server.start(self._listen, insecure=self._insecure)
         self._server = server
@@ -95,6 +99,7 @@ class TcpTransport:
             frame_max_bytes=self._frame_max_bytes,
             limits=self._limits,
             notices=self._notices,
+            sasl=self._sasl,
         )
         self._sweep()
         return endpoint

@@ -24,14 +24,20 @@ from typing import Final, cast
 import attrs
 
 from kraftlib import forks
-from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
+from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter, framed
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
-from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.runtime.net.transport import Destination, Frame, FrameReceiver, Reply
 from kraftlib.security.contexts import Trust, Validity, ends_at
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_server import FRAME_MAX_BYTES
+from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.types import is_host
 from kraftlib.wire.frames import describe_foreign_bytes
+
+CLIENT_ID: Final = "kraftlib"
+"""The client id of the requests with which a connection authenticates."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -39,7 +45,10 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, route: Route) -> None:
         self._route: Final = route
-        self._reader = FrameReader(route.client.frame_max_bytes)
+        self._sasl = None if route.client.sasl is None else SaslClient(route.client.sasl, client_id=CLIENT_ID)
+        self._reader = FrameReader(route.client.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES)
+        self._token: asyncio.Future[Frame] | None = None
+        """The answer of SASL that is waited for."""
         self._writer = FrameWriter()
         self._replies: deque[Reply] = deque()
         self._transport: asyncio.Transport | None = None
@@ -79,7 +88,8 @@ class ClientConnection(asyncio.Protocol):
             return
         self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         tune(transport.get_extra_info("socket"))
-        self._writer.attach(self._transport)
+        if self._sasl is None:
+            self._writer.attach(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Hand out the answers that are whole with these bytes."""
@@ -87,7 +97,10 @@ class ClientConnection(asyncio.Protocol):
         reader.feed(data)
         try:
             while not self._ended and (frame := reader.next_frame()) is not None:
-                if not replies:
+                if self._token is not None and not self._token.done():
+                    self._token.set_result(frame)
+                    continue
+                if not replies or self._sasl is not None:
                     self._break_off("unasked", "it sent an answer to no question")
                     return
                 self._route.failures = 0
@@ -101,6 +114,8 @@ class ClientConnection(asyncio.Protocol):
         """Tell everybody who waits."""
         forks.forget(self._descriptor)
         self._route.client.closed(self)
+        if self._token is not None and not self._token.done():
+            self._token.set_exception(SaslError("it closed the connection: are SASL and TLS on at its listener?"))
         self._end(refused=False)
 
     def look(self) -> None:
@@ -133,6 +148,11 @@ class ClientConnection(asyncio.Protocol):
                 await client.loop.create_connection(
                     lambda: self, endpoint.host, endpoint.port, ssl=tls, server_hostname=name
                 )
+                if self._sasl is not None and not self._ended:
+                    await self._authenticate(self._sasl)
+        except SaslError as error:
+            self._end(refused=None)
+            self._break_off("sasl", f"no authentication: {error}")
         except (OSError, ValueError, OverflowError) as error:
             # The last two: a host or a port, told by a peer, that no system takes.
             if isinstance(error, ssl.SSLError | ConnectionAbortedError):
@@ -140,6 +160,23 @@ class ClientConnection(asyncio.Protocol):
             # One that is reset amid the handshake was made, and is lost: a dying process may accept one more.
             is_lost = isinstance(error, ConnectionResetError)
             self._end(refused=True if is_refusal(error) else False if is_lost else None)
+            if self._transport is not None:  # it was made, and has not authenticated in time
+                self._break_off("sasl", f"no authentication within {client.limits.connect_ms} ms")
+
+    async def _authenticate(self, sasl: SaslClient) -> None:
+        """Let the peer know who we are, and then send what has waited. Raises: SaslError."""
+        client = self._route.client
+        frame: bytes | None = sasl.start()
+        while frame is not None and self._transport is not None and not self._ended:
+            self._token = client.loop.create_future()
+            self._transport.write(framed(frame))
+            answer = await self._token
+            # In a thread: the peer, who has proved nothing yet, says how much work it is.
+            frame = await client.loop.run_in_executor(None, sasl.receive, answer)
+        self._sasl = None
+        self._reader.allow(client.frame_max_bytes)
+        if self._transport is not None and not self._ended:
+            self._writer.attach(self._transport)
 
     def _break_off(self, kind: str, reason: str) -> None:
         self._warn(kind, reason)
@@ -222,12 +259,14 @@ class FrameClient:
         frame_max_bytes: int,
         limits: TcpLimits,
         notices: Notices,
+        sasl: SaslUsers | None = None,
     ) -> None:
         self.receiver: Final = receiver
         self.trust: Final = trust
         self.frame_max_bytes: Final = frame_max_bytes
         self.limits: Final = limits
         self.notices: Final = notices
+        self.sasl: Final = sasl
         self.loop: Final = asyncio.get_running_loop()
         self._routes: dict[int, Route] = {}
         self._open: set[ClientConnection] = set()

@@ -19,14 +19,20 @@ from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text
-from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer
+from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply
 from kraftlib.security.contexts import Contexts, Validity, ends_at
 from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.sasl import USER_PREFIX
+from kraftlib.security.sasl_server import FRAME_MAX_BYTES, SaslServer, Step
+from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.wire.frames import describe_foreign_bytes
 
 PACE_S: Final = 0.2
 """Over this long the rate of requests is taken."""
+
+REFUSAL_PAUSE_S: Final = 0.1
+"""Pause before a failed authentication is answered, as in Kafka (`connection.failed.authentication.delay.ms`)."""
 
 
 @attrs.define(kw_only=True)
@@ -43,6 +49,8 @@ class Shared:
     forget: Callable[[ServerConnection], None]
     """Told of a connection that is gone."""
     tls: Contexts
+    sasl: SaslUsers | None = None
+    """The users that may log in, and whoever asks for anything must be one of them; None: no SASL."""
     unfinished_bytes: int = 0
     """The size of all frames that are not whole yet."""
 
@@ -55,7 +63,8 @@ class ServerConnection(asyncio.Protocol):
         self.peer = Peer(address_text(address))
         self._shared: Final = shared
         self._limits: Final = shared.limits
-        self._reader = FrameReader(shared.frame_max_bytes)
+        self._sasl = None if shared.sasl is None else SaslServer(shared.sasl)
+        self._reader = FrameReader(shared.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES)
         self._writer = FrameWriter()
         self._answers = AnswerQueue(self._send, self.close)
         self._transport: asyncio.Transport | None = None
@@ -64,6 +73,7 @@ class ServerConnection(asyncio.Protocol):
         self._frames_allowed = 0
         self._pace_ends = 0.0
         self._unfinished_bytes = 0
+        self._made_at = shared.now()
         self._watched = (0, shared.now())
         self._rests = (0, shared.now())
         self._stalled_since: float | None = None
@@ -80,7 +90,8 @@ class ServerConnection(asyncio.Protocol):
         certificate = transport.get_extra_info("peercert")
         self.peer = attrs.evolve(self.peer, principals=certificate_names(certificate))
         self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
-        self._watched = (0, self._shared.now())
+        self._made_at = self._shared.now()
+        self._watched = (0, self._made_at)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and serve the frames that are whole with them."""
@@ -134,6 +145,8 @@ class ServerConnection(asyncio.Protocol):
             return "slow_reader", f"it has not read its answers for {limits.stall_ms} ms"
         if self.idle_s(now) > limits.idle_max_ms / 1000:
             return "idle", f"it has asked nothing for {limits.idle_max_ms} ms"
+        if self._sasl is not None and now - self._made_at > limits.handshake_ms / 1000:
+            return "sasl", f"it has not authenticated within {limits.handshake_ms} ms"
         frames, since = self._watched
         waits = self._transport is not None and not self._held and (not self._frames or self._reader.held_bytes)
         if not waits or frames != self._frames:
@@ -166,7 +179,8 @@ class ServerConnection(asyncio.Protocol):
         try:
             all_taken = self._take()
         except BadFrameError as error:
-            self.refuse("bad_frame", _describe(error, self._shared.frame_max_bytes))
+            max_bytes = self._shared.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES
+            self.refuse("bad_frame", _describe(error, max_bytes))
             return
         finally:
             self._writer.flush()
@@ -177,7 +191,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _take(self) -> bool:
         """Hand on the frames of one turn; return whether all that are whole were taken."""
-        answers, reader, peer = self._answers, self._reader, self.peer
+        answers, reader = self._answers, self._reader
         receive = self._shared.receiver.request_received
         room = self._limits.pipeline_max - len(answers) if self._has_room() else 0
         for _ in range(min(room, self._pace())):
@@ -186,10 +200,42 @@ class ServerConnection(asyncio.Protocol):
                 return True
             self._frames += 1
             self._frames_allowed -= 1
-            receive(frame, answers.expect(), peer)
+            if self._sasl is None:
+                receive(frame, answers.expect(), self.peer)
+            else:
+                self._authenticate(self._sasl.receive(frame), frame, answers.expect())
             if self._held or not self._has_room():
                 break
         return False
+
+    def _authenticate(self, step: Step, frame: Frame, reply: Reply) -> None:
+        """Do what SASL says of a frame of a peer that is not known yet."""
+        shared = self._shared
+        if step.failure is not None:
+            shared.notices.warn(
+                "sasl", self.host, "%s has not authenticated: %s; see [sasl]", self.peer.address, step.failure
+            )
+            if step.answer is None:
+                reply(None)
+                return
+            self._held = True
+            if self._transport is not None:
+                self._transport.pause_reading()
+            shared.loop.call_later(REFUSAL_PAUSE_S, self._answer_failure, step, reply)
+        elif step.pass_on:
+            shared.receiver.request_received(frame, reply, self.peer)
+        else:
+            if step.user is not None:
+                self._sasl = None
+                self.peer = attrs.evolve(self.peer, principals=(USER_PREFIX + step.user, *self.peer.principals))
+                self._reader.allow(shared.frame_max_bytes)
+            reply(step.answer)
+
+    def _answer_failure(self, step: Step, reply: Reply) -> None:
+        """Answer after the pause; the client may begin again, unless that was its last try."""
+        reply(step.answer)
+        if step.close:
+            self.close()
 
     def _pace(self) -> int:
         """Return how many requests may be taken now."""

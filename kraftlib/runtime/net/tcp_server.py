@@ -17,6 +17,7 @@ from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
 from kraftlib.runtime.net.transport import FrameReceiver
 from kraftlib.security.contexts import Contexts
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.types import Endpoint
 
 ACCEPT_PAUSE_S: Final = 0.1
@@ -34,6 +35,7 @@ class FrameServer:
         frame_max_bytes: int,
         limits: TcpLimits,
         notices: Notices,
+        sasl: SaslUsers | None = None,
     ) -> None:
         self._limits: Final = limits
         self._notices: Final = notices
@@ -48,6 +50,7 @@ class FrameServer:
             now=self._now,
             forget=self._forget,
             tls=tls,
+            sasl=sasl,
         )
         self._tls: Final = tls
         self._listener: socket.socket | None = None
@@ -65,7 +68,9 @@ class FrameServer:
 
     async def start(self, listen: Endpoint, *, insecure: bool) -> Endpoint:
         """Listen; return where. Raises: ConfigError, as `bind` does."""
-        self._listener = await bind(listen, encrypted=self._tls.server is not None, insecure=insecure)
+        # With SASL nobody is let in without a password, in the clear or not.
+        is_guarded = self._tls.server is not None or self.shared.sasl is not None
+        self._listener = await bind(listen, encrypted=is_guarded, insecure=insecure)
         forks.keep_from_children(self._listener.fileno())
         self._accepting = self._loop.create_task(self._accept(self._listener), name="kraftlib-accept")
         return Endpoint(listen.host, self._listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The TLS of one replica: its contexts, whom its own certificate must name, and the servers that it may speak to."""
+"""The trust of one replica: its TLS, the servers that it may speak to, and the users of SASL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.runtime.opening import Opened
 from kraftlib.security.contexts import Holder, Trust
 from kraftlib.security.own_contexts import Use, contexts_of
+from kraftlib.security.sasl_users import SaslUsers, load_users
 
 
 def trust_of(
@@ -21,6 +22,7 @@ def trust_of(
         connects=bool(others or config.bootstrap_servers),
         is_connected_to=bool(is_voter and others) or config.auto_join,
         strict=config.strict,
+        password=config.sasl is not None,
         insecure=config.insecure,
     )
     return Trust(
@@ -28,3 +30,11 @@ def trust_of(
         cluster_id=opened.cluster_id,
         unnamed=config.tls is not None and config.tls.unnamed_replicas,
     )
+
+
+def users_of(config: RaftConfig, trust: Trust) -> SaslUsers | None:
+    """Return the users of `[sasl]`, read from their files; None without SASL. Raises: ConfigError for the files."""
+    if config.sasl is None:
+        return None
+    encrypted = trust.contexts.server is not None and trust.contexts.client is not None
+    return load_users(config.sasl, config.node_id, encrypted=encrypted, insecure=config.insecure)

@@ -1,0 +1,428 @@
+"""SASL on real sockets: row 16 of the security checklist, and a stranger who wants to own a quorum."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kraftlib import RaftClient, RaftConfig
+from kraftlib.config import StaticVoter
+from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError
+from kraftlib.runtime.net.framing import framed
+from kraftlib.runtime.net.tcp import TcpTransport
+from kraftlib.runtime.net.transport import Destination
+from kraftlib.security.limits import TcpLimits
+from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_server import FRAME_MAX_BYTES, TRIES_MAX
+from kraftlib.security.sasl_users import SaslUsers, load_users
+from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Station, TransportCheck, station
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
+from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.cli.processes import free_port
+from tests.runtime.net.test_tcp_server import LOOPBACK, Stranger, stranger, tcp, until
+from tests.runtime.quorum import PATIENCE_S, TIMING
+from tools.scenarios import handmade as msg
+
+SECRET = "correct horse battery staple"
+
+
+def users(
+    node_id: int = 1, *, password: str = SECRET, encrypted: bool = False, insecure: bool = False, **options: Any
+) -> SaslUsers:
+    """Users of a quorum whose three replicas have the same password."""
+    options = {"users": {f"replica-{number}": SECRET for number in (1, 2, 3)}, **options}
+    return load_users(SaslConfig(password=password, **options), node_id, encrypted=encrypted, insecure=insecure)
+
+
+@asynccontextmanager
+async def server(sasl: SaslUsers | None = None, limits: TcpLimits | None = None, **how: Any) -> AsyncIterator[Station]:
+    async with station(lambda at: TcpTransport(LOOPBACK, sasl=sasl or users(), limits=limits, **how)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def dialling(sasl: SaslUsers | None, **how: Any) -> AsyncIterator[Station]:
+    async with station(lambda at: TcpTransport(LOOPBACK, sasl=sasl, **how)) as opened:
+        yield opened
+
+
+def request(message: Any, version: int | None = None) -> bytes:
+    version = APIS[message.api_key].versions.last if version is None else version
+    return encode_request(message, version=version, correlation_id=1, client_id="stranger")
+
+
+async def log_in(who: Stranger, sasl: SaslUsers) -> list[bytes]:
+    """Authenticate, and return the frames that were sent. Raises: SaslError."""
+    client, sent = SaslClient(sasl, client_id="stranger"), []
+    frame: bytes | None = client.start()
+    while frame is not None:
+        sent.append(frame)
+        who.write(framed(frame))
+        frame = client.receive(await who.answer())
+    return sent
+
+
+# The transport keeps its promises ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
+async def test_it_keeps_the_promises_with_sasl_too(check: TransportCheck) -> None:
+    await check(lambda at: TcpTransport(at or LOOPBACK, sasl=users()))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
+async def test_a_peer_is_named_after_its_user(mechanism: str) -> None:
+    options = {"mechanism": mechanism, "insecure": True}
+    async with server(users(**options)) as opened, dialling(users(2, **options)) as replica:
+        replica.ask(Destination(1, opened.endpoint))
+        await replica.until_heard(1)
+        assert replica.heard == [b"question"]
+        assert opened.requests[0][2].principals == ("User:replica-2",)
+
+
+async def test_over_tls_a_peer_has_the_names_of_its_certificate_too() -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    ours, theirs = _context(authority, issued, "server"), _context(authority, issued, "client")
+    how: dict[str, Any] = {"server_ssl": ours, "client_ssl": theirs}
+    sasl = users(mechanism="PLAIN", encrypted=True)
+    async with server(sasl, **how) as opened, dialling(sasl, **how) as replica:
+        replica.ask(Destination(-2, opened.endpoint))
+        await replica.until_heard(1)
+
+
+def _context(authority: trustme.CA, issued: trustme.LeafCert, side: str) -> Any:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if side == "server" else ssl.PROTOCOL_TLS_CLIENT)
+    issued.configure_cert(context)
+    authority.configure_trust(context)
+    return context
+
+
+async def test_what_is_sent_before_the_login_waits_for_it() -> None:
+    async with server() as opened, dialling(users(2)) as replica:
+        for number in range(50):
+            replica.ask(Destination(1, opened.endpoint), b"question %d" % number)
+        await replica.until_heard(50)
+        assert replica.heard == [b"question %d" % number for number in range(50)]
+
+
+# Who is not let in ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+@pytest.mark.parametrize("who", [{"password": "wrong"}, {"username": "stranger"}])
+async def test_a_wrong_password_and_an_unknown_user_are_told_the_same(
+    mechanism: str, who: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"mechanism": mechanism, "insecure": True}
+    async with server(users(**options)) as opened, stranger(opened.endpoint) as peer:
+        with pytest.raises(SaslError, match="SASL_AUTHENTICATION_FAILED 'Authentication failed: wrong mechanism"):
+            await log_in(peer, users(2, **options, **who))
+        assert opened.requests == []
+        assert tcp(opened).trouble["sasl"] == 1
+    assert "wrong password, or no such user; see [sasl]" in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_a_replica_with_another_password_reaches_nobody_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async with server() as opened, dialling(users(2, password="wrong")) as replica:
+        replica.ask(Destination(1, opened.endpoint))
+        await replica.until_heard(1)
+        assert replica.heard == [None]  # and no word of a lost connection: the peer lives
+        assert opened.requests == []
+    assert "refuses user 'replica-2'" in caplog.text
+    assert "compare the secrets of [sasl]" in caplog.text
+
+
+async def test_three_tries_are_the_last() -> None:
+    async with server() as opened, stranger(opened.endpoint) as peer:
+        for _ in range(TRIES_MAX):
+            with pytest.raises(SaslError):
+                await log_in(peer, users(2, password="wrong"))
+        assert await peer.closed() == b""
+
+    async with server() as opened, stranger(opened.endpoint) as peer:
+        with pytest.raises(SaslError):
+            await log_in(peer, users(2, password="wrong"))
+        await log_in(peer, users(2))
+        peer.write(framed(b"hello"))
+        assert await peer.answer() == b"hello"
+
+
+async def test_a_login_that_was_overheard_opens_nothing() -> None:
+    """All frames of a good login again, on a new connection."""
+    async with server() as opened:
+        async with stranger(opened.endpoint) as replica:
+            overheard = await log_in(replica, users(2))
+        async with stranger(opened.endpoint) as thief:
+            for frame in overheard[:2]:
+                thief.write(framed(frame))
+                await thief.answer()
+            thief.write(framed(overheard[2]))
+            _, answer = decode_response(await thief.answer(), api_key=ApiKey.SASL_AUTHENTICATE, version=2)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED  # type: ignore[attr-defined]
+        assert opened.requests == []
+
+
+async def test_a_server_that_offers_plain_alone_learns_no_password(caplog: pytest.LogCaptureFixture) -> None:
+    async with server(users(mechanism="PLAIN", insecure=True)) as opened, dialling(users(2)) as replica:
+        replica.ask(Destination(1, opened.endpoint))
+        await replica.until_heard(1)
+        assert replica.heard == [None]
+    assert "it accepts 'PLAIN', and [sasl] mechanism is SCRAM-SHA-512" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.fetch(ReplicaKey(2), 3, cluster_id=None, offset=1, last_epoch=1),
+        msg.begin(2, 3, cluster_id=None),
+        SaslAuthenticateRequest(auth_bytes=b"n,,n=replica-2,r=abc"),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+async def test_a_request_before_the_login_closes_the_connection(message: Any) -> None:
+    async with server() as opened, stranger(opened.endpoint) as peer:
+        peer.write(framed(request(message)))
+        assert await peer.closed() == b""
+        assert opened.requests == []
+        assert tcp(opened).trouble["sasl"] == 1
+
+
+async def test_a_request_behind_an_unfinished_login_closes_the_connection() -> None:
+    async with server() as opened, stranger(opened.endpoint) as peer:
+        hello = framed(request(SaslHandshakeRequest(mechanism="SCRAM-SHA-512")))
+        peer.write(hello + framed(request(msg.begin(2, 3, cluster_id=None))))
+        await peer.closed()
+        assert opened.requests == []
+
+
+async def test_only_the_question_for_versions_is_served_before_the_login() -> None:
+    async with server() as opened, stranger(opened.endpoint) as peer:
+        question = request(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        peer.write(framed(question))
+        assert await peer.answer() == question  # this engine echoes
+        await log_in(peer, users(2))
+        assert [frame for frame, _, _ in opened.requests] == [question]
+        assert opened.requests[0][2].principals == ()
+
+
+async def test_frames_are_small_before_the_login_and_large_after_it() -> None:
+    large = bytes(FRAME_MAX_BYTES + 1)
+    async with server(frame_max_bytes=1_000_000) as opened:
+        async with stranger(opened.endpoint) as peer:
+            peer.write(framed(large))
+            assert await peer.closed() == b""
+            assert tcp(opened).trouble == {"bad_frame": 1}
+        async with stranger(opened.endpoint) as peer:
+            await log_in(peer, users(2))
+            peer.write(framed(large))
+            assert await peer.answer() == large
+
+
+async def test_who_never_finishes_the_login_is_closed() -> None:
+    limits = TcpLimits(handshake_ms=50)
+    async with server(limits=limits) as opened, stranger(opened.endpoint) as peer:
+        peer.write(framed(request(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"))))
+        await peer.answer()
+        assert await peer.closed() == b""
+        assert tcp(opened).trouble == {"sasl": 1}
+
+
+async def test_a_server_that_never_answers_the_login_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """It listens, and does not speak SASL: the transport of a station that does not echo."""
+    async with (
+        station(lambda at: TcpTransport(LOOPBACK), echo=False) as silent,
+        dialling(users(2), limits=TcpLimits(connect_ms=100)) as replica,
+    ):
+        replica.ask(Destination(1, silent.endpoint))
+        await replica.until_heard(1)
+        assert replica.heard == [None]
+        await until(lambda: tcp(silent).accepted_connections == 0)
+    assert "no authentication within 100 ms" in caplog.text
+
+
+async def test_sasl_of_this_replica_is_no_open_door() -> None:
+    """Beyond loopback it needs no word of the operator: nobody gets in without a password."""
+    await (transport := TcpTransport(Endpoint("0.0.0.0", 0), sasl=users())).start(Station(TcpTransport(LOOPBACK)))
+    await transport.close()
+
+
+# Whole quorums -------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def quorum(sasl: dict[int, SaslConfig | None], **config: Any) -> AsyncIterator[dict[int, RaftClient[bytes]]]:
+    """Run a replica for each entry."""
+    voters = tuple(StaticVoter(number, Endpoint("127.0.0.1", free_port())) for number in sasl)
+    clients: dict[int, RaftClient[bytes]] = {}
+    async with AsyncExitStack() as stack:
+        for voter in voters:
+            options = {**TIMING, **config}
+            client: RaftClient[bytes] = RaftClient(
+                RaftConfig(
+                    node_id=voter.id,
+                    voters=voters,
+                    cluster_id="blue",
+                    listen=voter.endpoint,
+                    sasl=sasl[voter.id],
+                    **options,
+                )
+            )
+            await client.start()
+            stack.push_async_callback(client.shutdown, timeout_ms=0)
+            clients[voter.id] = client
+        yield clients
+
+
+async def appended_by(clients: dict[int, RaftClient[bytes]]) -> int:
+    """Append a record on whoever leads; return who that was."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            for client in clients.values():
+                try:
+                    await client.append_one(b"heard")
+                except (NotLeaderError, OutcomeUnknownError):
+                    continue
+                return client.node_id
+            await asyncio.sleep(0.005)
+
+
+def secret_file(directory: Path, text: str = SECRET) -> Path:
+    path = directory / "quorum.secret"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256"])
+async def test_replicas_with_one_secret_elect_and_commit(tmp_path: Path, mechanism: str) -> None:
+    sasl = SaslConfig(secret_file=secret_file(tmp_path), mechanism=mechanism)
+    async with quorum(dict.fromkeys((1, 2, 3), sasl)) as clients:
+        leader_id = await appended_by(clients)
+        assert clients[leader_id].high_watermark() is not None
+
+
+async def test_replicas_that_share_a_user_elect_and_commit() -> None:
+    """As Kafka's controllers do: one user, bound to all of them."""
+    sasl = SaslConfig(username="controller", password=SECRET, replicas={"controller": (1, 2, 3)})
+    async with quorum(dict.fromkeys((1, 2, 3), sasl)) as clients:
+        await appended_by(clients)
+
+
+async def test_a_replica_without_the_secret_is_not_heard(tmp_path: Path) -> None:
+    ours = SaslConfig(secret_file=secret_file(tmp_path))
+    (tmp_path / "other").mkdir()
+    theirs = SaslConfig(secret_file=secret_file(tmp_path / "other", "another secret of another quorum"))
+    async with quorum({1: ours, 2: ours, 3: theirs}) as clients:
+        assert await appended_by(clients) in (1, 2)
+        assert clients[3].log_end_offset() == 0
+
+
+async def test_a_replica_that_speaks_as_another_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    """Three replicas, the third of which logs in as the second: it has a password, and not its own id."""
+    passwords = {f"replica-{number}": f"password {number}" for number in (1, 2, 3)}
+    sasl: dict[int, SaslConfig | None] = {
+        number: SaslConfig(username=f"replica-{named}", password=f"password {named}", users=passwords)
+        for number, named in ((1, 1), (2, 2), (3, 2))
+    }
+    async with quorum(sasl) as clients:
+        assert await appended_by(clients) in (1, 2)
+        await until(lambda: "it speaks as replica 3, and its user 'replica-2' is bound to 2" in caplog.text)
+        assert clients[3].log_end_offset() == 0
+
+
+async def ask(who: Stranger, message: Any) -> bool:
+    """Send a request; return whether it was answered."""
+    who.write(framed(request(message)))
+    return await who.closed_or_answered()
+
+
+async def test_a_stranger_without_the_secret_owns_nothing(tmp_path: Path) -> None:
+    """The attack: Fetches in the names of two voters that are gone, and the BeginQuorumEpoch of a leader that is none.
+
+    Without a secret the leader commits what the Fetches claim to hold, and follows the leader of the next epoch.
+    """
+    sasl = SaslConfig(secret_file=secret_file(tmp_path))
+    async with quorum(dict.fromkeys((1, 2, 3), sasl), election_timeout_ms=5_000, fetch_timeout_ms=60_000) as clients:
+        leader = clients[await appended_by(clients)]
+        epoch, others = leader.leader_and_epoch().epoch, [id for id in clients if id != leader.node_id]
+        for id in others:
+            await clients[id].shutdown(timeout_ms=0)
+        lonely = asyncio.create_task(leader.append_one(b"nobody else has it"))
+        await asyncio.sleep(0)
+        forged = [
+            *(
+                msg.fetch(ReplicaKey(id), epoch, cluster_id="blue", offset=leader.log_end_offset(), last_epoch=epoch)
+                for id in others
+            ),
+            msg.begin(others[0], epoch + 1, cluster_id="blue"),
+            msg.end(leader.node_id, epoch, cluster_id="blue"),
+            msg.vote(
+                ReplicaKey(others[0]), epoch + 1, cluster_id="blue", end=OffsetAndEpoch(epoch=epoch + 1, offset=10**6)
+            ),
+        ]
+        for message in forged:
+            async with stranger(leader.endpoint) as thief:
+                assert not await ask(thief, message)
+            async with stranger(leader.endpoint) as thief:
+                with pytest.raises(SaslError):
+                    await log_in(thief, users(others[0], password="a guess at the secret"))
+                assert not await ask(thief, message)
+
+        assert leader.leader_and_epoch().epoch == epoch
+        assert leader.leader_and_epoch().leader_id == leader.node_id
+        assert not lonely.done()
+        lonely.cancel()
+
+
+async def test_a_client_with_the_secret_speaks_as_no_replica(tmp_path: Path) -> None:
+    """It may ask for versions and for what the application allows; a login is for once."""
+    sasl = SaslConfig(secret_file=secret_file(tmp_path))
+    client = SaslConfig(secret_file=sasl.secret_file, username="visitor")
+    async with quorum({1: sasl}) as clients:
+        await appended_by(clients)
+        endpoint = clients[1].endpoint
+        async with stranger(endpoint) as visitor:
+            await log_in(visitor, load_users(client, 9, encrypted=False, insecure=False))
+            visitor.write(framed(request(ApiVersionsRequest(client_software_name="a", client_software_version="1"))))
+            _, versions = decode_response(await visitor.answer(), api_key=ApiKey.API_VERSIONS, version=5)
+            served = {row.api_key for row in versions.api_keys}  # type: ignore[attr-defined]
+            assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= served
+            visitor.write(framed(request(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"))))
+            _, again = decode_response(await visitor.answer(), api_key=ApiKey.SASL_HANDSHAKE, version=1)
+            assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE  # type: ignore[attr-defined]
+            assert not await ask(visitor, msg.fetch(ReplicaKey(1), 1, cluster_id="blue", offset=0, last_epoch=0))
+
+
+async def test_a_transport_of_ones_own_does_its_own_login() -> None:
+    voters = (StaticVoter(1, Endpoint("127.0.0.1", free_port())),)
+    config = RaftConfig(node_id=1, voters=voters, sasl=SaslConfig(password=SECRET))
+    with pytest.raises(ConfigError, match="sasl is of the TCP transport"):
+        await RaftClient(config, transport=TcpTransport(LOOPBACK)).start()
+
+
+async def test_files_are_looked_at_before_anything_listens(tmp_path: Path) -> None:
+    path = secret_file(tmp_path)
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        async with quorum({1: SaslConfig(secret_file=path)}):
+            pass
+
+
+@pytest.fixture(autouse=True)
+def _hear(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
