@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.security.access import of_super_users
 from kraftlib.tls_properties import tls_properties
 from kraftlib.types import Endpoint
 
@@ -58,7 +59,7 @@ NUMBER_MAX: Final = 2**31 - 1
 OTHERS: Final = frozenset(
     "process.roles node.id broker.id listeners advertised.listeners listener.security.protocol.map log.dir log.dirs "
     "metadata.log.dir controller.listener.names controller.quorum.voters controller.quorum.bootstrap.servers "
-    "controller.quorum.auto.join.enable".split()
+    "controller.quorum.auto.join.enable super.users".split()
 )
 """Keys that are read in another way."""
 
@@ -71,8 +72,8 @@ NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
     (r"ssl\..*", "no effect on a listener that is not SSL, or not one of the keys of a PEM store that become [tls]"),
     (r"(sasl|security|oauth|principal|delegation)\..*", "SASL and tokens: the controller listener uses neither"),
     (
-        r"(authorizer|super\.users|allow\.everyone|early\.start).*",
-        "kraftlib has no ACLs; RaftClient takes `authorize`, which is asked for every request",
+        r"(authorizer|allow\.everyone|early\.start).*",
+        "kraftlib has no ACLs; principals have roles: see `access` of RaftConfig",
     ),
     (r"(metric|metrics|auto\.include\.jmx|kafka\.metrics|client\.telemetry).*", "metrics are RaftClient.metrics()"),
     (
@@ -191,6 +192,8 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
             found.fields[field] = _number(key, properties[key])
     if limits := {field: _limit(key, properties[key]) for key, field in LIMITS.items() if key in properties}:
         found.fields["limits"] = limits
+    if access := of_super_users(properties.get("super.users", "")):
+        found.fields["access"] = access
     if "broker" in roles:
         found.say("process.roles", "kraftlib is no broker: this replica carries the metadata log and nothing else")
     for key in properties:

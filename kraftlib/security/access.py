@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,8 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+
+KAFKAS_NOBODY: Final = "User:ANONYMOUS"
 
 PRINCIPAL_MAX: Final = 1_024
 """The longest principal, in characters."""
@@ -124,3 +127,19 @@ def is_loopback_host(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def of_super_users(text: str) -> dict[str, object]:
+    """Return the table for Kafka's `super.users`, principals between semicolons, which may do everything there.
+
+    Kafka writes the subject of a certificate as `User:CN=NAME,OU=...`, which is `cert:NAME` here, and a peer without a
+    name as `User:ANONYMOUS`.
+    """
+    names = [name.strip() for name in text.split(";") if name.strip()]
+    table: dict[str, object] = {"anonymous": "everything"} if KAFKAS_NOBODY in names else {}
+    principals = []
+    for name in names:
+        subject = re.fullmatch(r"User:(?:.*,\s*)?CN=([^,+\\]+)(?:,.*)?", name)
+        if name != KAFKAS_NOBODY:
+            principals.append(f"cert:{subject[1].strip()}" if subject is not None else name)
+    return {**table, "replicas": principals, "admins": principals} if principals else table

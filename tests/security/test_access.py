@@ -8,7 +8,7 @@ import pytest
 
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
-from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, Role, is_loopback_host
+from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, Role, is_loopback_host, of_super_users
 
 CLIENT = frozenset({Role.CLIENT})
 OBSERVER = frozenset({Role.OBSERVER, Role.CLIENT})
@@ -82,3 +82,34 @@ def test_where_clients_are_named_others_may_not_even_look() -> None:
     assert access.roles_of("User:grafana") == CLIENT
     assert access.roles_of("User:somebody") == NO_ROLE
     assert access.roles_of("User:ops") == {Role.ADMIN, Role.CLIENT}
+
+
+@pytest.mark.parametrize(
+    ("users", "table"),
+    [
+        ("", {}),
+        ("User:ops; User:kafka;", {"replicas": ["User:ops", "User:kafka"], "admins": ["User:ops", "User:kafka"]}),
+        ("User:CN=ctl-1,OU=x,C=de", {"replicas": ["cert:ctl-1"], "admins": ["cert:ctl-1"]}),
+        ("User:OU=x,CN=ctl-1", {"replicas": ["cert:ctl-1"], "admins": ["cert:ctl-1"]}),
+        ("User:ANONYMOUS", {"anonymous": "everything"}),
+    ],
+)
+def test_kafkas_super_users_may_do_everything(users: str, table: dict[str, object]) -> None:
+    assert of_super_users(users) == table
+    AccessConfig(**table)  # type: ignore[arg-type]
+
+
+def test_super_users_are_read_from_kafkas_own_file() -> None:
+    words: list[str] = []
+    lines = {
+        "process.roles": "controller",
+        "node.id": "3",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "CONTROLLER://127.0.0.1:9093",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:9091",
+        "super.users": "User:kafka",
+    }
+    config = RaftConfig.from_properties(lines, tell=words.append)
+
+    assert config.access == AccessConfig(replicas=("User:kafka",), admins=("User:kafka",))
+    assert words == []
