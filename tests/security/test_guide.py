@@ -71,9 +71,8 @@ async def set_up(name: str, home: Path) -> AsyncIterator[dict[int, RaftClient[by
             await client.shutdown(timeout_ms=0)
 
 
-def make_certificates(home: Path) -> None:
-    command = here(block("commands"), {})
-    subprocess.run(["bash", "-euc", command], cwd=home, check=True, capture_output=True, timeout=60)
+def run(commands: str, home: Path) -> None:
+    subprocess.run(["bash", "-euc", commands], cwd=home, check=True, capture_output=True, timeout=60)
 
 
 def context(home: Path, name: str) -> ssl.SSLContext:
@@ -92,7 +91,7 @@ async def test_the_set_up_on_loopback_works_and_is_open_to_all(tmp_path: Path) -
 
 
 async def test_the_set_up_with_a_secret_works_and_no_stranger_is_heard(tmp_path: Path) -> None:
-    subprocess.run(["bash", "-euc", block("secret command")], cwd=tmp_path, check=True, timeout=60)
+    run(block("secret command"), tmp_path)
     async with set_up("secret", tmp_path) as clients:
         scene = await scene_of(clients)
         vote = msg.vote(ReplicaKey(scene.claimed_id), scene.epoch + 1, cluster_id=CLUSTER, end=END)
@@ -102,7 +101,7 @@ async def test_the_set_up_with_a_secret_works_and_no_stranger_is_heard(tmp_path:
 
 
 async def test_the_set_up_with_certificates_works_and_lets_only_its_administrator_change_voters(tmp_path: Path) -> None:
-    make_certificates(tmp_path)
+    run(here(block("commands"), {}), tmp_path)
     async with set_up("certificates", tmp_path) as clients:
         scene = await scene_of(clients)
         there = parse_endpoint(clients[scene.leader_id].status().endpoint)

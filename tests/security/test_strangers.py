@@ -18,9 +18,12 @@ import pytest
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
+from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination, Reply
 from kraftlib.security.access import AccessConfig
+from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.sasl_users import load_users
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey, parse_endpoint
 from kraftlib.wire.apis import ApiKey
 from kraftlib.wire.frames import decode_response, encode_request
@@ -28,6 +31,8 @@ from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.cli.processes import free_port
+from tests.runtime.net.test_sasl_connections import log_in
+from tests.runtime.net.test_tcp_server import stranger
 from tests.runtime.quorum import PATIENCE_S, until
 from tests.security.authority import Authority
 from tests.security.test_identity_matrix import answer_to
@@ -120,7 +125,7 @@ async def scene_of(clients: dict[int, RaftClient[bytes]]) -> Scene:
     return Scene(clients, leader.leader_id or 1, appended.epoch)
 
 
-def framed(request: Any) -> bytes:
+def frame_of(request: Any) -> bytes:
     return encode_request(request, version=VERSIONS.get(request.api_key, 0), correlation_id=7, client_id="x")
 
 
@@ -143,8 +148,29 @@ async def test_with_certificates_nothing_of_others_costs_the_leader_its_place_or
         context = context_of(authority, *uris)
         for name, request in claims(scene).items():
             for node_id in scene.clients:
-                assert await answer_to(framed(request), scene.endpoint(node_id), context) == b"", name
+                assert await answer_to(frame_of(request), scene.endpoint(node_id), context) == b"", name
             assert await scene.is_unharmed(), name
+
+
+def passwords(node_id: int) -> dict[str, Any]:
+    users = {name: f"the password of {name}" for name in ("replica-1", "replica-2", "replica-3", "grafana")}
+    return {"sasl": SaslConfig(password=users[f"replica-{node_id}"], users=users)}
+
+
+@pytest.mark.parametrize("attacker", ["a stranger", "a client", "another replica"])
+async def test_with_passwords_nothing_of_others_costs_the_leader_its_place_or_an_epoch(attacker: str) -> None:
+    """A stranger has no password, and a client one that is bound to no replica."""
+    async with three(passwords) as scene:
+        name = {"a client": "grafana", "another replica": f"replica-{scene.thief_id}"}.get(attacker)
+        own = SaslConfig(username=name, password=f"the password of {name}")
+        for kind, request in claims(scene).items():
+            for node_id in scene.clients:
+                async with stranger(scene.endpoint(node_id)) as thief:
+                    if name is not None:
+                        await log_in(thief, load_users(own, 9, encrypted=False, insecure=False))
+                    thief.write(framed(frame_of(request)))
+                    assert not await thief.closed_or_answered(), kind
+            assert await scene.is_unharmed(), kind
 
 
 @pytest.mark.parametrize("name", ["a Vote of the next epoch", "a BeginQuorumEpoch", "the end of this epoch"])
@@ -153,7 +179,7 @@ async def test_on_an_open_port_one_message_of_anybody_ends_an_epoch(name: str) -
     async with three(lambda node_id: {}) as scene:
         request = claims(scene)[name]
         for node_id in scene.clients:
-            await answer_to_plaintext(framed(request), scene.endpoint(node_id))
+            await answer_to_plaintext(frame_of(request), scene.endpoint(node_id))
         await until(lambda: any(each.leader_and_epoch().epoch > scene.epoch for each in scene.clients.values()))
 
 

@@ -40,8 +40,8 @@ async def bind(listen: Endpoint, *, encrypted: bool, insecure: bool) -> socket.s
     family, kind, protocol, _, address = found[0]
     if not (encrypted or insecure or is_loopback(str(address[0]))):
         raise ConfigError(
-            f"listening on {listen} lets others in without TLS: set tls.cert, tls.key and tls.ca, or give "
-            "server_ssl=, or insecure=True if the network is trusted"
+            f"listening on {listen} lets others in without TLS: set tls.cert, tls.key and tls.ca, or [sasl], or give "
+            "server_ssl=, or insecure=True, which makes whoever connects an administrator"
         )
     listener = socket.socket(family, kind, protocol)
     try:
