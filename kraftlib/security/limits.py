@@ -17,22 +17,30 @@ class TcpLimits:
     """Deadlines and caps of a `TcpTransport`. The defaults suit a quorum and its tools; tests make them small."""
 
     connections_max: int = attrs.field(default=256, validator=at_least(1))
-    """Accepted connections at one time, and one beyond is closed at once."""
+    """Accepted connections at one time, those of voters apart. One beyond takes the place of another that says nothing,
+    or is closed at once."""
 
     connections_per_address_max: int = attrs.field(default=64, validator=at_least(1))
     """The same for one remote address, so that one host cannot take all."""
 
-    idle_ms: int = attrs.field(default=10_000, validator=at_least(1))
+    voter_connections_max: int = attrs.field(default=64, validator=at_least(1))
+    """Accepted connections of voters at one time, beside the others: a voter never waits until a stranger leaves."""
+
+    idle_ms: int = attrs.field(default=1_000, validator=at_least(1))
     """A connection that has asked nothing for this long is closed when a new one would be beyond these limits."""
 
     idle_max_ms: int = attrs.field(default=600_000, validator=at_least(1))
-    """A connection that has asked nothing for this long is closed (Kafka's `connections.max.idle.ms`)."""
+    """A connection that has asked nothing for this long is closed, unless it is a voter's (Kafka's
+    `connections.max.idle.ms`)."""
 
     handshake_ms: int = attrs.field(default=10_000, validator=at_least(1))
     """A TLS handshake takes no longer."""
 
     first_frame_ms: int = attrs.field(default=10_000, validator=at_least(1))
     """An accepted connection that has sent no whole frame by then is closed."""
+
+    newcomer_frame_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1_024))
+    """The largest frame of a connection that is not authenticated and has sent no valid request of a replica yet."""
 
     frame_ms: int = attrs.field(default=30_000, validator=at_least(1))
     """A frame that has begun to arrive is whole by then, or the connection is closed."""
@@ -42,6 +50,10 @@ class TcpLimits:
 
     send_buffer_max_bytes: int = attrs.field(default=8 * MEBIBYTE, validator=at_least(1))
     """While more than this waits for a peer to read it, or for an earlier answer, no request of that peer is taken."""
+
+    answers_max_bytes: int = attrs.field(default=128 * MEBIBYTE, validator=at_least(1))
+    """Answers of all accepted connections together that wait for a peer to read them, or for an earlier answer. Beyond
+    it those peers are closed that have left their answers unread for longest."""
 
     unfinished_max_bytes: int = attrs.field(default=64 * MEBIBYTE, validator=at_least(1))
     """Unfinished frames of all accepted connections together; the one that goes beyond is closed. A single frame may

@@ -17,6 +17,7 @@ from typing import Any
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ClosedError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
@@ -71,6 +72,7 @@ class Node:
         self._authorize = authorize
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
+        self._voters_told: VoterSet | None = None
         self._changes: dict[asyncio.Task[None], Promise] = {}
         self._leader_waiters: list[tuple[Epoch, Promise]] = []
         self._snapshot_waiters: dict[int, Promise] = {}
@@ -97,6 +99,7 @@ class Node:
             undo.callback(self._opened.close)
             await self._start(undo)
             ready(self)
+            self._look_at_voters()
             self._assembly.start()
             if self.executor.failure is not None:
                 raise again(self.executor.failure)
@@ -124,7 +127,7 @@ class Node:
             config=config,
             cluster_id=opened.cluster_id,
             authorize=self._authorize,
-            is_voter=lambda replica_id: self.core.voters.get(replica_id) is not None,
+            is_voter=self._is_voter,
             audit=audit,
             features=self._features,
             served=controllers.served,
@@ -159,7 +162,7 @@ class Node:
                 machine_failed=self._on_failure,
                 leader_known=self._leader_known,
                 shutdown_complete=self._handed_over.set,
-                timer_fired=self._meet_voters,
+                timer_fired=self._look_at_voters,
             ),
             endpoints={config.listener_name: config.advertised or self.endpoint},
         )
@@ -171,7 +174,17 @@ class Node:
     def _features(self) -> dict[str, int]:
         return {"kraft.version": self.core.kraft_version}
 
-    def _meet_voters(self) -> None:
+    def _is_voter(self, replica_id: ReplicaId) -> bool:
+        # A request may come before the core is there.
+        return hasattr(self, "core") and self.core.voters.get(replica_id) is not None
+
+    def _look_at_voters(self) -> None:
+        voters = self.core.voters
+        if voters is not self._voters_told:
+            self._voters_told = voters
+            self.network.voters_at(
+                [endpoint.host for voter in voters.others(self.core.key) for endpoint in voter.endpoints.values()]
+            )
         self._controllers.meet_voters(self.core, self.network.meet)
 
     # --- waiting -----------------------------------------------------------------------------------------------------

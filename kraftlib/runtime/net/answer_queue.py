@@ -40,15 +40,21 @@ class AnswerQueue:
     """The outstanding answers of one connection.
 
     `send` takes frames whose turn has come, always at least one. `hang_up` is called instead of the rest when the turn
-    of a None comes.
+    of a None comes. `waits` is called when an answer has been given before its turn.
     """
 
-    __slots__ = ("_answers", "_hang_up", "_send", "waiting_bytes")
+    __slots__ = ("_answers", "_hang_up", "_send", "_waits", "waiting_bytes")
 
-    def __init__(self, send: Callable[[Sequence[Frame]], None], hang_up: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[Sequence[Frame]], None],
+        hang_up: Callable[[], None],
+        waits: Callable[[], None] = lambda: None,
+    ) -> None:
         self._answers: deque[Answer] | None = deque()
         self._send = send
         self._hang_up = hang_up
+        self._waits = waits
         self.waiting_bytes = 0
         """Bytes of the answers that were given before their turn."""
 
@@ -75,6 +81,7 @@ class AnswerQueue:
             return
         if answers[0] is not answer:
             self.waiting_bytes += len(answer.frame or b"")
+            self._waits()
             return
         frames: list[Frame] = []
         while answers and answers[0].given:

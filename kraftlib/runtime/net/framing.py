@@ -28,9 +28,10 @@ _LENGTH: Final = struct.Struct(">i")
 class BadFrameError(Exception):
     """A length that no frame has. The stream cannot be trusted any more: close the connection."""
 
-    def __init__(self, length: int, first_bytes: bytes) -> None:
+    def __init__(self, length: int, max_bytes: int, first_bytes: bytes) -> None:
         super().__init__(f"frame of {length} bytes announced")
         self.length = length
+        self.max_bytes = max_bytes
         self.first_bytes = first_bytes
         """The four bytes where the length should be: they give a speaker of another protocol away."""
 
@@ -80,7 +81,7 @@ class FrameReader:
             return None
         length: int = _LENGTH.unpack_from(self._data, self._position)[0]
         if not 0 < length <= self._max_bytes:
-            raise BadFrameError(length, bytes(self._data[self._position : self._position + 64]))
+            raise BadFrameError(length, self._max_bytes, bytes(self._data[self._position : self._position + 64]))
         end = start + length
         if end > self._size:
             return None

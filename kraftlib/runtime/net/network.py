@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kraftlib.codec.declarations import Message
@@ -25,7 +25,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.request_sender import Identified, RequestSender
 from kraftlib.runtime.net.request_server import Authorize, RequestServer
-from kraftlib.runtime.net.transport import Destination, Frame, Peer, Reply, Transport
+from kraftlib.runtime.net.transport import Destination, Frame, KnowsVoters, Peer, Reply, Transport
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
 from kraftlib.security.audit import AuditLog
 from kraftlib.security.authorizer import Authorizer
@@ -93,6 +93,7 @@ class Network:
             identities=Identities(cluster_id=self._cluster_id, sasl=self._config.sasl),
             served=self._served,
             notices=notices,
+            recognized=self._recognized,
         )
         endpoint = await self._transport.start(self)
         self._sender = RequestSender(
@@ -141,6 +142,15 @@ class Network:
         """
         if self._sender is not None:
             self._sender.send(correlation_id, destination, endpoint, request)
+
+    def voters_at(self, hosts: Iterable[str]) -> None:
+        """Tell the transport where the other voters are, if it prefers them to strangers."""
+        if isinstance(self._transport, KnowsVoters):
+            self._transport.voters_at(hosts)
+
+    def _recognized(self, peer: Peer, replica_id: ReplicaId) -> None:
+        if isinstance(self._transport, KnowsVoters):
+            self._transport.recognized(peer, is_voter=self._is_voter(replica_id))
 
     def meet(self, destination: int, endpoint: Endpoint) -> None:
         """Connect to a replica, if there is no connection with it yet: it is then identified. Nothing after `close`."""

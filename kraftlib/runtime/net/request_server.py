@@ -15,6 +15,7 @@ import attrs
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
+from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.errors import InvariantError, LocalProtocolError, ProtocolError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.net import api_versions
@@ -27,6 +28,7 @@ from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security import sasl_server
 from kraftlib.security.audit import AUDITED, AuditLog
 from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
+from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import (
     Request,
@@ -71,6 +73,7 @@ class RequestServer:
         identities: Identities,
         served: Mapping[int, Versions],
         notices: Notices,
+        recognized: Callable[[Peer, ReplicaId], None] = lambda peer, replica_id: None,
     ) -> None:
         self._receiver: Final = receiver
         self._features: Final = features
@@ -80,6 +83,7 @@ class RequestServer:
         self._identities: Final = identities
         self._served: Final = served
         self._notices: Final = notices
+        self._recognized: Final = recognized
         self._loop: Final = asyncio.get_running_loop()
         self._hot_loops: Final = HotLoops(self._loop.time)
         self._asked: dict[int, _Asked] = {}
@@ -162,6 +166,8 @@ class RequestServer:
             if self._refuse(reply, peer, complaint):
                 self._audit.refused(message, complaint, principals=peer.principals, address=peer.address)
             return
+        if (claimed := claimed_id(message)) is not None:
+            self._recognized(peer, claimed)
         self._last_id = request_id = self._last_id + 1
         audited = message if request.api_key in AUDITED else None
         self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id, audited)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kraftlib.errors import ClosedError, ensure
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tcp_client import FrameClient
 from kraftlib.runtime.net.tcp_server import FrameServer
-from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
+from kraftlib.runtime.net.transport import Destination, FrameReceiver, Peer, Reply
 from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.security.sasl_users import SaslUsers
@@ -103,6 +103,16 @@ class TcpTransport:
         )
         self._sweep()
         return endpoint
+
+    def voters_at(self, hosts: Iterable[str]) -> None:
+        """Take these hosts for those of the voters: their connections have slots that strangers never get."""
+        if self._server is not None:
+            self._server.voter_addresses.learn(hosts)
+
+    def recognized(self, peer: Peer, *, is_voter: bool) -> None:
+        """Take note that `peer` has sent a valid request of a replica, and whether that is a voter."""
+        if self._server is not None:
+            self._server.recognized(peer, is_voter=is_voter)
 
     def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
         """Send a request; `reply` is never called before this returns."""

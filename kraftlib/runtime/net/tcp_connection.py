@@ -20,6 +20,8 @@ from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply
+from kraftlib.security.admission import Standing
+from kraftlib.security.answers import Account, AnswerBudget
 from kraftlib.security.contexts import Contexts, Validity, ends_at
 from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
@@ -49,6 +51,7 @@ class Shared:
     forget: Callable[[ServerConnection], None]
     """Told of a connection that is gone."""
     tls: Contexts
+    budget: AnswerBudget
     sasl: SaslUsers | None = None
     """The users that may log in, and whoever asks for anything must be one of them; None: no SASL."""
     unfinished_bytes: int = 0
@@ -61,12 +64,20 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, shared: Shared, address: Any) -> None:
         self.host: Final = str(address[0]) if isinstance(address, tuple) else str(address)
         self.peer = Peer(address_text(address))
+        self.accepted_at: Final = shared.now()
+        self.standing = Standing.NEWCOMER
+        self.of_voters = False
+        self.handshake: asyncio.Task[None] | None = None
+        """Makes the connection; over once it is made."""
+        self.begun = False
         self._shared: Final = shared
         self._limits: Final = shared.limits
         self._sasl = None if shared.sasl is None else SaslServer(shared.sasl)
-        self._reader = FrameReader(shared.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES)
+        newcomer_max = min(shared.frame_max_bytes, shared.limits.newcomer_frame_max_bytes)
+        self._reader = FrameReader(newcomer_max if self._sasl is None else min(newcomer_max, FRAME_MAX_BYTES))
         self._writer = FrameWriter()
-        self._answers = AnswerQueue(self._send, self.close)
+        self._answers = AnswerQueue(self._send, self.close, self._weigh)
+        self.account: Final = Account(measure=self._unread, close=self._close_unread)
         self._transport: asyncio.Transport | None = None
         self._held = False  # nothing is read or served, whatever the peer has sent
         self._frames = 0
@@ -77,6 +88,7 @@ class ServerConnection(asyncio.Protocol):
         self._watched = (0, shared.now())
         self._rests = (0, shared.now())
         self._stalled_since: float | None = None
+        self._closing_since: float | None = None
         self._descriptor = -1
         self._valid = Validity(None, shared.tls.trust)
 
@@ -92,6 +104,12 @@ class ServerConnection(asyncio.Protocol):
         self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         self._made_at = self._shared.now()
         self._watched = (0, self._made_at)
+        if self.peer.principals and self._sasl is None:
+            self.take_large_frames()
+
+    def take_large_frames(self) -> None:
+        """Take frames of the full size from now on: the peer is authenticated, or has shown that it is a replica."""
+        self._reader.allow(self._shared.frame_max_bytes)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and serve the frames that are whole with them."""
@@ -115,19 +133,24 @@ class ServerConnection(asyncio.Protocol):
         self._writer.detach()
         self._answers.drop()
         self._account_for(0)
+        self._shared.budget.forget(self.account)
         self._shared.forget(self)
 
     def close(self) -> None:
         """Serve nothing more; close once what was answered has left."""
         self._held = True
         self._writer.flush()
+        if self._closing_since is None:
+            self._closing_since = self._shared.now()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close, whatever is left to send."""
+        """Close, whatever is left to send, also amid a handshake."""
         if self._transport is not None:
             self._transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def refuse(self, kind: str, reason: str) -> None:
         """Count, tell the operator and break off. What was answered may still leave."""
@@ -141,9 +164,11 @@ class ServerConnection(asyncio.Protocol):
             return "certificate", reason
         if self._frames != self._rests[0] or len(self._answers):
             self._rests = (self._frames, now)
-        if self._stalled_since is not None and now - self._stalled_since > limits.stall_ms / 1000:
+        self._weigh()
+        since = min((since for since in (self._stalled_since, self._closing_since) if since is not None), default=now)
+        if now - since > limits.stall_ms / 1000:
             return "slow_reader", f"it has not read its answers for {limits.stall_ms} ms"
-        if self.idle_s(now) > limits.idle_max_ms / 1000:
+        if self.standing is not Standing.VOTER and self.idle_s(now) > limits.idle_max_ms / 1000:
             return "idle", f"it has asked nothing for {limits.idle_max_ms} ms"
         if self._sasl is not None and now - self._made_at > limits.handshake_ms / 1000:
             return "sasl", f"it has not authenticated within {limits.handshake_ms} ms"
@@ -160,6 +185,8 @@ class ServerConnection(asyncio.Protocol):
 
     def idle_s(self, now: float) -> float:
         """Return for how long the peer has asked nothing, as of the last sweep; 0 while anything is under way."""
+        if self._closing_since is not None:
+            return now - self._closing_since
         frames, since = self._rests
         rests = self._transport is not None and not self._held and not self._reader.held_bytes and frames > 0
         return now - since if rests and frames == self._frames and not len(self._answers) else 0.0
@@ -179,11 +206,10 @@ class ServerConnection(asyncio.Protocol):
         try:
             all_taken = self._take()
         except BadFrameError as error:
-            max_bytes = self._shared.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES
-            self.refuse("bad_frame", _describe(error, max_bytes))
+            self.refuse("bad_frame", _describe(error))
             return
         finally:
-            self._writer.flush()
+            self._flush()
         if not all_taken:
             self._hold()
         if self._reader.held_bytes != self._unfinished_bytes:
@@ -202,6 +228,8 @@ class ServerConnection(asyncio.Protocol):
             self._frames_allowed -= 1
             if self._sasl is None:
                 receive(frame, answers.expect(), self.peer)
+                if self.standing is Standing.NEWCOMER and self._closing_since is None:
+                    self.standing = Standing.ASKED
             else:
                 self._authenticate(self._sasl.receive(frame), frame, answers.expect())
             if self._held or not self._has_room():
@@ -228,7 +256,7 @@ class ServerConnection(asyncio.Protocol):
             if step.user is not None:
                 self._sasl = None
                 self.peer = attrs.evolve(self.peer, principals=(USER_PREFIX + step.user, *self.peer.principals))
-                self._reader.allow(shared.frame_max_bytes)
+                self.take_large_frames()
             reply(step.answer)
 
     def _answer_failure(self, step: Step, reply: Reply) -> None:
@@ -283,14 +311,32 @@ class ServerConnection(asyncio.Protocol):
         if not writer.gathering and len(self._answers):
             # Requests were pipelined: their answers often come in one turn, too.
             writer.gather()
-            self._shared.loop.call_soon(writer.flush)
+            self._shared.loop.call_soon(self._flush)
         for frame in frames:
             writer.write(frame)
+            self.account.sent_bytes += len(frame)
+        self._weigh()
         if self._held:
             self._resume_soon()
 
+    def _flush(self) -> None:
+        self._writer.flush()
+        self._weigh()
 
-def _describe(error: BadFrameError, max_bytes: int) -> str:
+    def _weigh(self) -> None:
+        """Tell the budget how many bytes of answers wait here."""
+        self._shared.budget.update(self.account)
+
+    def _unread(self) -> int:
+        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return buffered + self._answers.waiting_bytes
+
+    def _close_unread(self) -> None:
+        self.refuse("unread", "it does not read its answers, and all that wait take too much memory")
+        self.abort()
+
+
+def _describe(error: BadFrameError) -> str:
     foreign = describe_foreign_bytes(error.first_bytes)
-    size = f"it announced a frame of {error.length} bytes (allowed are 1 to {max_bytes})"
+    size = f"it announced a frame of {error.length} bytes (allowed are 1 to {error.max_bytes})"
     return f"{size}; it sent {foreign}" if foreign else size

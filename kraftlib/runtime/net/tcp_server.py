@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
+from functools import partial
 from typing import Any, Final
 
 from kraftlib import forks
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
-from kraftlib.runtime.net.transport import FrameReceiver
+from kraftlib.runtime.net.transport import FrameReceiver, Peer
+from kraftlib.security.addresses import VoterAddresses
+from kraftlib.security.admission import Admission, Standing
+from kraftlib.security.answers import AnswerBudget
 from kraftlib.security.contexts import Contexts
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl_users import SaslUsers
@@ -51,12 +54,19 @@ class FrameServer:
             forget=self._forget,
             tls=tls,
             sasl=sasl,
+            budget=AnswerBudget(limits.answers_max_bytes, self._now),
         )
         self._tls: Final = tls
+        self.voter_addresses: Final = VoterAddresses()
+        self._admission: Final[Admission[ServerConnection]] = Admission(
+            limits,
+            is_voter_host=self.voter_addresses.__contains__,
+            authenticates=tls.server is not None or sasl is not None,
+        )
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._connections: set[ServerConnection] = set()
-        self._per_host: Counter[str] = Counter()
+        self._by_address: dict[str, ServerConnection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -83,18 +93,28 @@ class FrameServer:
                 connection.refuse(*found)
                 connection.abort()
 
+    def recognized(self, peer: Peer, *, is_voter: bool) -> None:
+        """Take note that `peer` has sent a valid request of a replica, and whether that is a voter."""
+        connection = self._by_address.get(peer.address)
+        if connection is None or connection.standing is Standing.VOTER:
+            return
+        connection.take_large_frames()
+        if is_voter and (peer.principals or connection.host in self.voter_addresses):
+            connection.account.is_voter = True
+            self._close_for_others(self._admission.prove(connection, self._now()))
+
     def _forget(self, connection: ServerConnection) -> None:
         """Take note that `connection` is gone."""
-        if connection in self._connections:
-            self._connections.remove(connection)
-            self._per_host[connection.host] -= 1
-            if not self._per_host[connection.host]:
-                del self._per_host[connection.host]
-            if not self._connections:
-                self._all_gone.set()
+        self._admission.remove(connection)
+        self._connections.discard(connection)
+        if self._by_address.get(connection.peer.address) is connection:
+            del self._by_address[connection.peer.address]
+        if not self._connections:
+            self._all_gone.set()
 
     async def close(self, patience_s: float) -> None:
         """Stop accepting; close every connection, and break those off that have not gone after `patience_s`."""
+        self.voter_addresses.close()
         tasks = [task for task in (self._accepting, *self._handshakes) if task is not None]
         for task in tasks:
             task.cancel()
@@ -127,51 +147,50 @@ class FrameServer:
     def _admit(self, accepted: socket.socket, address: Any) -> None:
         connection = ServerConnection(self.shared, address)
         limits, host = self._limits, connection.host
-        if self._is_full(host) and not self._make_room(host):
+        place = self._admission.place_for(host, self._now())
+        if place is None:
             self._notices.warn(
                 "too_many",
                 host,
                 "refused a connection of %s: %d are open, %d of them from there (at most %d and %d)",
                 connection.peer.address,
-                len(self._connections),
-                self._per_host[host],
+                len(self._admission),
+                self._admission.held_by(host),
                 limits.connections_max,
                 limits.connections_per_address_max,
             )
             accepted.close()
             return
+        self._close_for_others(place.instead_of)
+        connection.of_voters = place.of_voters
+        self._admission.add(connection)
         self._connections.add(connection)
+        self._by_address[connection.peer.address] = connection
         self._all_gone.clear()
-        self._per_host[host] += 1
         tune(accepted)
         task = self._loop.create_task(
             self._begin(connection, accepted), name=f"kraftlib-handshake {connection.peer.address}"
         )
+        connection.handshake = task
         self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        task.add_done_callback(partial(self._handshake_over, connection, accepted))
 
-    def _is_full(self, host: str) -> bool:
-        return (
-            len(self._connections) >= self._limits.connections_max
-            or self._per_host[host] >= self._limits.connections_per_address_max
-        )
+    def _handshake_over(self, connection: ServerConnection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._handshakes.discard(task)
+        if not connection.begun:  # it was cancelled before its first step
+            accepted.close()
+            self._forget(connection)
 
-    def _make_room(self, host: str) -> bool:
-        """Close the connection that has been idle for longest, of this host if that has too many; say if there is one.
-
-        A newcomer may be a replica, and so may a connection that rests: but that one connects again when it asks.
-        """
-        is_host_full = self._per_host[host] >= self._limits.connections_per_address_max
-        now = self._now()
-        candidates = [each for each in self._connections if not is_host_full or each.host == host]
-        longest = max(candidates, key=lambda each: each.idle_s(now), default=None)
-        if longest is None or longest.idle_s(now) < self._limits.idle_ms / 1000:
-            return False
-        longest.refuse("made_room", "it was idle, and others want to connect")
-        return True
+    def _close_for_others(self, connection: ServerConnection | None) -> None:
+        """Close a connection whose slot another one gets."""
+        if connection is not None:
+            self._admission.remove(connection)  # at once: its transport is gone a moment later
+            connection.refuse("made_room", "others want to connect, and it was idle or had shown least")
+            connection.abort()
 
     async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
         """Make the transport of an accepted socket, with TLS if that is asked for."""
+        connection.begun = True
         tls = self._tls.server
         patience = {"ssl_handshake_timeout": self._limits.handshake_ms / 1000} if tls is not None else {}
         try:

@@ -12,7 +12,7 @@ All calls are made, and all callbacks must be called, on the engine's event loop
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 import attrs
@@ -100,4 +100,17 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Stop accepting, drop all connections, release all resources."""
+        ...
+
+
+@runtime_checkable
+class KnowsVoters(Protocol):
+    """A transport that prefers voters to strangers where room is short. A transport need not."""
+
+    def voters_at(self, hosts: Iterable[str]) -> None:
+        """Take these hosts (names or numeric addresses) for those of the other voters, in place of earlier ones."""
+        ...
+
+    def recognized(self, peer: Peer, *, is_voter: bool) -> None:
+        """Take note that `peer` has sent a valid request of a replica, and whether that is a voter."""
         ...

@@ -13,22 +13,26 @@ from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination, Transport
 from kraftlib.security.contexts import Contexts, Trust
+from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Station, TransportCheck, station
 from kraftlib.types import Endpoint
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
+LARGE = TcpLimits(newcomer_frame_max_bytes=FRAME_MAX_BYTES)
+"""Nobody here says which peers are replicas."""
+
 every_check = pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
 
 
 @every_check
 async def test_the_contract_is_kept(check: TransportCheck) -> None:
-    await check(lambda at: TcpTransport(at or LOOPBACK))
+    await check(lambda at: TcpTransport(at or LOOPBACK, limits=LARGE))
 
 
 @every_check
 def test_the_contract_is_kept_under_uvloop(check: TransportCheck) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(check(lambda at: TcpTransport(at or LOOPBACK)))
+        runner.run(check(lambda at: TcpTransport(at or LOOPBACK, limits=LARGE)))
 
 
 @every_check

@@ -146,7 +146,7 @@ async def test_a_request_that_never_ends_is_given_up(begun: bytes) -> None:
 
 async def test_a_thousand_announced_megabytes_take_no_memory() -> None:
     """What is kept is what arrived; who goes beyond the common limit is closed, the others are not."""
-    limits = TcpLimits(unfinished_max_bytes=200_000)
+    limits = TcpLimits(unfinished_max_bytes=200_000, newcomer_frame_max_bytes=2**30)
     async with server(limits=limits, frame_max_bytes=2**30) as opened:
         async with stranger(opened.endpoint) as modest, stranger(opened.endpoint) as greedy:
             modest.write(struct.pack(">i", 2**30) + b"x" * 1_000)
@@ -156,6 +156,69 @@ async def test_a_thousand_announced_megabytes_take_no_memory() -> None:
             await until_unfinished(opened, lambda kept: kept == 1_004)
             assert tcp(opened).trouble == {"unfinished": 1}
         await until_unfinished(opened, lambda kept: kept == 0)
+
+
+async def test_the_first_frame_of_a_stranger_is_small_and_that_of_a_replica_is_not() -> None:
+    limits = TcpLimits(newcomer_frame_max_bytes=2_000)
+    async with server(limits=limits) as opened, stranger(opened.endpoint) as one, stranger(opened.endpoint) as two:
+        for each in (one, two):
+            each.write(framed(b"x" * 2_000))
+            assert await each.answer() == b"x" * 2_000
+        tcp(opened).recognized(opened.requests[0][2], is_voter=False)
+        one.write(framed(b"x" * 2_001))
+        assert await one.answer() == b"x" * 2_001
+        two.write(framed(b"x" * 2_001))
+        assert await two.closed() == b""
+        assert tcp(opened).trouble == {"bad_frame": 1}
+
+
+async def test_answers_that_nobody_reads_have_one_budget() -> None:
+    """Each holds less than one connection may; the one that has not read for longest goes, and what it held with it."""
+    limits = TcpLimits(answers_max_bytes=20_000_000)
+    async with server(echo=False, limits=limits) as opened:
+        deaf = [socket.create_connection((opened.endpoint.host, opened.endpoint.port)) for _ in range(4)]
+        try:
+            for number, each in enumerate(deaf):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                each.sendall(framed(b"much, please"))
+                await opened.until_asked(number + 1)
+                opened.requests[number][1](b"x" * 20_000_000)
+            await until(lambda: tcp(opened).accepted_connections == 1)
+            assert tcp(opened).trouble == {"unread": 3}
+            assert await still_serves_by_hand(opened)
+        finally:
+            for each in deaf:
+                each.close()
+
+
+async def test_answers_that_wait_for_an_earlier_one_count_and_a_voter_goes_last() -> None:
+    limits = TcpLimits(answers_max_bytes=10_000_000)
+    async with server(echo=False, limits=limits) as opened, stranger(opened.endpoint) as voter:
+        tcp(opened).voters_at(["127.0.0.1"])
+        voter.write(framed(b"held") + framed(b"much, please"))
+        await opened.until_asked(2)
+        tcp(opened).recognized(opened.requests[0][2], is_voter=True)
+        opened.requests[1][1](b"x" * 6_000_000)
+        async with stranger(opened.endpoint) as other:
+            other.write(framed(b"held") + framed(b"much, please"))
+            await opened.until_asked(4)
+            opened.requests[3][1](b"x" * 6_000_000)
+            assert await other.closed() == b""
+        opened.requests[0][1](b"first")
+        assert [len(await voter.answer()) for _ in range(2)] == [5, 6_000_000]
+
+
+async def test_a_peer_that_is_closed_and_never_reads_goes_all_the_same() -> None:
+    """Else it would keep its slot and what it has not read, however little that is."""
+    async with server(echo=False, limits=TcpLimits(stall_ms=50)) as opened:
+        with socket.create_connection((opened.endpoint.host, opened.endpoint.port)) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.sendall(framed(b"much, please"))
+            await opened.until_asked(1)
+            opened.requests[0][1](b"x" * 7_000_000)
+            deaf.sendall(b"\xff\xff\xff\xff")
+            await until(lambda: tcp(opened).trouble["bad_frame"] == 1)
+            await until(lambda: tcp(opened).accepted_connections == 0)
 
 
 async def test_a_single_large_request_may_be_larger_than_the_common_limit() -> None:

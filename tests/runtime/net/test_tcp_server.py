@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trustme
@@ -165,6 +165,99 @@ async def is_served(opened: Station) -> bool:
         return await newcomer.closed_or_answered()
 
 
+@asynccontextmanager
+async def silent_ones(opened: Station, addresses: list[str], *, each: int) -> AsyncIterator[None]:
+    """Connections that say nothing."""
+    found = [socket.create_connection(where(opened), source_address=(host, 0)) for host in addresses * each]
+    try:
+        await until(lambda: tcp(opened).accepted_connections >= min(len(found), 2))
+        yield
+    finally:
+        for one in found:
+            one.close()
+
+
+def where(opened: Station) -> tuple[str, int]:
+    return opened.endpoint.host, opened.endpoint.port
+
+
+async def test_silent_connections_do_not_hold_a_port() -> None:
+    """Four addresses, each with as many connections as it may have: all slots of strangers."""
+    limits = TcpLimits(connections_max=16, connections_per_address_max=4)
+    addresses = [f"127.0.0.{number}" for number in range(2, 6)]
+    async with server(limits=limits) as opened, silent_ones(opened, addresses, each=5):
+        assert await still_serves(opened)
+        async with stranger(opened.endpoint, local_addr=("127.0.0.2", 0)) as shared:
+            shared.write(framed(b"me, too"))
+            assert await shared.answer() == b"me, too"
+
+
+async def test_a_voter_has_slots_that_strangers_never_take() -> None:
+    limits = TcpLimits(connections_max=2, connections_per_address_max=2, voter_connections_max=1)
+    async with (
+        server(limits=limits, echo=False) as opened,
+        stranger(opened.endpoint, local_addr=("127.0.0.9", 0)) as one,
+        stranger(opened.endpoint, local_addr=("127.0.0.9", 0)) as two,
+    ):
+        tcp(opened).voters_at(["127.0.0.7", "voter.invalid"])
+        for busy in (one, two):
+            busy.write(framed(b"wait"))
+        await opened.until_asked(2)
+        async with stranger(opened.endpoint, local_addr=("127.0.0.8", 0)) as third:
+            assert await third.closed() == b""
+        async with stranger(opened.endpoint, local_addr=("127.0.0.7", 0)) as voter:
+            voter.write(framed(b"vote"))
+            await opened.until_asked(3)
+            opened.requests[2][1](b"granted")
+            assert await voter.answer() == b"granted"
+        assert tcp(opened).trouble == {"too_many": 1}
+
+
+async def test_where_strangers_share_the_address_of_a_voter_they_give_way_to_it() -> None:
+    """Behind a NAT, and on loopback: also those that ask and wait for answers."""
+    limits = TcpLimits(connections_max=2, connections_per_address_max=2, voter_connections_max=2)
+    async with server(limits=limits, echo=False) as opened:
+        tcp(opened).voters_at(["127.0.0.1"])
+        async with stranger(opened.endpoint) as voter:
+            voter.write(framed(b"fetch"))
+            await opened.until_asked(1)
+            tcp(opened).recognized(opened.requests[0][2], is_voter=True)
+            busy = [socket.create_connection(where(opened)) for _ in range(6)]
+            for one in busy:
+                with suppress(ConnectionError):
+                    one.sendall(framed(b"wait"))
+            async with stranger(opened.endpoint) as returned:
+                returned.write(framed(b"vote"))
+                await opened.until(lambda: any(frame == b"vote" for frame, _, _ in opened.requests))
+                next(reply for frame, reply, _ in opened.requests if frame == b"vote")(b"granted")
+                assert await returned.answer() == b"granted"
+            opened.requests[0][1](b"records")
+            assert await voter.answer() == b"records"
+            for one in busy:
+                one.close()
+
+
+async def test_a_voter_that_authenticates_gets_a_slot_wherever_it_comes_from(authority: trustme.CA) -> None:
+    limits = TcpLimits(connections_max=1, voter_connections_max=1)
+    mine = ssl.create_default_context()
+    authority.configure_trust(mine)
+    authority.issue_cert("node-7.example").configure_cert(mine)
+    async with (
+        server(tls=server_context(authority), limits=limits, echo=False) as opened,
+        stranger(opened.endpoint, ssl=mine) as busy,
+    ):
+        busy.write(framed(b"wait"))
+        await opened.until_asked(1)
+        async with stranger(opened.endpoint, ssl=mine) as voter:
+            voter.write(framed(b"vote"))
+            await opened.until_asked(2)
+            tcp(opened).recognized(opened.requests[1][2], is_voter=True)
+            async with stranger(opened.endpoint) as third:
+                assert await third.closed() == b""
+            opened.requests[1][1](b"granted")
+            assert await voter.answer() == b"granted"
+
+
 async def test_no_descriptors_left_stops_accepting_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,11 +358,12 @@ async def test_a_handshake_that_never_ends_is_given_up(authority: trustme.CA) ->
         assert tcp(opened).accepted_connections == 0
 
 
-async def test_half_open_handshakes_count_as_connections(authority: trustme.CA) -> None:
+async def test_half_open_handshakes_count_as_connections_and_give_way(authority: trustme.CA) -> None:
     tls, limits = server_context(authority), TcpLimits(connections_max=1)
-    async with server(tls=tls, limits=limits) as opened, stranger(opened.endpoint), stranger(opened.endpoint) as second:
-        assert await second.closed() == b""
-        assert tcp(opened).trouble == {"too_many": 1}
+    async with server(tls=tls, limits=limits) as opened, stranger(opened.endpoint) as first, stranger(opened.endpoint):
+        assert await first.closed() == b""
+        assert tcp(opened).trouble["made_room"] == 1
+        await until(lambda: tcp(opened).accepted_connections == 1)
 
 
 async def test_closing_waits_for_the_last_answers(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,82 @@
+"""One budget in bytes for all answers that wait: peers that do not read must not fill the memory of a replica.
+
+Each connection has an account of what it holds: answers that its peer has not read yet, and answers that were given
+before those of earlier requests. Where all accounts together exceed the budget, the peers are closed whose oldest
+unread answer is oldest, strangers before voters, until the rest fits. A peer that reads is never the oldest for long:
+its account begins anew whenever everything has been read that waited at the time of the last beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+
+@attrs.define(eq=False, kw_only=True)
+class Account:
+    """The answers of one connection."""
+
+    measure: Callable[[], int]
+    """Returns how many bytes wait now."""
+
+    close: Callable[[], None]
+    """Closes the connection, and gives back what it holds."""
+
+    is_voter: bool = False
+    sent_bytes: int = 0
+    """All that was given to the connection to send."""
+
+    waiting_bytes: int = 0
+    """The bytes that waited when it was measured last."""
+
+    read_up_to: int = 0
+    """Once so much of `sent_bytes` was read, the account begins anew."""
+
+    since: float = 0.0
+    """When the account began, in s."""
+
+
+class AnswerBudget:
+    """The accounts of all accepted connections. `now` returns the time in s."""
+
+    def __init__(self, max_bytes: int, now: Callable[[], float]) -> None:
+        self._max_bytes: Final = max_bytes
+        self._now: Final = now
+        self._waiting: set[Account] = set()
+        self.waiting_bytes = 0
+        """The bytes that all of them hold."""
+
+    def update(self, account: Account) -> None:
+        """Measure `account`; close others, or it, if all together hold too much."""
+        before = account.waiting_bytes
+        self._measure(account)
+        if account.waiting_bytes > before and self.waiting_bytes > self._max_bytes:
+            self._relieve()
+
+    def forget(self, account: Account) -> None:
+        """Take note that the connection is gone."""
+        self._waiting.discard(account)
+        self.waiting_bytes -= account.waiting_bytes
+        account.waiting_bytes = 0
+
+    def _measure(self, account: Account) -> None:
+        waiting = account.measure()
+        if not waiting:
+            if account.waiting_bytes:
+                self.forget(account)
+            return
+        if not account.waiting_bytes or account.sent_bytes - waiting >= account.read_up_to:
+            account.read_up_to, account.since = account.sent_bytes, self._now()
+        self.waiting_bytes += waiting - account.waiting_bytes
+        account.waiting_bytes = waiting
+        self._waiting.add(account)
+
+    def _relieve(self) -> None:
+        for account in list(self._waiting):
+            self._measure(account)  # some of it may have been read meanwhile
+        while self._waiting and self.waiting_bytes > self._max_bytes:
+            slowest = min(self._waiting, key=lambda account: (account.is_voter, account.since))
+            self.forget(slowest)
+            slowest.close()
