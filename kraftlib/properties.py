@@ -13,11 +13,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.sasl_properties import sasl_properties
 from kraftlib.security.access import of_super_users
 from kraftlib.tls_properties import tls_properties
 from kraftlib.types import Endpoint
@@ -70,7 +71,7 @@ NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
         "a setting of Kafka's own tests; kraftlib's limits are those of RaftConfig",
     ),
     (r"ssl\..*", "no effect on a listener that is not SSL, or not one of the keys of a PEM store that become [tls]"),
-    (r"(sasl|security|oauth|principal|delegation)\..*", "SASL and tokens: the controller listener uses neither"),
+    (r"(sasl|security|oauth|principal|delegation)\..*", "the controller listener does not use it"),
     (
         r"(authorizer|allow\.everyone|early\.start).*",
         "kraftlib has no ACLs; principals have roles: see `access` of RaftConfig",
@@ -117,6 +118,8 @@ class Settings:
     """The contents of a file: fields of RaftConfig, and notices about all other keys."""
 
     fields: dict[str, object] = attrs.Factory(dict)
+    access: dict[str, Any] = attrs.Factory(dict)
+    """The table `[access]`, from several keys."""
     words: list[Word] = attrs.Factory(list)
     read: set[str] = attrs.Factory(set)
     """Keys that have an effect here, and in other files do not."""
@@ -192,8 +195,11 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
             found.fields[field] = _number(key, properties[key])
     if limits := {field: _limit(key, properties[key]) for key, field in LIMITS.items() if key in properties}:
         found.fields["limits"] = limits
-    if access := of_super_users(properties.get("super.users", "")):
-        found.fields["access"] = access
+    supers: dict[str, Any] = of_super_users(properties.get("super.users", ""))
+    for name, value in supers.items():
+        found.access[name] = value if isinstance(value, str) else [*found.access.get(name, []), *value]
+    if found.access:
+        found.fields["access"] = found.access
     if "broker" in roles:
         found.say("process.roles", "kraftlib is no broker: this replica carries the metadata log and nothing else")
     for key in properties:
@@ -268,9 +274,8 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
         found.say("controller.listener.names", f"replicas use {name}, the first one; kraftlib has no others")
     found.fields["listener_name"] = name
     protocol = _protocol(properties, name)
-    if protocol.startswith("SASL"):
-        raise ConfigError(f"listener {name} is {protocol}: kraftlib has TLS, and no SASL")
-    if protocol == "SSL":
+    has_plain = protocol.startswith("SASL") and _sasl(properties, found, name)
+    if protocol.endswith("SSL"):
         _tls(properties, found, name)
     if not is_controller:
         return
@@ -281,7 +286,8 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
         found.say("listeners", f"{other} is not served: kraftlib has no clients of a broker")
     host, port = own[name]
     found.fields["listen"] = str(Endpoint(host or ANYWHERE, port))
-    found.fields["insecure"] = protocol == "PLAINTEXT"  # the file says so, for all interfaces that it names
+    in_the_clear = protocol == "PLAINTEXT" or (protocol == "SASL_PLAINTEXT" and has_plain)
+    found.fields["insecure"] = in_the_clear  # the file says so, for all interfaces that it names
     host, port = _places("advertised.listeners", properties).get(name, (host, port))
     if host not in WILDCARDS:
         if port:  # else: any free one, known once it is bound
@@ -291,6 +297,14 @@ def _listener(properties: Mapping[str, str], found: Settings, *, is_controller: 
     if own_entry is None:
         raise ConfigError(f"advertised.listeners must name the host of {name}: no replica can connect to {host!r}")
     found.fields["advertised"] = own_entry[1]
+
+
+def _sasl(properties: Mapping[str, str], found: Settings, name: str) -> bool:
+    """Read users and mechanisms; return whether passwords are sent as they are."""
+    sasl = sasl_properties(properties, name)
+    found.fields["sasl"], found.access = sasl.sasl, sasl.access
+    found.read |= sasl.read
+    return sasl.has_plain
 
 
 def _tls(properties: Mapping[str, str], found: Settings, name: str) -> None:

@@ -25,6 +25,7 @@ LAYERS: Final[dict[str, float]] = {
     "config": 0,
     "properties": 0,
     "tls_properties": 0,
+    "sasl_properties": 0,
     "validators": 0,
     "forks": 0,
     "codec": 1,
@@ -58,6 +59,7 @@ PURE: Final = {
     "config",
     "properties",
     "tls_properties",
+    "sasl_properties",
     "validators",
     "codec",
     "records",
@@ -150,7 +152,7 @@ def test_every_import_goes_down_or_stays_in_its_package() -> None:
                 wrong.append(f"{path}:{line} is a relative import")
             elif parts[0] == "kraftlib" and parts[1:] != ["__version__"]:
                 own, other = area(path), parts[1]
-                if name.rpartition(".")[0] in OPTIONS and own in ("config", "properties"):
+                if name.rpartition(".")[0] in OPTIONS and own in ("config", "properties", "sasl_properties"):
                     continue
                 if f"kraftlib.{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}" in OPTIONS:
                     own = "config"

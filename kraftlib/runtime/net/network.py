@@ -122,7 +122,8 @@ class Network:
             cluster_id=self._cluster_id,
             is_voter=self._is_voter,
             bound_ids=config.sasl.replicas_among if config.sasl is not None else lambda principals: (),
-            unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas,
+            # With SASL it is the user that counts, not a certificate that names nobody.
+            unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas and config.sasl is None,
         )
 
     async def close(self) -> None:
