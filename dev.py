@@ -61,6 +61,7 @@ PASSED_ON = {
         ("python", "-m", "tests.storage.power.cuts"),
         "cut the power of file systems; needs root",
     ),
+    "fuzz": (FULL, ("python", "-m", "tests.fuzz.run"), "random bytes for every reader of bytes (--directories: files)"),
     "chaos": (FULL, ("python", "-m", "tests.chaos.run"), "real processes under faults; two judges (--minutes N)"),
     "schemas": (CORE, ("python", "-m", "tools.schemas"), "compare the messages with Kafka's schemas"),
 }

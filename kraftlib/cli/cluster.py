@@ -134,20 +134,26 @@ class RefusedError(KraftError):
 
 
 class Cluster:
-    """Three voters, in directories of their own below `directory`; `program` is the module that runs one of them."""
+    """Three voters, in directories of their own below `directory`; `program` is the module that runs one of them.
+
+    They listen on `host`, an address of this machine.
+    """
 
     def __init__(
         self,
         directory: Path,
         *,
         settings: Mapping[str, str | int] | None = None,
+        host: str = "127.0.0.1",
         program: str = "kraftlib.cli",
         on_death: Callable[[Voter, int], None] = lambda voter, status: None,
     ) -> None:
         self.cluster_id: Final = uuid_text(new_uuid())
         self.directory: Final = directory
         self.voters: Final[dict[int, Voter]] = {}
+        self.endpoints: Final[list[Endpoint]] = []
         self._settings = {**SETTINGS, **(settings or {})}
+        self._host = host
         self._program = program
         self._on_death = on_death
         self._watchers: dict[int, asyncio.Task[None]] = {}
@@ -164,7 +170,8 @@ class Cluster:
         await self.close()
 
     async def _start(self) -> None:
-        voters = [StaticVoter(number, Endpoint("127.0.0.1", port)) for number, port in enumerate(free_ports(3), 1)]
+        voters = [StaticVoter(number, Endpoint(self._host, port)) for number, port in enumerate(free_ports(3), 1)]
+        self.endpoints.extend(voter.endpoint for voter in voters)
         for voter in voters:
             home = self.directory / f"voter-{voter.id}"
             config = self.directory / f"voter-{voter.id}.toml"

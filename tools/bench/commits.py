@@ -24,6 +24,8 @@ from kraftlib.errors import ConfigError
 from tools.bench.catch_up import as_text as catch_up_as_text
 from tools.bench.catch_up import measure_catch_up
 from tools.bench.failover import measure_failover, summary
+from tools.bench.hostile import as_text as hostile_as_text
+from tools.bench.hostile import measure_hostile
 from tools.bench.machine import Machine, measure, median_of
 from tools.bench.snapshot import as_text, measure_snapshot
 from tools.bench.storage import as_text as storage_as_text
@@ -68,6 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: what is sent until a replica that is killed every 2 s has a snapshot of so many MiB",
     )
     parser.add_argument(
+        "--hostile", type=int, metavar="N", help="instead: commits while a stranger sends N frames a second"
+    )
+    parser.add_argument("--open-port", action="store_true", help="with --hostile: no secret keeps the stranger out")
+    parser.add_argument(
         "--profile",
         action="store_true",
         help="also show, on stderr, where the time of the callers' thread goes: with --engine inline, all of it",
@@ -94,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_storage(options)
     if options.catch_up is not None:
         return _run_catch_up(options)
+    if options.hostile is not None:
+        return _run_hostile(options)
     engines = ENGINES if options.engine == "both" else (options.engine,)
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
@@ -153,6 +161,23 @@ def _run_catch_up(options: argparse.Namespace) -> int:
             measure_catch_up(Path(directory), options.catch_up, say=lambda line: print(line, file=sys.stderr))
         )
     print(json.dumps(found) if options.output == "json" else catch_up_as_text(found))
+    return 0
+
+
+def _run_hostile(options: argparse.Namespace) -> int:
+    if options.hostile < 1:
+        raise ConfigError(f"--hostile {options.hostile}: at least one frame a second")
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        found = asyncio.run(
+            measure_hostile(
+                Path(directory),
+                options.hostile,
+                seconds=options.seconds,
+                trials=options.trials,
+                open_port=options.open_port,
+            )
+        )
+    print(json.dumps(found) if options.output == "json" else hostile_as_text(found))
     return 0
 
 

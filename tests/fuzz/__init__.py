@@ -1,0 +1,1 @@
+"""Random bytes for everything that reads bytes from elsewhere: `dev.py fuzz`."""

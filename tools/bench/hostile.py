@@ -1,0 +1,160 @@
+"""`dev.py bench --hostile N`: commits while a stranger sends N frames a second to all voters.
+
+Quiet and attacked trials in turn, so that a busy machine slows both. With a secret (the default) nothing that the
+stranger sends is served; `--open-port` measures a port without one, on which whoever connects may elect and remove, and
+only memory and crashes are looked at. With root, the stranger lives in a network namespace of its own, so that it
+comes from an address that is none of a voter; else it comes from loopback, as the voters do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.cli.cluster import Cluster, RefusedError, Voter
+from kraftlib.errors import KraftError
+
+CALLERS: Final = 16
+REST_S: Final = 2.0
+"""After the attack, before memory is looked at: the connections of the stranger are closed by then."""
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the address to listen on, and the words before a command that is to run somewhere else in the network."""
+    name = f"kraft-{os.getpid()}"
+    ip = shutil.which("ip")
+    if os.geteuid() != 0 or ip is None or subprocess.run([ip, "netns", "add", name], capture_output=True).returncode:
+        yield "127.0.0.1", ()
+        return
+    near, far = f"kb{os.getpid()}", f"kf{os.getpid()}"
+    inside = [ip, "netns", "exec", name]
+    try:
+        for command in (
+            [ip, "link", "add", near, "type", "veth", "peer", "name", far, "netns", name],
+            [ip, "addr", "add", "10.213.7.1/30", "dev", near],
+            [ip, "link", "set", near, "up"],
+            [*inside, ip, "addr", "add", "10.213.7.2/30", "dev", far],
+            [*inside, ip, "link", "set", far, "up"],
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+        yield "10.213.7.1", inside
+    finally:
+        subprocess.run([ip, "netns", "del", name], check=False, capture_output=True)
+
+
+async def measure_hostile(
+    directory: Path, rate: int, *, seconds: float, trials: int, open_port: bool
+) -> dict[str, Any]:
+    """Return p99 of a commit without and with a stranger, what it cost the leader, and what the stranger did."""
+    settings: dict[str, str | int] = {}
+    if open_port:
+        settings["insecure"] = True
+    else:
+        secret = directory / "secret"
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_urlsafe(32) + "\n")
+        settings["sasl.secret_file"] = str(secret)
+    with outside() as (host, inside):
+        async with Cluster(directory, settings=settings, host=host, program="tools.bench.voter") as cluster:
+            return await _measure(cluster, rate, seconds, trials, inside)
+
+
+async def _measure(cluster: Cluster, rate: int, seconds: float, trials: int, inside: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, list[float]] = {"quiet": [], "hostile": []}
+    done: list[dict[str, int]] = []
+    lost = 0
+    first, first_epoch = await cluster.leader()
+    await _load(cluster, seconds)  # buffers have their size after that
+    before = {voter.number: resident_bytes(voter) for voter in cluster.voters.values()}
+    most = dict(before)
+    for number in range(trials):
+        found["quiet"].append((await _load(cluster, seconds))["p99_us"])
+        attacker = await _attack(cluster, rate, seconds + 1, number, inside)
+        try:
+            await asyncio.sleep(0.5)
+            found["hostile"].append((await _load(cluster, seconds, attempts=1))["p99_us"])
+        except (RefusedError, ConnectionError):
+            lost += 1
+        for voter in cluster.voters.values():
+            most[voter.number] = max(most[voter.number], resident_bytes(voter))
+        out, _ = await attacker.communicate()
+        if attacker.returncode:
+            raise KraftError(f"the stranger ended with status {attacker.returncode}: see above")
+        done.append(json.loads(out))
+        print(f"trial {number + 1} of {trials}", file=sys.stderr)
+    await asyncio.sleep(REST_S)
+    await _load(cluster, seconds)
+    after = {voter.number: resident_bytes(voter) for voter in cluster.voters.values()}
+    last, last_epoch = await cluster.leader()
+    quiet, hostile = (statistics.median(found[name] or [0.0]) for name in ("quiet", "hostile"))
+    return {
+        "frames_per_s": rate,
+        "from": "another network namespace" if inside else "loopback",
+        "callers": CALLERS,
+        "trials": trials,
+        "p99_quiet_us": round(quiet),
+        "p99_hostile_us": round(hostile),
+        "p99_ratio": round(hostile / quiet, 2),
+        "trials_lost": lost,
+        "epochs_raised": last_epoch - first_epoch,
+        "same_leader": last.number == first.number,
+        "rss_most": round(max(most[number] / before[number] for number in before), 2),
+        "rss_after": round(max(after[number] / before[number] for number in before), 2),
+        "frames_sent": sum(each.get("frames", 0) for each in done),
+        "connections_made": sum(each.get("connections", 0) for each in done),
+        "closed_by_us": sum(each.get("closed by the other side", 0) for each in done),
+    }
+
+
+async def _load(cluster: Cluster, seconds: float, *, attempts: int = 5) -> dict[str, Any]:
+    """Put load on the leader. Raises: RefusedError, ConnectionError, if it was lost in each of so many attempts."""
+    load = {"callers": CALLERS, "seconds": seconds, "size": 100}
+    while True:
+        attempts -= 1
+        leader, _ = await cluster.leader()
+        try:
+            result: dict[str, Any] = await leader.ask("load", load, timeout_ms=int(seconds * 1_000) + 30_000)
+            return result
+        except (RefusedError, ConnectionError):
+            if attempts == 0:
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def _attack(
+    cluster: Cluster, rate: int, seconds: float, seed: int, inside: Sequence[str]
+) -> asyncio.subprocess.Process:
+    targets = ",".join(str(each) for each in cluster.endpoints)
+    command = [sys.executable, "-m", "tools.bench.attacker", targets, "--rate", str(rate), "--seconds", str(seconds)]
+    command += ["--seed", str(seed), "--cluster-id", cluster.cluster_id]
+    return await asyncio.create_subprocess_exec(*inside, *command, stdout=asyncio.subprocess.PIPE)
+
+
+def resident_bytes(voter: Voter) -> int:
+    """Return the memory that the process of a voter has in RAM."""
+    pages = int(Path(f"/proc/{voter.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Return the figures for people."""
+    return (
+        f"a stranger ({found['from']}) sent {found['frames_sent']:,} frames, {found['frames_per_s']:,} a second, over "
+        f"{found['connections_made']:,} connections\n"
+        f"p99 of a commit, {found['callers']} callers: {found['p99_quiet_us']:,} µs without it, "
+        f"{found['p99_hostile_us']:,} µs with it: {found['p99_ratio']} times\n"
+        f"epochs raised: {found['epochs_raised']}; trials in which the leader was lost: {found['trials_lost']} of "
+        f"{found['trials']}\n"
+        f"memory of a voter: {found['rss_most']} times at most, {found['rss_after']} times afterwards"
+    )
