@@ -173,6 +173,38 @@ async def test_with_passwords_nothing_of_others_costs_the_leader_its_place_or_an
             assert await scene.is_unharmed(), kind
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_who_follows_the_log_is_an_observer_of_the_table(
+    is_listed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As replica 9, with a password that is bound to no replica. It reads, and a read barrier of it is confirmed."""
+    access = AccessConfig(observers=("User:broker",) if is_listed else ("User:somebody",))
+
+    def options(node_id: int) -> dict[str, Any]:
+        made = passwords(node_id)
+        users = {**made["sasl"].users, "broker": "the password of broker"}
+        return {"sasl": attrs.evolve(made["sasl"], users=users), "access": access}
+
+    async with three(options) as scene:
+        leader = scene.clients[scene.leader_id]
+        own = SaslConfig(username="broker", password="the password of broker")
+        servers = tuple(map(scene.endpoint, scene.clients))
+        config = RaftConfig(node_id=9, cluster_id="blue", bootstrap_servers=servers, sasl=own, **CALM)
+        observer: RaftClient[bytes] = RaftClient(config)
+        await observer.start()
+        try:
+            appended = await leader.append_one(b"for all")
+            if is_listed:
+                await observer.wait_for_offset(appended.last_offset)
+                assert await observer.read_barrier() > appended.last_offset
+            else:
+                await until(lambda: "denied FETCH" in caplog.text and "('User:broker')" in caplog.text)
+                assert observer.log_end_offset() == 0
+        finally:
+            await observer.shutdown(timeout_ms=0)
+        assert await scene.is_unharmed()
+
+
 @pytest.mark.parametrize("name", ["a Vote of the next epoch", "a BeginQuorumEpoch", "the end of this epoch"])
 async def test_on_an_open_port_one_message_of_anybody_ends_an_epoch(name: str) -> None:
     """The red box of the documentation: so nobody but replicas may reach such a port."""

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
@@ -26,9 +27,9 @@ from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.request_server import RequestServer
 from kraftlib.runtime.net.transport import Destination, Peer
-from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
+from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, is_loopback_host
 from kraftlib.security.audit import AuditLog
-from kraftlib.security.authorizer import Authorizer
+from kraftlib.security.authorizer import NEEDED, OF_REPLICAS, Authorizer
 from kraftlib.testing.transport_contract import Lost, Station, station
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
@@ -299,6 +300,8 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
         if frame:
             frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
 
+    nobody = data.draw(st.sampled_from([EVERY_ROLE, NO_ROLE]))
+
     async def serve() -> Silent:
         silent, quiet = Silent(), logging.getLogger("tests.quiet")
         quiet.disabled = True
@@ -308,7 +311,7 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
             authorizer=Authorizer(
                 access=AccessConfig(),
                 cluster_id=None,
-                nobody=EVERY_ROLE,
+                nobody=nobody,
                 is_voter=lambda replica_id: True,
             ),
             authorize=None,
@@ -370,6 +373,17 @@ async def test_beyond_loopback_a_stranger_is_served_nothing_but_versions(caplog:
         assert running.heard == []
         assert running.network.trouble == {"denied": 4}
     assert "whoever connects is an administrator" not in caplog.text
+
+
+async def test_every_request_can_be_refused_in_every_version() -> None:
+    """With an answer or by closing the connection: a refusal that does not fit would raise into the loop."""
+    asked = [(key, version) for key in NEEDED for version in APIS[key].versions]
+    async with served(config=BEYOND, served=dict.fromkeys(NEEDED, Versions(0, 99))) as (running, stranger, there):
+        for key, version in asked:
+            stranger.ask(there, request(APIS[key].request(), version))
+            await stranger.until_heard(len(stranger.heard) + (2 if key in OF_REPLICAS else 1))
+        assert running.heard == []
+        assert running.network.trouble == {"denied": len(asked)}
 
 
 @pytest.mark.parametrize(
