@@ -12,17 +12,23 @@ import struct
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
+import attrs
+
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, question
 from kraftlib.runtime.net.sockets import handshake_trouble
 from kraftlib.security.contexts import client_context
+from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_users import load_users
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, api_of, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request
 
 CLIENT_ID: Final = "kraftlib-cli"
+NO_REPLICA: Final = -1
 _SIZE: Final = struct.Struct(">i")
 _REFUSED: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
 
@@ -33,18 +39,38 @@ class UnreachableError(KraftError):
     """The endpoint does not answer."""
 
 
-class WireClient:
-    """One connection, over TLS if `tls` has its files. Use it in a `with`."""
+@attrs.frozen(kw_only=True)
+class Login:
+    """The TLS and the password of a tool; None: without."""
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float, tls: TlsConfig | None = None) -> None:
+    tls: TlsConfig | None = None
+    sasl: SaslConfig | None = None
+
+    def client(self) -> SaslClient | None:
+        """Return the exchange that a connection begins with. Raises: ConfigError, for files that cannot be read."""
+        if self.sasl is None:
+            return None
+        return SaslClient(
+            load_users(self.sasl, NO_REPLICA, encrypted=self.tls is not None, insecure=False), client_id=CLIENT_ID
+        )
+
+
+class WireClient:
+    """One connection, as `login` says: over TLS, or with a password, or both. Use it in a `with`."""
+
+    def __init__(self, endpoint: Endpoint, *, timeout_s: float, login: Login | None = None) -> None:
         self._endpoint = endpoint
         self._correlation_id = 0
-        context = None if tls is None else client_context(tls)
+        login = login or Login()
+        context = None if login.tls is None else client_context(login.tls)
+        sasl = login.client()
         try:
             self._socket = _connected(endpoint, timeout_s, context)
         except OSError as error:
             raise UnreachableError(f"{endpoint} cannot be reached: {_reason(error)}") from error
         try:
+            if sasl is not None:
+                self._authenticate(sasl)
             self._versions = self._ask_versions()
         except BaseException:
             self._socket.close()
@@ -74,6 +100,17 @@ class WireClient:
         if known is None or version < max(first, known.versions.first):
             raise RemoteProtocolError(f"{self._endpoint} supports no version of {type(request).__name__} that we have")
         return cast("R", self._exchange(request, version))
+
+    def _authenticate(self, sasl: SaslClient) -> None:
+        frame: bytes | None = sasl.start()
+        try:
+            while frame is not None:
+                self._socket.sendall(_SIZE.pack(len(frame)) + frame)
+                frame = sasl.receive(self._read_frame())
+        except SaslError as error:
+            raise UnreachableError(f"{self._endpoint} cannot be logged in at: {error}") from error
+        except OSError as error:
+            raise UnreachableError(f"{self._endpoint} gave no answer to the login: {_reason(error)}") from error
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
         answer = self._exchange(question(), ASKED)

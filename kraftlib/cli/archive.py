@@ -16,9 +16,9 @@ from kraftlib.archive.directory import ArchiveDirectory, find_archives, open_arc
 from kraftlib.archive.follower import Progress, follow
 from kraftlib.archive.report import Description, Findings, describe, verify
 from kraftlib.cli.find_leader import servers_of
+from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.observe import find
 from kraftlib.cli.run import told_to_stop
-from kraftlib.cli.tls_options import add_tls_arguments, tls_of
 from kraftlib.errors import ConfigError, DirectoryInUseError
 from kraftlib.wire_client import UnreachableError
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     following.add_argument("--fleet", action="store_true", help="allow archives of several clusters in one directory")
     following.add_argument("--segment-bytes", type=int, default=256 << 20, help="size of a segment (268435456)")
     following.add_argument("--timeout-ms", type=int, default=10_000, help="time limit for finding the leader (10000)")
-    add_tls_arguments(following)
+    add_login_arguments(following)
     status = verbs.add_parser("status", help="list ranges, gaps and checkpoints")
     checking = verbs.add_parser("verify", help="read and check everything; exit status 1 if anything is wrong")
     for verb in (following, status, checking):
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _follow(options: argparse.Namespace, root: Path) -> int:
     servers = servers_of(options)
-    tls = tls_of(options)
-    found = find(servers, timeout_ms=options.timeout_ms, tls=tls)
+    login = login_of(options)
+    found = find(servers, timeout_ms=options.timeout_ms, login=login)
     if found.cluster_id is None:
         raise ConfigError("the leader does not send its cluster id, which an archive needs")
     archive = open_archive(root, cluster_id=found.cluster_id, fleet=options.fleet)
@@ -87,7 +87,7 @@ def _follow(options: argparse.Namespace, root: Path) -> int:
             segment_bytes=options.segment_bytes,
             timeout_ms=options.timeout_ms,
             until_offset=found.high_watermark if options.once else None,
-            tls=tls,
+            login=login,
         )
 
     try:

@@ -17,20 +17,20 @@ from pathlib import Path
 import attrs
 
 from kraftlib.cli.find_leader import servers_of
+from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.observe import find, observer_config
 from kraftlib.cli.progress import Bar
-from kraftlib.cli.tls_options import add_tls_arguments, tls_of
 from kraftlib.cli.usage import UsageError
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.offline.backup import Manifest, write_backup
 from kraftlib.offline.scratch import OBSERVER, scratch_in
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.security.tls import TlsConfig
 from kraftlib.storage import names
 from kraftlib.storage.claim import claim_directory
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import Endpoint, Offset
+from kraftlib.wire_client import Login
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout-ms", type=int, default=60_000, metavar="MS", help="time limit for the quorum (60000)"
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the result")
-    add_tls_arguments(parser)
+    add_login_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if target.exists():
         raise ConfigError(f"{target} exists: name a path that does not exist yet")
     if options.bootstrap:
-        manifest = from_quorum(servers_of(options), target, timeout_ms=options.timeout_ms, tls=tls_of(options))
+        manifest = from_quorum(servers_of(options), target, timeout_ms=options.timeout_ms, login=login_of(options))
     else:
         manifest = from_directory(Path(options.places[0]), target)
     if options.output == "json":
@@ -84,13 +84,11 @@ def from_directory(directory: Path, target: Path) -> Manifest:
         claim.lock.release()
 
 
-def from_quorum(
-    servers: Sequence[Endpoint], target: Path, *, timeout_ms: int, tls: TlsConfig | None = None
-) -> Manifest:
+def from_quorum(servers: Sequence[Endpoint], target: Path, *, timeout_ms: int, login: Login | None = None) -> Manifest:
     """Back up what a running quorum has committed."""
-    found = find(servers, timeout_ms=timeout_ms, tls=tls)
+    found = find(servers, timeout_ms=timeout_ms, login=login)
     with scratch_in(target.parent) as scratch:
-        config = observer_config(servers, found, scratch / OBSERVER, tls=tls)
+        config = observer_config(servers, found, scratch / OBSERVER, login=login)
         end_offset = asyncio.run(_fetch(config, found.high_watermark, timeout_ms))
         partition = scratch / OBSERVER / names.PARTITION_DIRECTORY
         return _written(partition, target, cluster_id=found.cluster_id or "", end_offset=end_offset)

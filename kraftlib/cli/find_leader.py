@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from kraftlib.cli.usage import UsageError
 from kraftlib.errors import KraftError, RemoteProtocolError
-from kraftlib.security.tls import TlsConfig
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, parse_endpoint
 from kraftlib.wire.apis import ErrorCode, error_name
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
-from kraftlib.wire_client import UnreachableError, WireClient
+from kraftlib.wire_client import Login, UnreachableError, WireClient
 
 
 def servers_of(options: argparse.Namespace) -> list[Endpoint]:
@@ -27,7 +26,7 @@ def servers_of(options: argparse.Namespace) -> list[Endpoint]:
     return servers
 
 
-def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, tls: TlsConfig | None = None) -> Endpoint:
+def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, login: Login | None = None) -> Endpoint:
     """Return where the leader is reached, from any of `servers`.
 
     Raises: UnreachableError that tells what each of them said, if none leads to a leader.
@@ -39,7 +38,7 @@ def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, tls: TlsConfig
             continue
         asked.add(endpoint)
         try:
-            with WireClient(endpoint, timeout_s=timeout_s, tls=tls) as client:
+            with WireClient(endpoint, timeout_s=timeout_s, login=login) as client:
                 answer = client.ask(question(), DescribeQuorumResponse)
                 partition = only_partition(answer, endpoint)
                 if partition.error_code == ErrorCode.NONE:

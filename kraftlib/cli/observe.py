@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from kraftlib.archive.directory import OBSERVERS_FROM
 from kraftlib.cli.find_leader import servers_of
+from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.quorum import Description, describe
 from kraftlib.cli.run import told_to_stop, until
-from kraftlib.cli.tls_options import add_tls_arguments, tls_of
 from kraftlib.codec.json_form import to_json
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, ProtocolError
@@ -32,10 +32,9 @@ from kraftlib.metadata.table import record_type_name
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot
 from kraftlib.runtime.listener import Listener
-from kraftlib.security.tls import TlsConfig
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, LeaderAndEpoch, OffsetAndEpoch
-from kraftlib.wire_client import UnreachableError
+from kraftlib.wire_client import Login, UnreachableError
 
 REPAINT_S: Final = 0.5
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -59,20 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--directory", metavar="DIR", help="keep log and snapshots in this directory, and continue from it"
     )
     parser.add_argument("--timeout-ms", type=int, default=10_000, help="time limit for finding the leader (10000)")
-    add_tls_arguments(parser)
+    add_login_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Follow until told to stop."""
     servers = servers_of(options)
-    tls = tls_of(options)
-    found = find(servers, timeout_ms=options.timeout_ms, tls=tls)
-    config = observer_config(servers, found, Path(options.directory) if options.directory else None, tls=tls)
+    login = login_of(options)
+    found = find(servers, timeout_ms=options.timeout_ms, login=login)
+    config = observer_config(servers, found, Path(options.directory) if options.directory else None, login=login)
     asyncio.run(observe(config, options, found))
     return 0
 
 
-def find(servers: Sequence[Endpoint], *, timeout_ms: int, tls: TlsConfig | None = None) -> Description:
+def find(servers: Sequence[Endpoint], *, timeout_ms: int, login: Login | None = None) -> Description:
     """Return what the leader says of its quorum; ask again while there is none.
 
     Raises: UnreachableError that tells what everybody said.
@@ -80,7 +79,7 @@ def find(servers: Sequence[Endpoint], *, timeout_ms: int, tls: TlsConfig | None 
     deadline = time.monotonic() + timeout_ms / 1_000
     while True:
         try:
-            return describe(servers, timeout_s=timeout_ms / 1_000, tls=tls)
+            return describe(servers, timeout_s=timeout_ms / 1_000, login=login)
         except UnreachableError:
             if time.monotonic() >= deadline:
                 raise
@@ -88,7 +87,7 @@ def find(servers: Sequence[Endpoint], *, timeout_ms: int, tls: TlsConfig | None 
 
 
 def observer_config(
-    servers: Sequence[Endpoint], found: Description, directory: Path | None, *, tls: TlsConfig | None = None
+    servers: Sequence[Endpoint], found: Description, directory: Path | None, *, login: Login | None = None
 ) -> RaftConfig:
     """Return the configuration of an observer; its directory is formatted on first use."""
     taken = {row.replica_id for row in (*found.voters, *found.observers)}
@@ -111,7 +110,8 @@ def observer_config(
         cluster_id=found.cluster_id,
         bootstrap_servers=tuple(servers),
         engine="inline",
-        tls=tls,
+        tls=None if login is None else login.tls,
+        sasl=None if login is None else login.sasl,
     )
 
 

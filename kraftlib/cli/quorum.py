@@ -17,14 +17,13 @@ import attrs
 
 from kraftlib.cli import quorum_changes
 from kraftlib.cli.find_leader import find_leader, only_partition, question, servers_of
-from kraftlib.cli.tls_options import add_tls_arguments, tls_of
+from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.errors import RemoteProtocolError
-from kraftlib.security.tls import TlsConfig
 from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
-from kraftlib.wire_client import UnreachableError, WireClient
+from kraftlib.wire_client import Login, UnreachableError, WireClient
 
 CONTROLLERS: Final = 2
 """Kind of endpoint in DescribeCluster, version 1 on."""
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--human-readable", action="store_true", help="with --replication: times as `N ms ago`")
     status.add_argument("--output", choices=("text", "json"), default="text", help="json: everything, in one object")
     status.add_argument("--timeout-ms", type=int, default=5_000, help="time limit for each answer (5000)")
-    add_tls_arguments(status)
+    add_login_arguments(status)
     quorum_changes.add_arguments(questions)
 
 
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.question != "status":
         return quorum_changes.run(options)
     servers = servers_of(options)
-    found = describe(servers, timeout_s=options.timeout_ms / 1_000, tls=tls_of(options))
+    found = describe(servers, timeout_s=options.timeout_ms / 1_000, login=login_of(options))
     if options.output == "json":
         print(json.dumps(found.to_dict()))
     elif options.replication:
@@ -177,10 +176,10 @@ def _text_or_none(directory_id: UUID) -> str | None:
     return None if directory_id == ZERO_UUID else uuid_text(directory_id)
 
 
-def describe(servers: Sequence[Endpoint], *, timeout_s: float, tls: TlsConfig | None = None) -> Description:
+def describe(servers: Sequence[Endpoint], *, timeout_s: float, login: Login | None = None) -> Description:
     """Find the leader from any of `servers` and return what it says. Raises: as `find_leader`."""
-    leader = find_leader(servers, timeout_s=timeout_s, tls=tls)
-    with WireClient(leader, timeout_s=timeout_s, tls=tls) as client:
+    leader = find_leader(servers, timeout_s=timeout_s, login=login)
+    with WireClient(leader, timeout_s=timeout_s, login=login) as client:
         answer = client.ask(question(), DescribeQuorumResponse)
         partition = only_partition(answer, leader)
         if partition.error_code != ErrorCode.NONE:

@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kraftlib.cli.find_leader import find_leader, servers_of
-from kraftlib.cli.tls_options import add_tls_arguments, tls_of
+from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.consensus.events import Failure
 from kraftlib.errors import ConfigError, RemoteProtocolError
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, change_voters, removal, upgrade
 from kraftlib.runtime.own_requests import NoAnswerError
-from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, ReplicaKey, parse_endpoint, parse_uuid
 from kraftlib.wire.apis import APIS, ErrorCode
-from kraftlib.wire_client import UnreachableError, WireClient
+from kraftlib.wire_client import Login, UnreachableError, WireClient
 
 CHANGES: Final = ("add-voter", "remove-voter", "upgrade")
 
@@ -42,7 +41,7 @@ def add_arguments(questions: Any) -> None:
         parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT,…", help="replicas that know the leader")
         parser.add_argument("--output", choices=("text", "json"), default="text")
         parser.add_argument("--timeout-ms", type=int, default=30_000, help="time limit for the commit (30000)")
-        add_tls_arguments(parser)
+        add_login_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             change = addition(key, places, cluster_id=cluster_id, timeout_ms=options.timeout_ms)
         else:
             change = removal(key, cluster_id=cluster_id)
-    asyncio.run(_see_through(change, servers, options.timeout_ms, tls_of(options)))
+    asyncio.run(_see_through(change, servers, options.timeout_ms, login_of(options)))
     if options.output == "json":
         print(json.dumps({"change": options.question, "committed": True}))
     else:
@@ -67,10 +66,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _see_through(
-    change: VoterChangeRequest, servers: Sequence[Endpoint], timeout_ms: int, tls: TlsConfig | None
+    change: VoterChangeRequest, servers: Sequence[Endpoint], timeout_ms: int, login: Login | None
 ) -> None:
     def ask(message: Any) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(asyncio.to_thread(_ask_leader, servers, message, timeout_ms / 1_000, tls))
+        return asyncio.ensure_future(asyncio.to_thread(_ask_leader, servers, message, timeout_ms / 1_000, login))
 
     try:
         await change_voters(change, ask=ask, timeout_ms=timeout_ms)
@@ -78,14 +77,14 @@ async def _see_through(
         raise UnreachableError(str(error)) from None
 
 
-def _ask_leader(servers: Sequence[Endpoint], message: Any, timeout_s: float, tls: TlsConfig | None) -> Any:
+def _ask_leader(servers: Sequence[Endpoint], message: Any, timeout_s: float, login: Login | None) -> Any:
     answer = APIS[message.api_key].response
     try:
-        leader = find_leader(servers, timeout_s=timeout_s, tls=tls)
+        leader = find_leader(servers, timeout_s=timeout_s, login=login)
     except UnreachableError as error:  # nobody was asked yet
         return answer(error_code=ErrorCode.BROKER_NOT_AVAILABLE, error_message=str(error))  # type: ignore[call-arg]
     try:
-        with WireClient(leader, timeout_s=timeout_s, tls=tls) as client:
+        with WireClient(leader, timeout_s=timeout_s, login=login) as client:
             return client.ask(message, answer)
     except UnreachableError as error:
         print(f"kraftlib: {error}", file=sys.stderr)

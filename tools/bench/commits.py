@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import secrets
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--event-loop", choices=EVENT_LOOPS, default="auto", help="auto: uvloop, if it is installed")
     parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
     parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
+    parser.add_argument("--scram", action="store_true", help="with one secret and SCRAM-SHA-512 between the voters")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
     parser.add_argument(
         "--failover", type=int, metavar="KILLS", help="instead: ms from kill -9 of the leader to the next commit"
@@ -194,6 +196,11 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
             home = directory / engine
             home.mkdir()
             settings = {"engine": engine, "event_loop": options.event_loop}
+            if options.scram:
+                secret = home / "secret"
+                secret.touch(mode=0o600)
+                secret.write_text(secrets.token_urlsafe())
+                settings["sasl.secret_file"] = str(secret.absolute())
             cluster = Cluster(home, settings=settings, program="tools.bench.voter")
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
