@@ -112,6 +112,7 @@ async def _measure(cluster: Cluster, rate: int, seconds: float, trials: int, ins
         "rss_most": round(max(most[number] / before[number] for number in before), 2),
         "rss_after": round(max(after[number] / before[number] for number in before), 2),
         "frames_sent": sum(each.get("frames", 0) for each in done),
+        "frames_sent_per_s": round(sum(each.get("frames", 0) for each in done) / trials / (seconds + 1)),
         "connections_made": sum(each.get("connections", 0) for each in done),
         "closed_by_us": sum(each.get("closed by the other side", 0) for each in done),
     }
@@ -150,8 +151,8 @@ def resident_bytes(voter: Voter) -> int:
 def as_text(found: dict[str, Any]) -> str:
     """Return the figures for people."""
     return (
-        f"a stranger ({found['from']}) sent {found['frames_sent']:,} frames, {found['frames_per_s']:,} a second, over "
-        f"{found['connections_made']:,} connections\n"
+        f"a stranger ({found['from']}) sent {found['frames_sent']:,} frames, {found['frames_sent_per_s']:,} a second "
+        f"of {found['frames_per_s']:,} that were wanted, over {found['connections_made']:,} connections\n"
         f"p99 of a commit, {found['callers']} callers: {found['p99_quiet_us']:,} µs without it, "
         f"{found['p99_hostile_us']:,} µs with it: {found['p99_ratio']} times\n"
         f"epochs raised: {found['epochs_raised']}; trials in which the leader was lost: {found['trials_lost']} of "
