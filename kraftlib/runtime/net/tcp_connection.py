@@ -30,6 +30,9 @@ from kraftlib.security.sasl_server import FRAME_MAX_BYTES, SaslServer, Step
 from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.wire.frames import describe_foreign_bytes
 
+TURN_MAX_BYTES: Final = 64 * 1024
+"""A connection that has sent larger frames than this waits for its next turn: a large one may be dear to read."""
+
 PACE_S: Final = 0.2
 """Over this long the rate of requests is taken."""
 
@@ -220,10 +223,12 @@ class ServerConnection(asyncio.Protocol):
         answers, reader = self._answers, self._reader
         receive = self._shared.receiver.request_received
         room = self._limits.pipeline_max - len(answers) if self._has_room() else 0
+        taken_bytes = 0
         for _ in range(min(room, self._pace())):
             frame = reader.next_frame()
             if frame is None:
                 return True
+            taken_bytes += len(frame)
             self._frames += 1
             self._frames_allowed -= 1
             if self._sasl is None:
@@ -232,7 +237,7 @@ class ServerConnection(asyncio.Protocol):
                     self.standing = Standing.ASKED
             else:
                 self._authenticate(self._sasl.receive(frame), frame, answers.expect())
-            if self._held or not self._has_room():
+            if self._held or taken_bytes > TURN_MAX_BYTES or not self._has_room():
                 break
         return False
 

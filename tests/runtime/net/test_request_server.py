@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -464,3 +464,28 @@ async def test_who_asks_in_vain_over_and_over_waits_longer_each_time() -> None:
         stranger.ask(there, request(vote(), 2))
         await stranger.until_heard(2 * ANSWERS_AT_ONCE + 1)
         assert running.network.trouble == {"hot_loop": 1}
+
+
+async def test_the_transport_is_told_which_peers_are_replicas_and_which_of_these_vote() -> None:
+    told: list[tuple[str, bool]] = []
+
+    class Knowing(MemoryTransport):
+        def voters_at(self, hosts: Iterable[str]) -> None:
+            raise AssertionError("nobody has told where the voters are")
+
+        def recognized(self, peer: Peer, *, is_voter: bool) -> None:
+            told.append((peer.address, is_voter))
+
+    hub = MemoryHub()
+    async with (
+        engine(Knowing(hub, ANYWHERE), is_voter=lambda replica_id: replica_id == 2) as running,
+        station(lambda at: MemoryTransport(hub, ANYWHERE)) as stranger,
+    ):
+        there = Destination(1, running.endpoint)
+        partition = VoteRequest.PartitionData(replica_id=2)
+        by_two = VoteRequest(topics=(VoteRequest.TopicData(partitions=(partition,)),))
+        stranger.ask(there, request(FetchRequest(replica_state=FetchRequest.ReplicaState(replica_id=7)), 17))
+        stranger.ask(there, request(by_two, 1))
+        stranger.ask(there, request(describe_quorum.DescribeQuorumRequest(), 1))
+        await running.until(3)
+        assert told == [(str(stranger.endpoint), False), (str(stranger.endpoint), True)]

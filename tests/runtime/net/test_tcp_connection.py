@@ -172,6 +172,19 @@ async def test_the_first_frame_of_a_stranger_is_small_and_that_of_a_replica_is_n
         assert tcp(opened).trouble == {"bad_frame": 1}
 
 
+async def test_large_requests_of_one_peer_leave_turns_to_others() -> None:
+    """A dear frame takes a moment, and thirty of them in one turn would keep a leader from everybody else."""
+    async with server() as opened, stranger(opened.endpoint) as first:
+        first.write(framed(b"in"))
+        assert await first.answer() == b"in"
+        at = (opened.endpoint.host, opened.endpoint.port)
+        with socket.create_connection(at) as dear, socket.create_connection(at) as modest:
+            dear.sendall(framed(b"x" * 70_000) * 3)
+            modest.sendall(framed(b"modest"))
+            await opened.until(lambda: len(opened.requests) == 5)
+        assert [len(frame) for frame, _, _ in opened.requests].index(6) <= 2
+
+
 async def test_answers_that_nobody_reads_have_one_budget() -> None:
     """Each holds less than one connection may; the one that has not read for longest goes, and what it held with it."""
     limits = TcpLimits(answers_max_bytes=20_000_000)
