@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import secrets
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ from tools.bench.storage import measure_storage
 
 ATTEMPTS: Final = 3
 VALUE_BYTES: Final = 100
+TLS: Final = "+tls"
+"""After the name of an engine: its replicas speak mutual TLS."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=3, help="of each point; the median is shown (3)")
     parser.add_argument("--engine", choices=(*ENGINES, "both"), default="both", help="default both")
     parser.add_argument("--event-loop", choices=EVENT_LOOPS, default="auto", help="auto: uvloop, if it is installed")
+    parser.add_argument("--tls", action="store_true", help="measure each engine with mutual TLS, too")
     parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
     parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
     parser.add_argument("--scram", action="store_true", help="with one secret and SCRAM-SHA-512 between the voters")
@@ -104,7 +108,9 @@ def run(options: argparse.Namespace) -> int:
         return _run_catch_up(options)
     if options.hostile is not None:
         return _run_hostile(options)
-    engines = ENGINES if options.engine == "both" else (options.engine,)
+    engines: tuple[str, ...] = ENGINES if options.engine == "both" else (options.engine,)
+    if options.tls:
+        engines = tuple(name for engine in engines for name in (engine, engine + TLS))
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
     points = [_point(engine, callers, found, machine) for (engine, callers), found in trials.items()]
@@ -195,12 +201,14 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
         for engine in engines:
             home = directory / engine
             home.mkdir()
-            settings = {"engine": engine, "event_loop": options.event_loop}
+            settings: dict[str, str | int] = {"engine": engine.removesuffix(TLS), "event_loop": options.event_loop}
             if options.scram:
                 secret = home / "secret"
                 secret.touch(mode=0o600)
                 secret.write_text(secrets.token_urlsafe())
                 settings["sasl.secret_file"] = str(secret.absolute())
+            if engine.endswith(TLS):
+                settings |= make_certificate(home)
             cluster = Cluster(home, settings=settings, program="tools.bench.voter")
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
@@ -214,6 +222,14 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
                 }
                 found.append(await _trial(clusters[engine], load, options.seconds))
     return trials, median_of(machines)
+
+
+def make_certificate(home: Path) -> dict[str, str | int]:
+    """Make a certificate for loopback that is its own authority; return the settings of replicas that all use it."""
+    words = "openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2 -subj /CN=bench -addext"
+    files = ("-keyout", str(home / "key.pem"), "-out", str(home / "cert.pem"))
+    subprocess.run([*words.split(), "subjectAltName=IP:127.0.0.1", *files], check=True, capture_output=True)
+    return {"tls.cert": "cert.pem", "tls.key": "key.pem", "tls.ca": "cert.pem", "tls.unnamed_replicas": True}
 
 
 async def _trial(cluster: Cluster, load: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -252,9 +268,11 @@ def _print_table(points: Sequence[dict[str, Any]], machine: Machine) -> None:
         f"this machine: fdatasync {machine.fdatasync_us:.0f} µs, loopback round trip {machine.round_trip_us:.0f} µs "
         f"(medians); event loop: {points[0]['event_loop']}\n"
     )
-    print(f"{'engine':<8}{'callers':>8}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'leader CPU':>12}{'of limit':>10}")
+    print(
+        f"{'engine':<12}{'callers':>7}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'leader CPU':>12}{'of limit':>10}"
+    )
     for point in points:
         print(
-            f"{point['engine']:<8}{point['callers']:>8}{point['commits_per_s']:>12,.0f}{point['p50_us']:>10,.0f}"
+            f"{point['engine']:<12}{point['callers']:>7}{point['commits_per_s']:>12,.0f}{point['p50_us']:>10,.0f}"
             f"{point['p99_us']:>10,.0f}{point['leader_cpu']:>12.2f}{point['of_limit']:>10.2f}"
         )

@@ -33,6 +33,14 @@ def test_json_is_one_line_a_point_with_the_promised_names(bench: Bench, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_tls_is_measured_beside_plaintext(bench: Bench, tmp_path: Path) -> None:
+    words = "--callers 2 --seconds 0.05 --trials 1 --engine inline --tls --output json --directory".split()
+    result = bench(*words, tmp_path)
+
+    assert result.status == 0
+    assert [json.loads(line)["engine"] for line in result.out.splitlines()] == ["inline", "inline+tls"]
+
+
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine(140.0, 60.0)
     trial = {"commits_per_s": 2_500.0, "p50_us": 380.0, "p99_us": 900.0, "leader_cpu": 0.7, "event_loop": "asyncio"}
