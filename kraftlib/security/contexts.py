@@ -60,6 +60,8 @@ class Holder:
     node_id: ReplicaId
     is_voter: bool = True
     """An observer may do with a certificate that names no replica, where the others let it fetch."""
+    replicas: frozenset[str] = frozenset()
+    """The principals that may speak as any replica (`[access] replicas`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +73,8 @@ class Trust:
     """The cluster that a server's certificate must name; None: any."""
     unnamed: bool = False
     """Whether the certificate of a server need not name a replica."""
+    replicas: frozenset[str] = frozenset()
+    """The principals whose certificates need not (`[access] replicas`)."""
 
     def complaint(self, certificate: Any, number: int) -> str | None:
         """Return why the server with this certificate is not the replica `number` (below 0: a replica of the cluster).
@@ -80,7 +84,8 @@ class Trust:
         if not certificate:
             return None
         names = certificate_names(certificate)
-        return why_not(names, number if number >= 0 else None, cluster_id=self.cluster_id, unnamed=self.unnamed)
+        unnamed = self.unnamed or not self.replicas.isdisjoint(names)
+        return why_not(names, number if number >= 0 else None, cluster_id=self.cluster_id, unnamed=unnamed)
 
 
 @attrs.frozen
@@ -219,21 +224,14 @@ def _built(tls: TlsConfig, holder: Holder | None) -> tuple[ssl.SSLContext, ssl.S
             " authority that is valid now, for servers and clients"
         ) from error
     if holder is not None:
-        reason = why_not(
-            certificate_names(certificate),
-            holder.node_id,
-            cluster_id=holder.cluster_id,
-            unnamed=tls.unnamed_replicas or not holder.is_voter,
-        )
+        names = certificate_names(certificate)
+        unnamed = tls.unnamed_replicas or not holder.is_voter or not holder.replicas.isdisjoint(names)
+        reason = why_not(names, holder.node_id, cluster_id=holder.cluster_id, unnamed=unnamed)
         if reason is not None:
             raise ConfigError(
                 f"cert={str(tls.cert)!r} is not for replica {holder.node_id}: {reason}; take one with the alternative"
                 f" name URI:kraft://{holder.cluster_id or 'CLUSTER-ID'}/{holder.node_id}"
-                + (
-                    ""
-                    if any(map(is_replica_uri, certificate_names(certificate)))
-                    else ", or set unnamed_replicas = true"
-                )
+                + ("" if any(map(is_replica_uri, names)) else ", or set unnamed_replicas = true")
             )
     return server, client, certificate
 

@@ -100,6 +100,16 @@ def test_files_that_cannot_be_used_are_an_error_with_a_remedy(case: str, authori
         FileContexts(files, HOLDER)
 
 
+def test_a_principal_that_may_speak_as_any_replica_needs_no_uri(authority: Authority) -> None:
+    files = authority.files("2", authority.issue(common_name="controllers"))
+    listed = frozenset({"cert:controllers"})
+    certificate = {"subject": ((("commonName", "controllers"),),)}
+
+    assert FileContexts(files, attrs.evolve(HOLDER, replicas=listed)).server is not None
+    assert Trust(replicas=listed).complaint(certificate, 2) is None
+    assert Trust().complaint(certificate, 2) == "its certificate names no replica"
+
+
 def test_an_unnamed_certificate_is_used_where_the_operator_says_so(authority: Authority) -> None:
     files = authority.files("2", authority.issue(), unnamed_replicas=True)
     assert FileContexts(files, HOLDER).server is not None

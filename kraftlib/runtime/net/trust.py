@@ -17,8 +17,9 @@ def trust_of(
     """Return the TLS of a replica that was opened. Raises: ConfigError, if a stranger could get past it."""
     others = opened.view.voters.latest.others(opened.key)
     is_voter = opened.key in opened.view.voters.latest
+    replicas = frozenset(config.access.replicas if config.access is not None else ())
     use = Use(
-        holder=Holder(cluster_id=opened.cluster_id, node_id=config.node_id, is_voter=is_voter),
+        holder=Holder(cluster_id=opened.cluster_id, node_id=config.node_id, is_voter=is_voter, replicas=replicas),
         connects=bool(others or config.bootstrap_servers),
         is_connected_to=bool(is_voter and others) or config.auto_join,
         strict=config.strict,
@@ -29,6 +30,7 @@ def trust_of(
         contexts=contexts_of(config.tls, server, client, use),
         cluster_id=opened.cluster_id,
         unnamed=config.tls is not None and config.tls.unnamed_replicas,
+        replicas=replicas,
     )
 
 
