@@ -1,8 +1,8 @@
 """Kafka's own configuration, `server.properties`: its keys for a replica, and why each other key has no effect.
 
 A file of a Kafka controller names the voters, their addresses and their timeouts, and a replica needs no more. The rest
-is about brokers, topics, SASL and threads of the JVM; none of it is passed over in silence, because a
-setting that has no effect is a surprise later. What cannot be obeyed safely (SASL, ZooKeeper) is an error.
+is about brokers, topics and threads of the JVM; none of it is passed over in silence, because a
+setting that has no effect is a surprise later. What cannot be obeyed safely (Kerberos, ZooKeeper) is an error.
 
 A key of ours that the file leaves out keeps kraftlib's default, which differs from Kafka's in `append_linger_ms` (0
 instead of 25). Source: `KafkaConfig` of 3.9 to 4.3; the file format is that of `java.util.Properties`.

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from kraftlib.cli.usage import UsageError
-from kraftlib.security.sasl import DIGESTS
+from kraftlib.security.sasl import DIGESTS, NAME_MAX
 from kraftlib.security.sasl_users import PASSWORD_MAX, read_private, user_line
-from kraftlib.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_MAX, make_verifier
+from kraftlib.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, make_verifier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,9 @@ DIGESTS: Final[Mapping[str, str]] = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256":
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (*DIGESTS, PLAIN)
 
+NAME_MAX: Final = 255
+"""The longest user name, in characters."""
+
 REPLICA_PREFIX: Final = "replica-"
 """A user of this name and a number is bound to the replica of that id, unless `replicas` says otherwise."""
 
@@ -107,6 +110,9 @@ class SaslConfig:
             _check_mechanism("accept", name)
         if self.password is not None and (not isinstance(self.password, str) or not self.password):
             raise ConfigError("password must be text that is not empty")
+        for name in (*self.users, *(() if self.username is None else (self.username,))):
+            if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX or not name.isprintable():
+                raise ConfigError(f"user name {name!r} must have 1 to {NAME_MAX} characters, all of them printable")
         given = [name for name in ("secret_file", "password_file", "password") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"

@@ -21,9 +21,9 @@ from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer
 from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
-from kraftlib.security.sasl import DIGESTS
+from kraftlib.security.sasl import DIGESTS, NAME_MAX
 from kraftlib.security.sasl_users import SaslUsers
-from kraftlib.security.scram import NAME_MAX, ScramError, ScramServer
+from kraftlib.security.scram import ScramError, ScramServer, is_name
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_request, encode_response
 from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -109,8 +109,8 @@ class _Plain:
             name = parts[1].decode()
         except UnicodeDecodeError:
             raise ScramError("a user name that is no UTF-8") from None
-        if parts[0] not in (b"", parts[1]) or len(name) > NAME_MAX:
-            raise ScramError("a user may act as itself only")
+        if parts[0] not in (b"", parts[1]) or not is_name(name):
+            raise ScramError("a user name that is none, or one that wants to act as another")
         if not self._users.is_password(name, parts[2]):
             raise ScramError("wrong password, or no such user")
         self.user = name

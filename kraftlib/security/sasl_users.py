@@ -22,11 +22,10 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.sasl import DIGESTS, PLAIN, REPLICA_PREFIX, SaslConfig
+from kraftlib.security.sasl import DIGESTS, NAME_MAX, PLAIN, REPLICA_PREFIX, SaslConfig
 from kraftlib.security.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
-    NAME_MAX,
     Keys,
     ScramVerifier,
     keys_of,

@@ -27,6 +27,8 @@ from typing import Final
 
 import attrs
 
+from kraftlib.security.sasl import NAME_MAX
+
 TOKEN_MAX: Final = 64 * 1024
 """The largest token, in bytes."""
 
@@ -34,9 +36,6 @@ ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 1_000_000
 """The rounds of PBKDF2 that are accepted. Below the first, RFC 7677 calls it unsafe; beyond the second, a server that
 has proved nothing yet would cost a client seconds."""
-
-NAME_MAX: Final = 255
-"""The longest user name, in characters."""
 
 NONCE_MAX: Final = 1_024
 SALT_MAX: Final = 1_024
@@ -207,6 +206,11 @@ class ScramServer:
         return found
 
 
+def is_name(name: str) -> bool:
+    """Whether a user may be called so: its name stands in log lines and in lists of principals."""
+    return 0 < len(name) <= NAME_MAX and name.isprintable()
+
+
 def new_nonce() -> str:
     """Return 192 bits of chance, as characters that a nonce may have."""
     return secrets.token_urlsafe(24)
@@ -266,8 +270,8 @@ def _escape(name: str) -> str:
 
 def _unescape(text: str) -> str:
     name = text.replace("=2C", ",").replace("=3D", "=")
-    if not 0 < len(name) <= NAME_MAX or _escape(name) != text:
-        raise ScramError("a user name that is empty, too long, or not escaped")
+    if not is_name(name) or _escape(name) != text:
+        raise ScramError("a user name that is empty, too long, not printable, or not escaped")
     return name
 
 

@@ -22,6 +22,8 @@ SECRET = "correct horse battery"
         ({"password": "x", "accept": ("CRAM-MD5",)}, "accept='CRAM-MD5' must be one of"),
         ({"secret_file": "s", "users_file": "u"}, "leave one of them out"),
         ({"secret_file": "s", "users": {"a": "b"}}, "leave one of them out"),
+        ({"password": "x", "username": "two\nlines"}, r"user name 'two\\nlines' must have 1 to 255"),
+        ({"password": "x", "users": {"": "y"}}, "user name '' must have"),
         ({"password": ""}, "password must be text"),
         ({"password": "x", "users": {"a": 1}}, "users must be a table"),
         ({"password": "x", "replicas": {"a": "1"}}, "must be a replica id or a list"),

@@ -88,6 +88,7 @@ def test_plain_is_one_token() -> None:
         b"\0\0right",
         b"\0replica-2\0right\0",
         b"\0\xff\0right",
+        b"\0replica-2\nforged\0right",
         b"\0" + b"x" * 256 + b"\0right",
         b"",
     ],
