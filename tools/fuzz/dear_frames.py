@@ -40,11 +40,14 @@ class Cost:
     refused: bool
 
 
-def dear_frames(request: type[Message], version: int) -> Iterator[tuple[str, bytes]]:
-    """Yield frames of one version of a request, each with a name that says what is many in it."""
+def dear_frames(request: type[Message], version: int, *, beyond: bool = True) -> Iterator[tuple[str, bytes]]:
+    """Yield frames of one version of a request, each with a name that says what is many in it.
+
+    `beyond`: also frames with more than is read.
+    """
     for name, declaration, _ in declared_fields(request):
         if version in declaration.versions and declaration.type.startswith("[]"):
-            for what, count in (("at its bound", None), ("beyond it", FRAME_BYTES // ELEMENT_BYTES)):
+            for what, count in (("at its bound", None), ("beyond it", FRAME_BYTES // ELEMENT_BYTES))[: 1 + beyond]:
                 values = _array(declaration, request, version, count=count)
                 yield f"{name} {what}", _frame(request(**{name: values}), version)
     if version in request.flexible_versions:
