@@ -61,6 +61,7 @@ class Network:
         identified: Identified = lambda endpoint, is_controller: None,
     ) -> None:
         self._transport: Final = transport
+        self._preferring: Final = transport if isinstance(transport, KnowsVoters) else None
         self._client_id: Final = client_id
         self._receiver: Final = receiver
         self._config: Final = config
@@ -146,12 +147,12 @@ class Network:
 
     def voters_at(self, hosts: Iterable[str]) -> None:
         """Tell the transport where the other voters are, if it prefers them to strangers."""
-        if isinstance(self._transport, KnowsVoters):
-            self._transport.voters_at(hosts)
+        if self._preferring is not None:
+            self._preferring.voters_at(hosts)
 
     def _recognized(self, peer: Peer, replica_id: ReplicaId) -> None:
-        if isinstance(self._transport, KnowsVoters):
-            self._transport.recognized(peer, is_voter=self._is_voter(replica_id))
+        if self._preferring is not None:
+            self._preferring.recognized(peer, is_voter=self._is_voter(replica_id))
 
     def meet(self, destination: int, endpoint: Endpoint) -> None:
         """Connect to a replica, if there is no connection with it yet: it is then identified. Nothing after `close`."""
