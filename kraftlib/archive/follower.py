@@ -20,6 +20,7 @@ from kraftlib.archive.writer import SEGMENT_BYTES, SEGMENT_MS, ArchiveWriter
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.storage.memory import MemoryQuorumStateStore
 from kraftlib.types import ElectionState, Endpoint, Epoch, Offset
@@ -61,12 +62,13 @@ async def follow(
     timeout_ms: int = 10_000,
     until_offset: Offset | None = None,
     tls: TlsConfig | None = None,
+    sasl: SaslConfig | None = None,
     **client_settings: Any,
 ) -> Progress:
     """Archive what the quorum behind `servers` commits until `stop`, or until the archive reaches `until_offset`.
 
-    `on_progress` is called on the loop after every write. `tls` has the files of TLS,
-    and `client_settings` go to `RaftClient` (`client_ssl`).
+    `on_progress` is called on the loop after every write. `tls` has the files of TLS, `sasl` user and
+    password, and `client_settings` go to `RaftClient` (`client_ssl`).
     Returns how far it came.
 
     Raises: TimeoutError, if no leader is found within `timeout_ms`, or if one is found and then refuses us;
@@ -81,7 +83,7 @@ async def follow(
         writer = ArchiveWriter(directory, segment_bytes=segment_bytes, segment_ms=segment_ms)
         try:
             client: RaftClient[bytes] = RaftClient(
-                attrs.evolve(observer_config(directory, servers), tls=tls),
+                attrs.evolve(observer_config(directory, servers), tls=tls, sasl=sasl),
                 log=(log := ArchiveLog(directory, writer)),
                 elections=MemoryQuorumStateStore(ElectionState(epoch=writer.last_epoch)),
                 random=random.Random(directory.node_id),

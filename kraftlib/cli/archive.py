@@ -87,7 +87,8 @@ def _follow(options: argparse.Namespace, root: Path) -> int:
             segment_bytes=options.segment_bytes,
             timeout_ms=options.timeout_ms,
             until_offset=found.high_watermark if options.once else None,
-            login=login,
+            tls=None if login is None else login.tls,
+            sasl=None if login is None else login.sasl,
         )
 
     try:
