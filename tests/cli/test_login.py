@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,29 @@ async def test_a_quorum_with_a_secret_is_asked_with_it_and_not_without(
         assert await asyncio.to_thread(main, [*words, *login]) == 0
         answer = json.loads(capsys.readouterr().out)
         assert answer.get("leader_id", 1) == 1
+
+
+async def test_an_archive_follows_a_quorum_with_a_secret(tmp_path: Path) -> None:
+    """In a process of its own, since it takes the signals."""
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse battery")
+    secret.chmod(0o600)
+    voter = StaticVoter(1, Endpoint("127.0.0.1", free_port()))
+    sasl, access = SaslConfig(secret_file=secret), AccessConfig(observers=("User:ann",))
+    config = RaftConfig(node_id=1, voters=(voter,), cluster_id="blue", sasl=sasl, access=access)
+    words = [
+        "archive",
+        "follow",
+        "--once",
+        "--bootstrap",
+        str(voter.endpoint),
+        "--directory",
+        str(tmp_path / "archive"),
+    ]
+    login = ["--sasl-user", "ann", "--sasl-password-file", str(secret)]
+    async with RaftClient(config) as client:
+        await client.wait_for_leader()
+        await client.append_one(b"x")
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "kraftlib.cli", *words, *login)
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+    assert list((tmp_path / "archive").rglob("*.log"))
