@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
@@ -64,15 +65,22 @@ def fetch(correlation_id: int) -> bytes:
 
 
 def answer_size(port: int) -> int:
+    """Read one answer to its end, and return its size."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
         one.sendall(fetch(1))
-        return int.from_bytes(one.recv(4, socket.MSG_WAITALL), "big")
+        size = left = int.from_bytes(one.recv(4, socket.MSG_WAITALL), "big")
+        while left:
+            left -= len(one.recv(min(left, 1 << 16)))
+        return size
 
 
 def test_row_22_unread_answers_of_many_peers_have_one_budget_and_the_memory_comes_back() -> None:
     """Each peer alone may leave 8 MiB unread; ninety-six of them took 0.8 GiB."""
     with replica() as child:
-        assert answer_size(child.port) > 900_000 * LOG_MEBIBYTES
+        size = answer_size(child.port)
+        assert size > 900_000 * LOG_MEBIBYTES
+        with ThreadPoolExecutor(8) as readers:  # memory is compared with that after honest work, as much at once
+            assert len(set(readers.map(answer_size, [child.port] * 24))) == 1
         before = child.resident_bytes()
         deaf, most = [], before
         for number in range(PEERS):
@@ -86,7 +94,8 @@ def test_row_22_unread_answers_of_many_peers_have_one_budget_and_the_memory_come
         for one in deaf:
             one.close()
         deadline = time.monotonic() + 30
-        while (after := child.resident_bytes()) > 1.2 * before:
+        # The C library keeps what two answers take, once it has freed one of that size (M_MMAP_THRESHOLD is dynamic).
+        while (after := child.resident_bytes()) > 1.2 * before + 2 * size:
             assert time.monotonic() < deadline, f"{after} bytes are resident, and {before} were before"
             time.sleep(0.05)
         assert answer_size(child.port) > 0
