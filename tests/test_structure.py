@@ -18,7 +18,7 @@ PACKAGE: Final = ROOT / "kraftlib"
 
 LINES: Final[Mapping[str, int]] = {
     "analysis": 5_500,
-    "cli": 5_100,
+    "cli": 5_000,
     "consensus": 5_500,
     "offline": 1_200,
     "runtime": 8_000,

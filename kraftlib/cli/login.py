@@ -40,9 +40,8 @@ def login_of(options: argparse.Namespace) -> Login | None:
 
 def _tls_of(options: argparse.Namespace) -> TlsConfig | None:
     """Return the TLS of the command line; None: plaintext. Raises: ConfigError, if a file is missing."""
-    files = (options.tls_cert, options.tls_key, options.tls_ca)
-    if files == (None, None, None):
+    cert, key, ca = options.tls_cert, options.tls_key, options.tls_ca
+    if cert is key is ca is None:
         return None
-    cert, key, ca = files
     # Kafka's own controllers have certificates without the name of a replica.
     return TlsConfig(cert=cert, key=key, ca=ca, unnamed_replicas=True)

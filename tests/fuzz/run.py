@@ -32,9 +32,10 @@ from typing import Any, Final
 
 import attrs
 
-from tests.fuzz.mutation import mutated
 from tests.fuzz.targets import FRAMES, Directories, Target
 from tests.simulation.ledger import code_now
+from tools.fuzz import port
+from tools.fuzz.mutation import mutated
 
 SLOW_S: Final = 1.0
 """No frame of at most 128 KiB may take this long: it would cost a leader its place."""
@@ -228,6 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--of-commit", action="store_true", help="draw the seed from the code of the commit")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a processor)")
     parser.add_argument("--directories", action="store_true", help="directories of a replica instead of frames")
+    parser.add_argument("--port", action="store_true", help="the port of a replica in a process of its own")
+    parser.add_argument("--rate", type=int, default=1_000, help="with --port: frames a second; 0: as fast as can be")
     parser.add_argument("--target", action="append", default=[], help="one reader only; may be given again")
     parser.add_argument("--frame", metavar="HEX", help="with --target: read this frame, and say what comes of it")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the result")
@@ -240,6 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.of_commit:
         options.seed = random.Random(code_now()).getrandbits(32)
     print(f"seed {options.seed}", file=sys.stderr)
+    if options.port:
+        return port.report(options)
     if options.directories:
         work: list[tuple[Any, ...]] = [
             (fuzz_directories, job, options.seconds, options.count) for job in _seeds(options)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kraftlib.errors import ProtocolError
-from tests.fuzz.mutation import CHANGES, mutated
 from tests.fuzz.run import Fuzzer, Tally, main
 from tests.fuzz.targets import FRAMES, Directories, Target
+from tools.fuzz.mutation import CHANGES, mutated
 
 
 @pytest.mark.parametrize("make", FRAMES, ids=lambda make: make.__name__)

@@ -1,7 +1,7 @@
 """A fuzzer of a replica's port: recorded frames of Kafka, mutated, sent to a replica in a process of its own.
 
-    python -m tools.fuzz.port --seconds 120 --seed 1        in CI: two minutes
-    python -m tools.fuzz.port --seconds 86400 --rate 0      a campaign: as fast as one processor can
+    dev.py fuzz --port --seconds 120 --seed 1        two minutes
+    dev.py fuzz --port --seconds 86400 --rate 0      a campaign: as fast as one processor can
 
 The corpus are the requests of `tests/data/*/wire.jsonl.gz` and the dearest frames of each API. What must hold: the
 replica lives, logs no error, lets no exception reach its event loop, and goes on to commit; once the strangers are
@@ -19,22 +19,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.wire.apis import APIS
 from tools.fuzz.dear_frames import dear_frames
+from tools.fuzz.mutation import mutated
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CONNECTIONS: Final = 32
+UNCHANGED: Final = 0.2
+"""The share of frames that are sent as they are."""
 WARM_S: Final = 2.0
 RATIO_MAX: Final = 1.2
 SLACK_BYTES: Final = 16 * 1024 * 1024
 """Caches and codecs that the first frames of each kind build, once."""
-
-EDGES: Final = (b"\x00", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f")
 
 
 def corpus() -> list[bytes]:
@@ -46,28 +46,6 @@ def corpus() -> list[bytes]:
     for entry in APIS.values():
         found += [frame for _, frame in dear_frames(entry.request, entry.versions.last, beyond=False)]
     return found
-
-
-def mutated(frame: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
-    """Return `frame` with a few things wrong: bits, edges of numbers, pieces lost, doubled or of another frame."""
-    data = bytearray(frame)
-    for _ in range(chance.choice((0, 1, 1, 2, 4))):
-        at = chance.randrange(len(data) + 1)
-        match chance.randrange(6):
-            case 0 if at < len(data):
-                data[at] ^= 1 << chance.randrange(8)
-            case 1:
-                edge = chance.choice(EDGES)
-                data[at : at + len(edge)] = edge
-            case 2:
-                del data[at : at + chance.randrange(1, 16)]
-            case 3:
-                data[at:at] = data[at : at + chance.randrange(1, 64)]
-            case 4:
-                data[at:] = chance.choice(others)[at:]
-            case _:
-                data[2:4] = chance.randrange(20).to_bytes(2, "big")  # another version
-    return bytes(data)
 
 
 class Strangers:
@@ -131,7 +109,8 @@ def run(*, seconds: float, seed: int, rate: int) -> dict[str, Any]:
                 if rate and strangers.frames > passed * rate:
                     time.sleep(0.001)
                     continue
-                strangers.send(mutated(chance.choice(frames), chance, frames))
+                frame = chance.choice(frames)
+                strangers.send(frame if chance.random() < UNCHANGED else mutated(frame, frames, chance))
             during = report()
             strangers.close()
             time.sleep(WARM_S)
@@ -153,20 +132,18 @@ def complaints(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and print; the exit status says whether all held."""
-    parser = argparse.ArgumentParser(prog="tools.fuzz.port", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**31))
-    parser.add_argument("--rate", type=int, default=1_000, help="frames a second; 0: as fast as can be")
-    options = parser.parse_args(arguments)
+def report(options: argparse.Namespace) -> int:
+    """Run with `seconds`, `seed` and `rate`, and print; the exit status says whether all held."""
     found = run(seconds=options.seconds, seed=options.seed, rate=options.rate)
-    print(json.dumps(found))
+    if options.output == "json":
+        print(json.dumps(found))
+    else:
+        before, during, after = (found[name] for name in ("before", "during", "after"))
+        print(
+            f"{found['frames']:,} frames; p99 of a commit {before['p99_ms']:.1f} ms before, {during['p99_ms']:.1f} ms"
+            f" meanwhile; {before['resident_bytes'] >> 20} MiB before, {after['resident_bytes'] >> 20} MiB afterwards"
+        )
     wrong = complaints(found)
     for line in wrong:
         print(f"fuzz: {line} (--seed {options.seed})", file=sys.stderr)
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tools.fuzz.port import complaints, corpus, mutated, run
+from tools.fuzz.mutation import mutated
+from tools.fuzz.port import complaints, corpus, run
 
 HELD: dict[str, Any] = {
     "before": {"commits": 100, "resident_bytes": 50_000_000, "faults": []},
@@ -25,7 +26,7 @@ def test_a_replica_survives_a_few_thousand_mutated_frames() -> None:
 
 def test_a_seed_repeats_its_frames() -> None:
     frames = corpus()
-    once, again = ([mutated(frames[number], random.Random(number), frames) for number in range(100)] for _ in range(2))
+    once, again = ([mutated(frames[number], frames, random.Random(number)) for number in range(100)] for _ in range(2))
     assert once == again
     assert sum(frame != frames[number] for number, frame in enumerate(once)) > 50
 

@@ -73,4 +73,4 @@ def _splice(data: bytearray, samples: Sequence[bytes], chance: random.Random) ->
 CHANGES: Final[Sequence[Callable[[bytearray, Sequence[bytes], random.Random], None]]] = (
     _flip, _flip, _byte, _byte, _number, _number, _varint, _cut, _remove, _repeat, _splice,
 )  # fmt: skip
-"""What a change may be; some are likelier."""
+"""The kinds of changes; those that stand here twice are likelier."""
