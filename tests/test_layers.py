@@ -38,6 +38,8 @@ LAYERS: Final[dict[str, float]] = {
     "runtime": 4,
     "blocking": 4.5,  # the client for threads: a public face of runtime
     "wire_client": 4.5,  # what tools ask a quorum with
+    "find_leader": 4.7,  # a question that they all ask first
+    "doctor": 5,
     "recipes": 5,
     "testing": 5,
     "archive": 5,

@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "backup": "copy the state of a running quorum, or of a stopped replica",
     "restore": "begin a new cluster with a backup",
     "verify-dir": "read every file of a replica's directory, and report damage",
+    "doctor": "look over the configuration, directory, disk, certificates and network of a replica",
     "recover": "make a new quorum after a majority of the voters is lost for good",
     "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with faults of all kinds",

@@ -15,10 +15,10 @@ import attrs
 from kraftlib.archive.directory import ArchiveDirectory, find_archives, open_archive
 from kraftlib.archive.follower import Progress, follow
 from kraftlib.archive.report import Description, Findings, describe, verify
-from kraftlib.cli.find_leader import servers_of
 from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.observe import find
 from kraftlib.cli.run import told_to_stop
+from kraftlib.cli.usage import servers_of
 from kraftlib.errors import ConfigError, DirectoryInUseError
 from kraftlib.wire_client import UnreachableError
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import attrs
 
-from kraftlib.cli.find_leader import servers_of
 from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.observe import find, observer_config
 from kraftlib.cli.progress import Bar
-from kraftlib.cli.usage import UsageError
+from kraftlib.cli.usage import UsageError, servers_of
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.offline.backup import Manifest, write_backup

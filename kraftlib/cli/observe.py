@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.archive.directory import OBSERVERS_FROM
-from kraftlib.cli.find_leader import servers_of
 from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.quorum import Description, describe
 from kraftlib.cli.run import told_to_stop, until
+from kraftlib.cli.usage import servers_of
 from kraftlib.codec.json_form import to_json
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, ProtocolError

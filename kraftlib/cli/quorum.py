@@ -16,9 +16,10 @@ from uuid import UUID
 import attrs
 
 from kraftlib.cli import quorum_changes
-from kraftlib.cli.find_leader import find_leader, only_partition, question, servers_of
 from kraftlib.cli.login import add_login_arguments, login_of
+from kraftlib.cli.usage import servers_of
 from kraftlib.errors import RemoteProtocolError
+from kraftlib.find_leader import find_leader, only_partition, question
 from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kraftlib.cli.find_leader import find_leader, servers_of
 from kraftlib.cli.login import add_login_arguments, login_of
+from kraftlib.cli.usage import servers_of
 from kraftlib.consensus.events import Failure
 from kraftlib.errors import ConfigError, RemoteProtocolError
+from kraftlib.find_leader import find_leader
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, change_voters, removal, upgrade
 from kraftlib.runtime.own_requests import NoAnswerError
 from kraftlib.types import Endpoint, ReplicaKey, parse_endpoint, parse_uuid

@@ -6,8 +6,9 @@ import argparse
 
 import pytest
 
-from kraftlib.cli.find_leader import find_leader, servers_of
+from kraftlib.cli.usage import servers_of
 from kraftlib.errors import ConfigError
+from kraftlib.find_leader import find_leader
 from kraftlib.types import Endpoint
 from kraftlib.wire_client import UnreachableError
 from tests.cli.canned import captured, controller, from_table

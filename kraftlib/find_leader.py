@@ -6,24 +6,14 @@ how replicas find each other.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from kraftlib.cli.usage import UsageError
 from kraftlib.errors import KraftError, RemoteProtocolError
-from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, parse_endpoint
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.apis import ErrorCode, error_name
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire_client import Login, UnreachableError, WireClient
-
-
-def servers_of(options: argparse.Namespace) -> list[Endpoint]:
-    """Return the endpoints of `--bootstrap`. Raises: UsageError, if there are none; ConfigError."""
-    servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part]
-    if not servers or options.timeout_ms < 1:
-        raise UsageError("--bootstrap names at least one host:port, --timeout-ms at least 1")
-    return servers
 
 
 def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, login: Login | None = None) -> Endpoint:
