@@ -185,13 +185,8 @@ class ReplicaState:
     @property
     def may_stand(self) -> bool:
         """Whether this replica may ask for votes."""
-        return (
-            self.is_voter
-            and self.amnesia is None
-            and not self.log.holes
-            and self.machine_failed_ms is None
-            and self.epoch <= LAST_EPOCH_TO_STAND_IN
-        )
+        is_able = self.is_voter and self.amnesia is None and not self.log.holes and self.machine_failed_ms is None
+        return is_able and self.epoch <= LAST_EPOCH_TO_STAND_IN
 
     @property
     def abstains(self) -> str | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
@@ -49,6 +50,9 @@ class QuorumExaminer:
 
     def examine(self, image: Image, history: History, seed: int) -> Found:
         """Live through all hours with an image."""
+        for thread in threading.enumerate():  # in a hurry the patience of a close is over before its thread is done
+            if thread.name == "kraftlib-release":
+                thread.join()
         shutil.rmtree(self._directory, ignore_errors=True)
         on_stat: StatHandler = image.lay_out(self._directory)
         with hurried() as run, watching("kraftlib.storage", let_through, on_stat=on_stat):
