@@ -7,8 +7,11 @@
     │   └── DiskFullError           the disk of the leader is full
     ├── RecordTooLargeError         nothing was appended; it never will be
     ├── ClosedError                 nothing was appended; the client is shut down
+    ├── RefusedError                nothing was appended: no leader in time, or a command that the machine refuses
     ├── HoldExpiredError            the log no longer waits for this reader: begin with the newest snapshot
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
+    │   └── SessionEndedError       the session of the call is over, and with it its ephemeral keys and locks
+    ├── FencedError                 nothing was changed: the lock of the fence is held with another token, or by nobody
     ├── UnsupportedError            nothing was done: the leader, or the quorum's version, does not know it
     ├── ProtocolError               bytes or messages that the protocol forbids
     │   ├── LocalProtocolError      we were about to send them
@@ -84,6 +87,21 @@ class OutcomeUnknownError(KraftError):
         super().__init__(message)
         self.base_offset = base_offset
         self.epoch = epoch
+
+
+class RefusedError(KraftError):
+    """Nothing was appended, and nothing will be: no leader was found in time, or the command breaks a rule."""
+
+
+class SessionEndedError(OutcomeUnknownError):
+    """The session of the call has expired or was closed: its ephemeral keys and its locks are gone. Open a new one.
+
+    The call itself was not applied, unless an earlier attempt to send it was, before the session ended.
+    """
+
+
+class FencedError(KraftError):
+    """The lock that the fence names is not held with its token any more. Nothing was changed."""
 
 
 class UnsupportedError(KraftError):

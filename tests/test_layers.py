@@ -39,6 +39,7 @@ LAYERS: Final[dict[str, float]] = {
     "blocking": 4.5,  # the client for threads: a public face of runtime
     "wire_client": 4.5,  # what tools ask a quorum with
     "find_leader": 4.7,  # a question that they all ask first
+    "coordination": 4.6,  # a state machine and the way in to it; a way in is a client or a replica
     "doctor": 5,
     "recipes": 5,
     "testing": 5,
@@ -98,6 +99,7 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
 NO_TEST_MODULE: Final[dict[str, str]] = {
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
     "storage/log/hole.py": "a value; tests/storage/damage",
+    "coordination/access.py": "protocols; tests/coordination/test_memory_access.py and the tests of each other access",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",

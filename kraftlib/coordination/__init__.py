@@ -1,0 +1,5 @@
+"""Sessions, keys and locks as one replicated state machine, and the way in to it.
+
+A client makes a command (bytes), hands it to an `Access`, and gets the result (bytes) of the record that it became. The
+modules here decide what a command does; they open no connection and know no replica.
+"""
