@@ -50,8 +50,10 @@ class AnswerBudget:
 
     def update(self, account: Account) -> None:
         """Measure `account`; close others, or it, if all together hold too much."""
-        before = account.waiting_bytes
-        self._measure(account)
+        before, waiting = account.waiting_bytes, account.measure()
+        if not before and not waiting:
+            return
+        self._note(account, waiting)
         if account.waiting_bytes > before and self.waiting_bytes > self._max_bytes:
             self._relieve()
 
@@ -61,8 +63,7 @@ class AnswerBudget:
         self.waiting_bytes -= account.waiting_bytes
         account.waiting_bytes = 0
 
-    def _measure(self, account: Account) -> None:
-        waiting = account.measure()
+    def _note(self, account: Account, waiting: int) -> None:
         if not waiting:
             if account.waiting_bytes:
                 self.forget(account)
@@ -75,7 +76,7 @@ class AnswerBudget:
 
     def _relieve(self) -> None:
         for account in list(self._waiting):
-            self._measure(account)  # some of it may have been read meanwhile
+            self._note(account, account.measure())  # some of it may have been read meanwhile
         while self._waiting and self.waiting_bytes > self._max_bytes:
             slowest = min(self._waiting, key=lambda account: (account.is_voter, account.since))
             self.forget(slowest)

@@ -58,6 +58,18 @@ class FrameReader:
         """Take frames of up to this size from now on."""
         self._max_bytes = max_bytes
 
+    def only_frame(self, data: bytes) -> Frame | None:
+        """Return the frame that `data` is, whole and alone and of a common size, if nothing waits here; else None."""
+        length = len(data) - LENGTH_BYTES
+        if (
+            self._position != self._size
+            or not 0 < length <= COPIED_MAX_BYTES
+            or length > self._max_bytes
+            or int.from_bytes(data[:LENGTH_BYTES], "big") != length
+        ):
+            return None
+        return data[LENGTH_BYTES:]
+
     def feed(self, data: bytes) -> None:
         """Add what arrived. Take the frames with `next_frame` until it returns None."""
         if self._position == self._size:

@@ -31,6 +31,8 @@ class Identities:
 
     def complaint(self, peer: Peer, request: Any) -> str | None:
         """Return the reason to refuse a request of this peer; None if its claimed id is right."""
+        if not peer.principals and self.sasl is None:
+            return None
         claimed = claimed_id(request)
         if claimed is None:
             return None

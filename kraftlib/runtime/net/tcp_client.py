@@ -94,6 +94,10 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand out the answers that are whole with these bytes."""
         reader, replies = self._reader, self._replies
+        if replies and self._sasl is None and not self._ended and (only := reader.only_frame(data)) is not None:
+            self._route.failures = 0
+            replies.popleft()(only)
+            return
         reader.feed(data)
         try:
             while not self._ended and (frame := reader.next_frame()) is not None:

@@ -116,6 +116,12 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and serve the frames that are whole with them."""
+        if self._is_idle() and (frame := self._reader.only_frame(data)) is not None:
+            # A replica waits for each answer before it asks again. So its answer needs no gathering.
+            self._frames += 1
+            self._frames_allowed -= 1
+            self._shared.receiver.request_received(frame, self._answers.expect(), self.peer)
+            return
         self._reader.feed(data)
         if not self._held:
             self._serve()
@@ -201,6 +207,17 @@ class ServerConnection(asyncio.Protocol):
             len(answers) < limits.pipeline_max
             and answers.waiting_bytes <= limits.send_buffer_max_bytes
             and self._stalled_since is None
+        )
+
+    def _is_idle(self) -> bool:
+        """Whether a known peer has no request here, and may send one."""
+        return (
+            not self._held
+            and self._frames_allowed > 0
+            and self._stalled_since is None
+            and self._sasl is None
+            and self.standing is not Standing.NEWCOMER
+            and not len(self._answers)
         )
 
     def _serve(self) -> None:
@@ -320,7 +337,7 @@ class ServerConnection(asyncio.Protocol):
         for frame in frames:
             writer.write(frame)
             self.account.sent_bytes += len(frame)
-        self._weigh()
+        self._shared.budget.update(self.account)
         if self._held:
             self._resume_soon()
 

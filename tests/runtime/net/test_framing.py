@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kraftlib.runtime.net.framing import (
@@ -170,3 +171,32 @@ def test_frames_of_a_lost_connection_go_nowhere() -> None:
     writer.flush()
 
     assert sink.writes == []
+
+
+@given(st.binary(max_size=9), st.lists(st.binary(max_size=9), max_size=3))
+@example(data=framed(b"x" * COPIED_MAX_BYTES), before=[])
+@example(data=framed(b"x" * (COPIED_MAX_BYTES + 1)), before=[])
+@example(data=framed(b"x" * 9), before=[])
+@example(data=framed(b"x" * 8), before=[b"\0"])
+@example(data=framed(b"x" * 8) + b"\0", before=[])
+@pytest.mark.parametrize("max_bytes", [8, MAX])
+def test_only_frame_returns_what_next_frame_would_and_leaves_the_reader_as_it_was(
+    max_bytes: int, data: bytes, before: list[bytes]
+) -> None:
+    reader, plain = FrameReader(max_bytes), FrameReader(max_bytes)
+    with contextlib.suppress(BadFrameError):
+        for chunk in before:
+            reader.feed(chunk)
+            plain.feed(chunk)
+            while plain.next_frame() is not None:
+                reader.next_frame()
+    held = reader.held_bytes
+
+    found = reader.only_frame(data)
+
+    assert reader.held_bytes == held
+    if found is not None:
+        plain.feed(data)
+        assert (plain.next_frame(), plain.next_frame(), held) == (found, None, 0)
+    elif data == framed(data[4:]) and not held:
+        assert not 0 < len(data[4:]) <= min(max_bytes, COPIED_MAX_BYTES), "this one could have been taken"
