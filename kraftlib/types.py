@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import ipaddress
 import re
 import secrets
@@ -170,6 +171,7 @@ HOST_MAX: Final = 255
 _LABEL_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
+@functools.lru_cache(maxsize=1_024)
 def is_host(text: str) -> bool:
     """Whether `text` is the name of a host (RFC 952, RFC 1123), an IPv4 address or an IPv6 address without brackets.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import socket
 from collections.abc import Iterable
@@ -21,8 +22,12 @@ ADDRESSES_MAX: Final = 16
 AGAIN_S: Final = 60.0
 
 
+@functools.lru_cache(maxsize=1_024)
 def plain_address(text: str) -> str | None:
-    """Return a numeric address as it is compared: without its zone, an IPv4 address in IPv6 as IPv4. None: a name."""
+    """Return a numeric address as it is compared: without its zone, an IPv4 address in IPv6 as IPv4. None: a name.
+
+    It is asked of every connection that is accepted; whoever makes many is seldom new.
+    """
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -216,7 +216,7 @@ class Directories:
 
 def read_directory(home: Path) -> None:
     """Open a directory, read its log and its snapshots, and close it."""
-    opened = open_directory(RaftConfig(node_id=1, directory=home))
+    opened = open_directory(RaftConfig(node_id=1, directory=home, disk_reserve_bytes=0))
     try:
         log = opened.log
         offset = log.start_offset

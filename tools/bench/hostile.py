@@ -23,8 +23,10 @@ from typing import Any, Final
 
 from kraftlib.cli.cluster import Cluster, RefusedError, Voter
 from kraftlib.errors import KraftError
+from kraftlib.storage.log.growing_log import TAIL_BYTES
 
 CALLERS: Final = 16
+FILL_SIZE: Final = 4_096
 REST_S: Final = 2.0
 """After the attack, before memory is looked at: the connections of the stranger are closed by then."""
 
@@ -75,7 +77,7 @@ async def _measure(cluster: Cluster, rate: int, seconds: float, trials: int, ins
     done: list[dict[str, int]] = []
     lost = 0
     first, first_epoch = await cluster.leader()
-    await _load(cluster, seconds)  # buffers have their size after that
+    await _fill(cluster)
     before = {voter.number: resident_bytes(voter) for voter in cluster.voters.values()}
     most = dict(before)
     for number in range(trials):
@@ -116,6 +118,15 @@ async def _measure(cluster: Cluster, rate: int, seconds: float, trials: int, ins
         "connections_made": sum(each.get("connections", 0) for each in done),
         "closed_by_us": sum(each.get("closed by the other side", 0) for each in done),
     }
+
+
+async def _fill(cluster: Cluster) -> None:
+    """Append as much as each voter keeps of the newest batches in memory: from then on its memory stays as it is."""
+    leader, _ = await cluster.leader()
+    written = 0
+    while written < 2 * TAIL_BYTES:
+        done = await leader.ask("load", {"callers": 64, "seconds": 1.0, "size": FILL_SIZE}, timeout_ms=31_000)
+        written += done["commits"] * FILL_SIZE
 
 
 async def _load(cluster: Cluster, seconds: float, *, attempts: int = 5) -> dict[str, Any]:
