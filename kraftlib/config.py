@@ -24,7 +24,7 @@ from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
-from kraftlib.types import Endpoint, ReplicaId, parse_endpoint
+from kraftlib.types import UNIX, Endpoint, ReplicaId, parse_endpoint
 from kraftlib.validators import MEBIBYTE, at_least, between, one_of
 
 PRIORITY_MAX: Final = 100
@@ -70,6 +70,18 @@ def parse_voters(text: str) -> tuple[StaticVoter, ...]:
     return tuple(parse_voter(part) for part in text.split(",") if part.strip())
 
 
+def _absolute(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).absolute()
+
+
+def _is_socket(_: object, attribute: attrs.Attribute[Path | None], value: Path | None) -> None:
+    if value is not None:
+        try:
+            parse_endpoint(f"{UNIX}{value}")
+        except ConfigError as error:
+            raise ConfigError(f"{attribute.name}: {error}") from error
+
+
 @attrs.frozen(kw_only=True)
 class RaftConfig:
     """Identity, addresses, timeouts and limits of one replica. Each option is a keyword.
@@ -85,15 +97,20 @@ class RaftConfig:
         Kafka's `metadata.log.dir`; `kraftlib format` creates it. None: the log is kept in memory only.
     cluster_id (text, default None)
         The name of the cluster. None: the name that the directory was formatted with.
-    voters (list of `id@host:port`, default empty)
+    voters (list of `id@host:port` or `id@unix:/path`, default empty)
         The voters of a static quorum (kraft.version 0). Empty: the voters are read from the log (kraft.version 1). All
         replicas name the same ids for ever; a replica that has run with other ids is refused. Addresses may change.
-    bootstrap_servers (list of `host:port`, default empty)
+    bootstrap_servers (list of `host:port` or `unix:/path`, default empty)
         The replicas that are asked for the leader. Empty: the static voters.
-    listen (`host:port`, default 127.0.0.1:0)
-        The address on which this replica accepts connections. Port 0: the port of its entry in `voters`, or any free
-        port.
-    advertised (`host:port`, default None)
+    listen (`host:port` or `unix:/path`, default 127.0.0.1:0)
+        The address, or the Unix socket, on which this replica accepts connections. Port 0: the port of its entry in
+        `voters`, or any free port; if that entry is a Unix socket, this socket alone.
+    unix_socket (path, default None)
+        A Unix socket on which this replica accepts connections beside `listen`, for other replicas and tools on this
+        machine. Linux only (beyond Kafka).
+    unix_socket_mode (octal mode, default 0o600)
+        The mode of the file of a Unix socket. Who may do what is said by `access`, whoever can open it (beyond Kafka).
+    advertised (`host:port` or `unix:/path`, default None)
         The address that other replicas are told to connect to. None: the address that this replica listens on.
     listener_name (text, default "CONTROLLER")
         The name of the listener in voter sets and BeginQuorumEpoch, in upper case, as Kafka compares it.
@@ -256,6 +273,8 @@ class RaftConfig:
     voters: tuple[StaticVoter, ...] = ()
     bootstrap_servers: tuple[Endpoint, ...] = ()
     listen: Endpoint = Endpoint("127.0.0.1", 0)
+    unix_socket: Path | None = attrs.field(default=None, converter=_absolute, validator=_is_socket)
+    unix_socket_mode: int = attrs.field(default=0o600, validator=between(0, 0o777))
     advertised: Endpoint | None = None
     listener_name: str = "CONTROLLER"
     insecure: bool = False
@@ -341,6 +360,11 @@ class RaftConfig:
             raise ConfigError(f"voters={','.join(map(str, self.voters))}: an id may stand there once only")
         if self.yield_to is not None and self.node_id in self.yield_to:
             raise ConfigError(f"yield_to={list(self.yield_to)}: replica {self.node_id} cannot hand over to itself")
+
+    @property
+    def unix_endpoint(self) -> Endpoint | None:
+        """The endpoint of `unix_socket`."""
+        return None if self.unix_socket is None else parse_endpoint(f"{UNIX}{self.unix_socket}")
 
     @classmethod
     def from_toml(cls, path: str | Path) -> RaftConfig:
@@ -438,11 +462,11 @@ def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
         return tuple(parse_endpoint(text) for text in _texts(name, value))
     if name in ("listen", "advertised"):
         if not isinstance(value, str):
-            raise ConfigError(f"{name}={value!r} must be text of the form host:port")
+            raise ConfigError(f"{name}={value!r} must be text of the form host:port or unix:/path")
         return parse_endpoint(value, lowest_port=0 if name == "listen" else 1)
     if name == "yield_to":
         return _numbers(name, value)
-    if name == "file_mode" and isinstance(value, str):
+    if name in ("file_mode", "unix_socket_mode") and isinstance(value, str):
         return int(value, 8) if re.fullmatch(r"0?[0-7]{3}", value) else value
     kinds = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
     kind = next(kind for kind in kinds if kind is not type(None))

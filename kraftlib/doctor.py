@@ -25,6 +25,7 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.errors import DirectoryInUseError, KraftError
 from kraftlib.records.checksum import is_in_hardware
+from kraftlib.runtime.net.sockets import connected
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
 from kraftlib.security.contexts import WARN_DAYS, FileContexts, Holder
 from kraftlib.security.sasl_users import load_users
@@ -182,13 +183,14 @@ def _access(config: RaftConfig) -> Iterator[Finding]:
 
 def _voters(config: RaftConfig) -> Iterator[Finding]:
     own = next((voter for voter in config.voters if voter.id == config.node_id), None)
-    if own is not None and config.listen.port not in (0, own.endpoint.port) and config.advertised is None:
+    is_found = own is None or own.endpoint == config.unix_endpoint or config.listen.port in (0, own.endpoint.port)
+    if own is not None and not is_found and config.advertised is None:
         text = f"voters names {own.endpoint} for this replica, and it listens on {config.listen}"
         yield warning("voters", f"{text}: the others will not find it")
     others = [(f"voter {voter.id}", voter.endpoint) for voter in config.voters if voter is not own]
     for name, place in [*others, *(("a bootstrap server", place) for place in config.bootstrap_servers)]:
         try:
-            with contextlib.closing(socket.create_connection((place.host, place.port), CONNECT_S)):
+            with contextlib.closing(connected(place, CONNECT_S)):
                 yield good("voters", f"{name} is reached at {place}")
         except socket.gaierror as error:
             yield wrong("voters", f"{name}: {place.host} is no host ({error.strerror}): correct the name, or the DNS")

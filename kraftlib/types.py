@@ -202,27 +202,68 @@ def _is_address(text: str) -> bool:
     return True
 
 
+UNIX: Final = "unix:"
+"""Before the path of a Unix socket, where others have a host and a port."""
+
+UNIX_PORT: Final = 1
+"""The port of such an endpoint in messages and in the log, where 0 would mean that there is no endpoint."""
+
+SOCKET_PATH_MAX: Final = 107
+"""The longest path of a Unix socket, in bytes: unix(7) has room for 108, with a zero at the end."""
+
+
+def socket_path(host: str) -> str | None:
+    """Return the path of the Unix socket that a host of the form `unix:/path` names; None for every other text."""
+    path = host.removeprefix(UNIX)
+    return None if path == host or _path_trouble(path) is not None else path
+
+
+def _path_trouble(path: str) -> str | None:
+    """Return why a Unix socket cannot have this path in a configuration or a message; None if it can."""
+    if not path.startswith("/") or path.endswith("/"):
+        return "expected the path of a socket from the root, such as unix:/run/kraft/1.sock"
+    if len(path) > SOCKET_PATH_MAX:
+        return f"its path has {len(path)} bytes, at most {SOCKET_PATH_MAX} fit: take a shorter one, as in /run/kraft"
+    if not all("!" <= character <= "~" and character != "," for character in path):
+        return "its path may have printable ASCII only, without blanks and commas"
+    return None
+
+
+def is_reachable(host: str) -> bool:
+    """Whether a replica can be told to connect to `host`: a host, or `unix:` and the path of a socket."""
+    return is_host(host) or socket_path(host) is not None
+
+
 @attrs.frozen(order=True)
 class Endpoint:
-    """Where a listener is reached. As text, a host that is none (`is_host`) is quoted: it may come from a peer."""
+    """Where a listener is reached; for a Unix socket the host is `unix:/path`, and the port `UNIX_PORT`.
+
+    As text, a host that is none (`is_reachable`) is quoted: it may come from a peer.
+    """
 
     host: str
     port: int
 
     def __str__(self) -> str:
+        if socket_path(self.host) is not None:
+            return self.host
         if not is_host(self.host):
             return f"{self.host[:HOST_MAX]!a}:{self.port}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_endpoint(text: str, *, lowest_port: int = 1) -> Endpoint:
-    """Read `host:port`; an IPv6 host stands in brackets. A listener may have port 0, a free one.
+    """Read `host:port`, or `unix:/path`; an IPv6 host stands in brackets. A listener may have port 0, a free one.
 
-    Raises: ConfigError, if either part is missing or impossible, or the port is not `lowest_port`..65535.
+    Raises: ConfigError, if a part is missing or impossible, or the port is not `lowest_port`..65535.
     """
+    if text.startswith(UNIX + "/"):
+        if (trouble := _path_trouble(text.removeprefix(UNIX))) is not None:
+            raise ConfigError(f"{text!r} is no endpoint: {trouble}")
+        return Endpoint(text, UNIX_PORT)
     match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text, re.ASCII)
     if match is None or not lowest_port <= int(match[3]) < 65536:
-        raise ConfigError(f"{text!r} is no endpoint: expected host:port, with an IPv6 host in brackets")
+        raise ConfigError(f"{text!r} is no endpoint: expected host:port, with an IPv6 host in brackets, or unix:/path")
     if not is_host(match[1] or match[2]):
         raise ConfigError(f"{text!r} is no endpoint: its host must be a host name, an IPv4 or an IPv6 address")
     return Endpoint(match[1] or match[2], int(match[3]))

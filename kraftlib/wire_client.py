@@ -17,7 +17,7 @@ import attrs
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, question
-from kraftlib.runtime.net.sockets import handshake_trouble
+from kraftlib.runtime.net.sockets import connected, handshake_trouble
 from kraftlib.security.contexts import client_context
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_client import SaslClient, SaslError
@@ -56,7 +56,10 @@ class Login:
 
 
 class WireClient:
-    """One connection, as `login` says: over TLS, or with a password, or both. Use it in a `with`."""
+    """One connection, as `login` says: over TLS, or with a password, or both; a Unix socket needs neither.
+
+    Use it in a `with`.
+    """
 
     def __init__(self, endpoint: Endpoint, *, timeout_s: float, login: Login | None = None) -> None:
         self._endpoint = endpoint
@@ -69,7 +72,7 @@ class WireClient:
         except OSError as error:
             raise UnreachableError(f"{endpoint} cannot be reached: {_reason(error)}") from error
         try:
-            if sasl is not None:
+            if sasl is not None and self._socket.family != socket.AF_UNIX:
                 self._authenticate(sasl)
             self._versions = self._ask_versions()
         except BaseException:
@@ -154,9 +157,13 @@ class WireClient:
 
 
 def _connected(endpoint: Endpoint, timeout_s: float, context: ssl.SSLContext | None) -> socket.socket:
-    connection = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+    connection = connected(endpoint, timeout_s)
     try:
-        return connection if context is None else context.wrap_socket(connection, server_hostname=endpoint.host)
+        return (
+            connection
+            if context is None or connection.family == socket.AF_UNIX
+            else context.wrap_socket(connection, server_hostname=endpoint.host)
+        )
     except BaseException:
         connection.close()
         raise

@@ -88,6 +88,8 @@ def test_fields_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
         ),
         ("node_id = 1\nengine = 'fork'", "engine='fork' must be one of thread, inline"),
         ("node_id = 1\nfile_mode = 'rw'", "file_mode='rw' must be an integer"),
+        ("node_id = 1\nunix_socket = '" + "a" * 107 + "'", "unix_socket: .*at most 107 fit: take a shorter one"),
+        ("node_id = 1\nunix_socket_mode = '1777'", "unix_socket_mode='1777' must be an integer"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(text: str, message: str, tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
 
 
 def test_voters_are_written_as_kafka_writes_them() -> None:
-    text = "1@localhost:9091,2@[::1]:9092"
+    text = "1@localhost:9091,2@[::1]:9092,3@unix:/run/kraft/3.sock"
     assert ",".join(map(str, parse_voters(text))) == text
     assert parse_voters("") == ()
     assert parse_voter(" 7@h:1 ").id == 7

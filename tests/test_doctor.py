@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.config import RaftConfig, parse_voters
@@ -128,6 +129,18 @@ def test_a_secret_that_others_may_read_is_an_error(tmp_path: Path) -> None:
 def test_a_port_that_others_reach_is_looked_over(tmp_path: Path, settings: dict[str, Any], grade: Grade) -> None:
     made = config(tmp_path, listen=Endpoint("10.1.2.3", 9093), **settings)  # named, never bound
     assert grades(made, "access") == [grade]
+
+
+def test_the_unix_sockets_of_a_replica_are_looked_over(tmp_path: Path) -> None:
+    voters = parse_voters(f"1@unix:{tmp_path}/1.sock,2@unix:{tmp_path}/2.sock,3@unix:{tmp_path}/3.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{tmp_path}/2.sock")
+        server.listen()
+        made = config(tmp_path, voters=voters, listen=voters[0].endpoint)
+        assert [grade for grade, _ in told(made, "voters")] == [Grade.GOOD, Grade.WARNING]
+    assert grades(made, "access") == [Grade.GOOD]
+    beside = attrs.evolve(made, voters=voters[:1], listen=Endpoint("127.0.0.1", 9192), unix_socket=tmp_path / "1.sock")
+    assert told(beside, "voters") == []
 
 
 def test_the_way_to_the_other_voters_is_tried(tmp_path: Path) -> None:

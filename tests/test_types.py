@@ -13,13 +13,16 @@ from kraftlib.errors import ConfigError
 from kraftlib.types import (
     HOST_MAX,
     METADATA_TOPIC_ID,
+    UNIX_PORT,
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
     is_host,
+    is_reachable,
     new_uuid,
     parse_endpoint,
     parse_uuid,
+    socket_path,
     uuid_text,
 )
 from tools.rules.changing import places_of
@@ -65,7 +68,15 @@ def test_the_log_with_the_later_epoch_is_ahead_and_then_the_longer_one(e1: int, 
     assert ahead == (e1 > e2 or (e1 == e2 and o1 > o2))
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint("localhost", 9093), Endpoint("::1", 1), Endpoint("10.0.0.1", 65535)])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        Endpoint("localhost", 9093),
+        Endpoint("::1", 1),
+        Endpoint("10.0.0.1", 65535),
+        Endpoint("unix:/" + "a" * 106, UNIX_PORT),
+    ],
+)
 def test_the_text_of_an_endpoint_reads_back(endpoint: Endpoint) -> None:
     assert parse_endpoint(str(endpoint)) == endpoint
 
@@ -131,12 +142,36 @@ def test_what_is_no_host_is_said_so_and_shown_quoted(text: str) -> None:
     assert shown.isprintable()
 
 
-@given(st.text(max_size=12) | st.text("ab1.-_:%", max_size=12))
-def test_is_host_agrees_with_the_rules(text: str) -> None:
-    """The referee of the simulator reads RFC 1123 with an expression of its own."""
+@given(
+    st.text(max_size=12)
+    | st.text("ab1.-_:%", max_size=12)
+    | st.text("a/.,: ~\x7fé", max_size=12).map("unix:/".__add__)
+    | st.integers(100, 112).map(lambda length: "unix:/" + "a" * length)
+)
+def test_what_is_reachable_agrees_with_the_rules(text: str) -> None:
+    """The referee of the simulator reads RFC 1123, and paths, with expressions of its own."""
     place = SimpleNamespace(name="CONTROLLER", host=text, port=9093)
 
-    assert is_host(text) == (places_of([place]) is not None)
+    assert is_reachable(text) == (places_of([place]) is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("unix:/", "expected the path of a socket from the root"),
+        ("unix:/run/", "expected the path of a socket from the root"),
+        ("unix:run/1.sock", "or unix:/path"),
+        ("unix:/" + "a" * 107, "its path has 108 bytes, at most 107 fit: take a shorter one"),
+        ("unix:/a b", "printable ASCII"),
+        ("unix:/a\n", "printable ASCII"),
+        ("unix:/é", "printable ASCII"),
+    ],
+)
+def test_what_is_no_unix_socket_is_refused_with_the_remedy(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_endpoint(text)
+    assert socket_path(text) is None
+    assert str(Endpoint(text, 1)).isprintable()
 
 
 def test_the_text_of_an_endpoint_is_bounded_whatever_its_host() -> None:

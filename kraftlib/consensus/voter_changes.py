@@ -21,7 +21,7 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.control import ControlRecord
-from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey, is_host
+from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, ReplicaKey, is_reachable
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, AddRaftVoterResponse, RemoveRaftVoterRequest
@@ -97,7 +97,7 @@ def read_listeners(listeners: tuple[Any, ...]) -> Endpoints | None:
         return None
     places = {place.name.upper(): Endpoint(place.host, place.port) for place in listeners}
     named = all(0 < len(name) <= LISTENER_NAME_MAX and name.isprintable() for name in places)
-    reachable = all(is_host(place.host) and 0 < place.port < 65536 for place in places.values())
+    reachable = all(is_reachable(place.host) and 0 < place.port < 65536 for place in places.values())
     return places if named and reachable else None
 
 

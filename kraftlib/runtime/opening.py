@@ -27,7 +27,7 @@ from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.storage.snapshots.increment_files import IncrementFiles
-from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaId, ReplicaKey, new_uuid
+from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaId, ReplicaKey, new_uuid, socket_path
 
 logger = logging.getLogger("kraftlib.runtime")
 
@@ -259,8 +259,13 @@ def _control_batches(log: ReplicatedLog, offset: Offset) -> Iterator[Batch]:
 
 
 def listen_endpoint(config: RaftConfig) -> Endpoint:
-    """Return where to listen: with port 0, where the static voters expect this node, else on a free port."""
+    """Return where to listen: with port 0, where the static voters expect this node, else on a free port.
+
+    They may expect it on a Unix socket; `unix_socket` then is that one, beside a free port.
+    """
     own = next((voter for voter in config.voters if voter.id == config.node_id), None)
     if config.listen.port == 0 and own is not None:
+        if socket_path(own.endpoint.host) is not None:
+            return own.endpoint if config.unix_endpoint is None else config.listen
         return Endpoint(config.listen.host, own.endpoint.port)
     return config.listen

@@ -13,7 +13,8 @@
 A role belongs to a principal (`kraftlib.runtime.net.transport.Peer`). A certificate with the URI
 `kraft://CLUSTER/ID` is the replica ID of CLUSTER by itself, and may also add and remove the voter ID (`auto_join`).
 Other principals have the roles that the table gives them. An authenticated principal that stands nowhere in it is a
-client. ApiVersions needs no role.
+client. ApiVersions needs no role. A peer on a Unix socket is `unix:UID`: that of the replica's own user has every role,
+and others have those of the lists only.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.types import UNIX, socket_path
 
 KAFKAS_NOBODY: Final = "User:ANONYMOUS"
 
@@ -71,7 +73,7 @@ def _names(value: Iterable[str]) -> tuple[str, ...]:
 def _are_principals(_: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
     for text in value:
         named = isinstance(text, str) and len(text) <= PRINCIPAL_MAX and text.isprintable()
-        if not named or not (text.startswith(("User:", "cert:", "unix:")) or "://" in text):
+        if not named or not (text.startswith(("User:", "cert:", UNIX)) or "://" in text):
             raise ConfigError(
                 f"{attribute.name}={text!r} is no principal: expected User:NAME (SASL), the URI of a certificate, "
                 "cert:NAME (a certificate without a URI) or unix:UID"
@@ -117,12 +119,15 @@ class AccessConfig:
         """Return the roles that the lists give to a principal."""
         lists = ((Role.REPLICA, self.replicas), (Role.ADMIN, self.admins), (Role.OBSERVER, self.observers))
         roles = NO_ROLE.union(*(INCLUDED[role] for role, names in lists if principal in names))
-        is_client = not self.clients or principal in self.clients
+        # Everybody on a machine has a user id, so it takes a list to be more than nobody on a Unix socket.
+        is_client = principal in self.clients or not (self.clients or principal.startswith(UNIX))
         return roles or (INCLUDED[Role.CLIENT] if is_client else NO_ROLE)
 
 
 def is_loopback_host(host: str) -> bool:
     """Whether only this machine can reach what listens on `host`. Of names, `localhost` is known; none is looked up."""
+    if socket_path(host) is not None:
+        return True
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -15,6 +15,8 @@ import socket
 from collections.abc import Iterable
 from typing import Final
 
+from kraftlib.types import UNIX
+
 HOSTS_MAX: Final = 256
 ADDRESSES_MAX: Final = 16
 """Of one name."""
@@ -50,7 +52,8 @@ class VoterAddresses:
 
     def learn(self, hosts: Iterable[str]) -> None:
         """Take these hosts for those of the voters, in place of earlier ones."""
-        wanted = list(dict.fromkeys(hosts))[:HOSTS_MAX]
+        # Unix sockets are told apart by their users (`kraftlib.security.unix_users`), and their paths are no names.
+        wanted = [host for host in dict.fromkeys(hosts) if not host.startswith(UNIX)][:HOSTS_MAX]
         plain = {host: plain_address(host) for host in wanted}
         self._numbers = frozenset(address for address in plain.values() if address is not None)
         names = tuple(host for host in wanted if plain[host] is None)

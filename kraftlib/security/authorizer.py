@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.security.access import INCLUDED, NO_ROLE, AccessConfig, Role
+from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role
 from kraftlib.security.identity import of_certificate, replica_name, why_not
+from kraftlib.security.unix_users import own_principal
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import ApiKey, PrivateApiKey
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -88,6 +89,8 @@ class Authorizer:
     bound_ids: Callable[[tuple[str, ...]], Iterable[ReplicaId]] = lambda principals: ()
     unnamed_replicas: bool = False
     """Whether a certificate that names no replica may speak as any (`TlsConfig.unnamed_replicas`)."""
+    own_user: str | None = attrs.field(factory=own_principal)
+    """The user of this process on a Unix socket, who can read the keys of this replica and may do everything."""
     _grants: dict[tuple[str, ...], Grant] = attrs.field(factory=dict, init=False)
 
     def complaint(self, principals: tuple[str, ...], request: Any) -> str | None:
@@ -107,6 +110,8 @@ class Authorizer:
     def _grant(self, principals: tuple[str, ...]) -> Grant:
         roles = NO_ROLE.union(*map(self.access.roles_of, principals)) if principals else self.nobody
         names = of_certificate(principals)
+        if self.own_user in principals:
+            roles = EVERY_ROLE
         ids = set(self.bound_ids(principals))
         if ids:
             roles |= INCLUDED[Role.REPLICA]

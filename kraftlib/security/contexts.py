@@ -24,7 +24,7 @@ import attrs
 from kraftlib.errors import ConfigError
 from kraftlib.security.identity import certificate_names, is_replica_uri, why_not
 from kraftlib.security.tls import TlsConfig
-from kraftlib.types import ReplicaId
+from kraftlib.types import ReplicaId, is_host, socket_path
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,22 @@ class Trust:
     """Whether the certificate of a server need not name a replica."""
     replicas: frozenset[str] = frozenset()
     """The principals whose certificates need not (`[access] replicas`)."""
+    socket_directories: frozenset[str] = frozenset()
+    """The directories of the Unix sockets that may be dialled."""
+
+    def undialled(self, host: str) -> str | None:
+        """Return why nothing is dialled there; None for a host, or a socket in a directory that may be.
+
+        It may come from a log that somebody else has written, or from a peer.
+        """
+        if is_host(host):
+            return None
+        path = socket_path(host)
+        if path is None:
+            return "no name or address of a host; UpdateRaftVoter with the right one corrects it"
+        if os.path.dirname(path) in self.socket_directories:
+            return None
+        return "neither listen, unix_socket, voters nor bootstrap_servers name a socket in its directory"
 
     def complaint(self, certificate: Any, number: int) -> str | None:
         """Return why the server with this certificate is not the replica `number` (below 0: a replica of the cluster).

@@ -16,12 +16,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from kraftlib.types import ReplicaId
+from kraftlib.types import UNIX, ReplicaId
 
 SCHEME: Final = "kraft://"
 CERTIFICATE: Final = "cert:"
 """Before the name of a certificate without a URI."""
-OTHER_KINDS: Final = ("User:", "unix:")
+OTHER_KINDS: Final = ("User:", UNIX)
 """Before principals that no certificate has given."""
 
 _NAME: Final = re.compile(r"(?i:kraft)://([A-Za-z0-9_.-]{1,255})/([0-9]{1,10})", re.ASCII)

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.config import RaftConfig, StaticVoter, parse_voters
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import (
     ConfigError,
@@ -36,7 +36,16 @@ from kraftlib.storage import names, reserve
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.snapshots.download_files import DownloadNote
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, EpochStart, OffsetAndEpoch, ReplicaKey, new_uuid
+from kraftlib.types import (
+    BOOTSTRAP_SNAPSHOT,
+    ElectionState,
+    Endpoint,
+    EpochStart,
+    OffsetAndEpoch,
+    ReplicaKey,
+    new_uuid,
+    parse_endpoint,
+)
 
 VOTERS = (
     StaticVoter(1, Endpoint("host", 9001)),
@@ -310,6 +319,16 @@ def test_port_0_is_that_of_the_own_entry_among_the_voters() -> None:
     assert listen_endpoint(RaftConfig(node_id=2, voters=VOTERS)) == Endpoint("127.0.0.1", 9002)
     assert listen_endpoint(RaftConfig(node_id=2, voters=VOTERS, listen=Endpoint("::1", 7))) == Endpoint("::1", 7)
     assert listen_endpoint(RaftConfig(node_id=2)) == Endpoint("127.0.0.1", 0)
+
+
+def test_a_replica_listens_on_the_unix_socket_of_its_entry() -> None:
+    voters = parse_voters("1@unix:/run/1.sock,2@unix:/run/2.sock")
+    other = parse_endpoint("unix:/run/other.sock")
+    assert listen_endpoint(RaftConfig(node_id=2, voters=voters)) == voters[1].endpoint
+    assert listen_endpoint(RaftConfig(node_id=2, voters=voters, listen=other)) == other
+    beside = RaftConfig(node_id=2, voters=voters, unix_socket="/run/2.sock")
+    assert listen_endpoint(beside) == Endpoint("127.0.0.1", 0)
+    assert beside.unix_endpoint == voters[1].endpoint
 
 
 def test_an_observer_need_not_know_the_cluster() -> None:

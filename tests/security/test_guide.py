@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import ssl
+import stat
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kraftlib import RaftClient, RaftConfig
+from kraftlib.find_leader import find_leader
 from kraftlib.security.audit import KEYS
 from kraftlib.types import OffsetAndEpoch, ReplicaKey, parse_endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode
@@ -47,7 +49,7 @@ def config_of(node_id: int, text: str, home: Path) -> RaftConfig:
     """Return the configuration of a replica: the one of replica 1 in the page, with another number."""
     assert text.count("replica-1") >= 1
     own = text.replace("node_id = 1\n", f"node_id = {node_id}\n").replace("replica-1", f"replica-{node_id}")
-    listen = re.search(rf'"{node_id}@(127\.0\.0\.1:[0-9]+)"', own)
+    listen = re.search(rf'"{node_id}@([^"]+)"', own)
     assert listen is not None
     own = re.sub(r"(?m)^listen = .*$", f'listen = "{listen[1]}"', own)
     path = home / f"replica-{node_id}.toml"
@@ -58,7 +60,7 @@ def config_of(node_id: int, text: str, home: Path) -> RaftConfig:
 @asynccontextmanager
 async def set_up(name: str, home: Path) -> AsyncIterator[dict[int, RaftClient[bytes]]]:
     ports = {number: free_port() for number in (1, 2, 3)}
-    text = here(block(name), ports)
+    text = here(block(name), ports).replace("/run/kraft", f"{home}/run")
     clients: dict[int, RaftClient[bytes]] = {}
     try:
         async with asyncio.timeout(3 * PATIENCE_S):
@@ -121,6 +123,19 @@ async def test_the_set_up_with_certificates_works_and_lets_only_its_administrato
         ("answered", ["https://ops.example/ann"]),
         ("refused", [f"kraft://{CLUSTER}/{scene.thief_id}"]),
     ]
+
+
+async def test_the_set_up_with_unix_sockets_works_for_the_user_of_the_replicas(tmp_path: Path) -> None:
+    """Another user is refused by the file, and beyond it as `tests/security/test_identity_matrix.py` shows."""
+    run(block("unix command").replace("/run/kraft", f"{tmp_path}/run"), tmp_path)
+    async with set_up("unix", tmp_path) as clients:
+        scene = await scene_of(clients)
+        servers = [scene.endpoint(scene.claimed_id)]
+        found = await asyncio.to_thread(find_leader, servers, timeout_s=PATIENCE_S)
+        modes = [stat.S_IMODE((tmp_path / "run" / name).stat().st_mode) for name in (".", "1.sock", "2.sock", "3.sock")]
+        assert await scene.is_unharmed()
+    assert found == parse_endpoint(f"unix:{tmp_path}/run/{scene.leader_id}.sock")
+    assert modes == [0o700, 0o600, 0o600, 0o600]
 
 
 def test_the_audit_line_of_the_page_has_the_keys_of_one() -> None:

@@ -1,9 +1,13 @@
-"""24 cases: 12 certificates, held by a peer that asks as replica 2 and by a server that is dialled as replica 2."""
+"""24 cases: 12 certificates, held by a peer that asks as replica 2 and by a server that is dialled as replica 2.
+
+Unix sockets have no certificates: there the cases are the users of the system.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +15,11 @@ from typing import Any, Final
 
 import pytest
 
+from kraftlib.config import RaftConfig
 from kraftlib.runtime.net.tcp import TcpTransport
+from kraftlib.security.access import AccessConfig
 from kraftlib.security.contexts import Contexts, Trust
-from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey, parse_endpoint
 from kraftlib.wire.frames import encode_request
 from tests.runtime.wired import engine, vote_answer
 from tests.security.authority import Authority
@@ -136,3 +142,56 @@ async def test_a_bootstrap_server_is_any_replica_of_the_cluster(authorities: tup
                 if is_heard:
                     await there.over.wait()
         assert bool(there.got) == is_heard
+
+
+USERS: Final = {"our own user": (0, (), True), "another user": (1, (), False), "a listed user": (1, (0,), True)}
+"""How far the replica's user is from ours, the users that it lists as replicas, and whether we are one of them."""
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[AccessConfig, bool]:
+    """Let the replica run as one of `USERS`; return its lists, and whether we may speak as a replica."""
+    distance, listed, is_heard = USERS[request.param]
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + distance)
+    return AccessConfig(replicas=[f"unix:{own + each}" for each in listed]), is_heard
+
+
+async def test_who_asks_as_replica_2_on_a_unix_socket_is_heard_if_it_is_a_user_of_replicas(
+    user: tuple[AccessConfig, bool], tmp_path: Path
+) -> None:
+    access, is_heard = user
+    here = parse_endpoint(f"unix:{tmp_path}/1.sock")
+    config = RaftConfig(node_id=1, listen=here, access=access)
+    frame = encode_request(vote_of_2(), version=2, correlation_id=7, client_id="x")
+    async with asyncio.timeout(PATIENCE_S):
+        async with engine(TcpTransport(here), config=config, cluster_id="blue", answer=lambda _: vote_answer()) as ours:
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "1.sock")
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+            assert bool(await reader.read(4)) == is_heard
+            writer.close()
+            assert len(ours.heard) == is_heard
+
+
+async def test_who_is_dialled_as_replica_2_on_a_unix_socket_is_spoken_to_if_it_is_a_user_of_replicas(
+    user: tuple[AccessConfig, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory belongs to the replica: the owner of a directory is trusted, too."""
+    access, is_heard = user
+    os_stat = os.stat
+
+    def stat_as_the_replica(path: Any, **how: Any) -> os.stat_result:
+        found = os_stat(path, **how)
+        return os.stat_result((*found[:4], os.geteuid(), *found[5:])) if path == tmp_path else found
+
+    monkeypatch.setattr(os, "stat", stat_as_the_replica)
+    there = Listening()
+    endpoint = parse_endpoint(f"unix:{tmp_path}/2.sock")
+    trust = Trust(replicas=frozenset(access.replicas), socket_directories=frozenset({str(tmp_path)}))
+    async with asyncio.timeout(PATIENCE_S):
+        server = await asyncio.start_unix_server(there.serve, tmp_path / "2.sock")
+        async with server, engine(TcpTransport(LOOPBACK, trust=trust), cluster_id="blue") as ours:
+            ours.network.send(1, 2, endpoint, vote_of_2())
+            await ours.until(1)
+            await there.over.wait()
+    assert bool(there.got) == is_heard

@@ -54,6 +54,8 @@ class Pending:
 _LABEL: Final = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
 HOST_NAME: Final = re.compile(rf"(?:{_LABEL}\.)*(?![0-9]+\.?\Z){_LABEL}\.?", re.ASCII)
 """RFC 1123, with the underscore of containers; the last label is no number."""
+UNIX_SOCKET: Final = re.compile(r"unix:/(?!.{107})[!-+\--~]*[!-+\--.0-~]")
+"""A path from the root of at most 107 bytes, of printable ASCII without blanks and commas."""
 
 
 def places_of(listeners: Any) -> frozenset[tuple[str, str, int]] | None:
@@ -68,6 +70,8 @@ def places_of(listeners: Any) -> frozenset[tuple[str, str, int]] | None:
 def _is_host(text: str) -> bool:
     if len(text) > 255:
         return False
+    if text.startswith("unix:"):
+        return UNIX_SOCKET.fullmatch(text) is not None
     address, scope, _ = text.partition("%")
     try:
         known = ipaddress.ip_address(address)

@@ -120,6 +120,8 @@ class RaftClient(Generic[T]):
             trust = trust_of(config, opened, server=self._server_ssl, client=self._client_ssl)
             transport = self._transport or TcpTransport(
                 listen_endpoint(config),
+                also=() if config.unix_endpoint is None else (config.unix_endpoint,),
+                socket_mode=config.unix_socket_mode,
                 insecure=config.insecure,
                 frame_max_bytes=config.frame_max_bytes,
                 limits=config.limits,

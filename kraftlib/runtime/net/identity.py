@@ -15,14 +15,15 @@ from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.identity import of_certificate, why_not
 from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.unix_users import on_unix_socket
 
 
 @attrs.frozen(kw_only=True)
 class Identities:
     """Judges what peers claim, after `kraftlib.security.authorizer` has found that they may speak as replicas at all.
 
-    A certificate that names no replica, or a user that is bound to none, is not judged here: whether it may speak as
-    one, as any, is a matter of roles.
+    A certificate that names no replica, a user that is bound to none, and a peer on a Unix socket are not judged here:
+    whether it may speak as one, as any, is a matter of roles.
     """
 
     cluster_id: str | None
@@ -36,7 +37,11 @@ class Identities:
         claimed = claimed_id(request)
         if claimed is None:
             return None
-        if self.sasl is not None and (bound_to := self.sasl.complaint(peer.principals, claimed)) is not None:
+        if (
+            self.sasl is not None
+            and not on_unix_socket(peer.principals)
+            and (bound_to := self.sasl.complaint(peer.principals, claimed)) is not None
+        ):
             return bound_to
         principals = of_certificate(peer.principals)
         reason = why_not(principals, claimed, cluster_id=self.cluster_id, unnamed=True)

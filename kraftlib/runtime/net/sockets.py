@@ -10,9 +10,8 @@ import socket
 from typing import Any, Final
 
 from kraftlib.errors import ConfigError
-from kraftlib.types import Endpoint
-
-BACKLOG: Final = 128
+from kraftlib.runtime.net.unix_sockets import BACKLOG, dial_blocking
+from kraftlib.types import Endpoint, socket_path
 
 _NO_TLS_THERE: Final = frozenset(
     {"HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
@@ -80,6 +79,14 @@ def tune(connection: socket.socket) -> None:
                 connection.setsockopt(level, option, value)
 
 
+def connected(endpoint: Endpoint, timeout_s: float) -> socket.socket:
+    """Return a blocking connection for a tool. Raises: OSError."""
+    path = socket_path(endpoint.host)
+    if path is not None:
+        return dial_blocking(path, timeout_s)
+    return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+
+
 async def happens_within(event: asyncio.Event, patience_s: float) -> bool:
     """Wait for `event`; return whether it came in time."""
     try:
@@ -97,9 +104,11 @@ def address_text(address: Any) -> str:
 def is_refusal(error: BaseException) -> bool:
     """Whether a host has answered that nobody listens there (ECONNREFUSED): for a name, one of its addresses has.
 
-    asyncio tells the errors of several addresses as one, by their texts.
+    asyncio tells the errors of several addresses as one, by their texts. A Unix socket may also be gone (ENOENT).
     """
-    return isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error)
+    return isinstance(error, ConnectionRefusedError | FileNotFoundError) or f"[Errno {errno.ECONNREFUSED}]" in str(
+        error
+    )
 
 
 def handshake_trouble(error: OSError) -> str:

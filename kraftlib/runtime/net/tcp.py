@@ -37,7 +37,7 @@ class TcpTransport:
     `server_ssl` encrypts what is accepted, `client_ssl` what is connected to; both sides check of the other what their
     context tells them to (for mutual TLS: `verify_mode = CERT_REQUIRED` and the same authority on both). `trust` takes
     the place of both, and says which servers may be spoken to. Without TLS it listens on loopback only, unless
-    `insecure=True`.
+    `insecure=True`. `also` are Unix sockets beside `listen`, which may be one itself; their files have `socket_mode`.
     """
 
     def __init__(
@@ -51,8 +51,11 @@ class TcpTransport:
         limits: TcpLimits | None = None,
         trust: Trust | None = None,
         sasl: SaslUsers | None = None,
+        also: Iterable[Endpoint] = (),
+        socket_mode: int = 0o600,
     ) -> None:
-        self._listen = listen
+        self._places = (listen, *also)
+        self._socket_mode = socket_mode
         self._trust = trust or Trust(contexts=Contexts(server_ssl, client_ssl))
         self._insecure = insecure
         self._frame_max_bytes = frame_max_bytes
@@ -85,13 +88,13 @@ class TcpTransport:
         self._notices = Notices(logger, loop.time)
         server = FrameServer(
             receiver,
-            tls=self._trust.contexts,
+            trust=self._trust,
             frame_max_bytes=self._frame_max_bytes,
             limits=self._limits,
             notices=self._notices,
             sasl=self._sasl,
         )
-        endpoint = await server.start(self._listen, insecure=self._insecure)
+        endpoint = await server.start(self._places, insecure=self._insecure, socket_mode=self._socket_mode)
         self._server = server
         self._client = FrameClient(
             receiver,

@@ -28,12 +28,13 @@ from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import handshake_trouble, happens_within, is_refusal, tune
 from kraftlib.runtime.net.transport import Destination, Frame, FrameReceiver, Reply
+from kraftlib.runtime.net.unix_sockets import StrangerError, dial
 from kraftlib.security.contexts import Trust, Validity, ends_at
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl_client import SaslClient, SaslError
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES
 from kraftlib.security.sasl_users import SaslUsers
-from kraftlib.types import is_host
+from kraftlib.types import Endpoint, socket_path
 from kraftlib.wire.frames import describe_foreign_bytes
 
 CLIENT_ID: Final = "kraftlib"
@@ -45,7 +46,9 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, route: Route) -> None:
         self._route: Final = route
-        self._sasl = None if route.client.sasl is None else SaslClient(route.client.sasl, client_id=CLIENT_ID)
+        self._path: Final = socket_path(route.destination.endpoint.host)
+        users = route.client.sasl if self._path is None else None  # on a Unix socket the system says who we are
+        self._sasl = None if users is None else SaslClient(users, client_id=CLIENT_ID)
         self._reader = FrameReader(route.client.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES)
         self._token: asyncio.Future[Frame] | None = None
         """The answer of SASL that is waited for."""
@@ -141,17 +144,13 @@ class ClientConnection(asyncio.Protocol):
 
     async def _connect(self) -> None:
         client, endpoint = self._route.client, self._route.destination.endpoint
-        if not is_host(endpoint.host):  # it comes from a log that somebody else has written, or from a peer
-            self._warn("no_host", "no name or address of a host; UpdateRaftVoter with the right one corrects it")
+        if (reason := client.trust.undialled(endpoint.host)) is not None:
+            self._warn("no_host", reason)
             self._end(refused=None)
             return
-        tls = client.trust.contexts.client
-        name = endpoint.host if tls is not None else None
         try:
             async with asyncio.timeout(client.limits.connect_ms / 1000):
-                await client.loop.create_connection(
-                    lambda: self, endpoint.host, endpoint.port, ssl=tls, server_hostname=name
-                )
+                await self._make(endpoint)
                 if self._sasl is not None and not self._ended:
                     await self._authenticate(self._sasl)
         except SaslError as error:
@@ -159,13 +158,26 @@ class ClientConnection(asyncio.Protocol):
             self._break_off("sasl", f"no authentication: {error}")
         except (OSError, ValueError, OverflowError) as error:
             # The last two: a host or a port, told by a peer, that no system takes.
-            if isinstance(error, ssl.SSLError | ConnectionAbortedError):
+            if isinstance(error, StrangerError):
+                self._warn("identity", f"this is not the replica that was meant: {error}")
+            elif isinstance(error, ssl.SSLError | ConnectionAbortedError | PermissionError):
                 self._warn("handshake", handshake_trouble(error))
             # One that is reset amid the handshake was made, and is lost: a dying process may accept one more.
             is_lost = isinstance(error, ConnectionResetError)
             self._end(refused=True if is_refusal(error) else False if is_lost else None)
             if self._transport is not None:  # it was made, and has not authenticated in time
                 self._break_off("sasl", f"no authentication within {client.limits.connect_ms} ms")
+
+    async def _make(self, endpoint: Endpoint) -> None:
+        """Make the connection, over TLS if that is asked for. Raises: OSError; ValueError and OverflowError."""
+        client = self._route.client
+        if self._path is not None:
+            made = await dial(self._path, client.trust.replicas)
+            await client.loop.create_unix_connection(lambda: self, sock=made)
+            return
+        tls = client.trust.contexts.client
+        name = endpoint.host if tls is not None else None
+        await client.loop.create_connection(lambda: self, endpoint.host, endpoint.port, ssl=tls, server_hostname=name)
 
     async def _authenticate(self, sasl: SaslClient) -> None:
         """Let the peer know who we are, and then send what has waited. Raises: SaslError."""

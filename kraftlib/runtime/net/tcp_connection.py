@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import attrs
 
@@ -18,7 +18,6 @@ from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.sockets import address_text
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
@@ -62,11 +61,11 @@ class Shared:
 
 
 class ServerConnection(asyncio.Protocol):
-    """One accepted connection."""
+    """One accepted connection. `host` is the address that it shares slots with, on a Unix socket the user of `peer`."""
 
-    def __init__(self, shared: Shared, address: Any) -> None:
-        self.host: Final = str(address[0]) if isinstance(address, tuple) else str(address)
-        self.peer = Peer(address_text(address))
+    def __init__(self, shared: Shared, host: str, peer: Peer) -> None:
+        self.host: Final = host
+        self.peer = peer
         self.accepted_at: Final = shared.now()
         self.standing = Standing.NEWCOMER
         self.of_voters = False
@@ -75,7 +74,8 @@ class ServerConnection(asyncio.Protocol):
         self.begun = False
         self._shared: Final = shared
         self._limits: Final = shared.limits
-        self._sasl = None if shared.sasl is None else SaslServer(shared.sasl)
+        # The system has told who is on a Unix socket.
+        self._sasl = None if shared.sasl is None or peer.principals else SaslServer(shared.sasl)
         newcomer_max = min(shared.frame_max_bytes, shared.limits.newcomer_frame_max_bytes)
         self._reader = FrameReader(newcomer_max if self._sasl is None else min(newcomer_max, FRAME_MAX_BYTES))
         self._writer = FrameWriter()
@@ -103,11 +103,12 @@ class ServerConnection(asyncio.Protocol):
         self._descriptor = transport.get_extra_info("socket").fileno()
         forks.keep_from_children(self._descriptor)
         certificate = transport.get_extra_info("peercert")
-        self.peer = attrs.evolve(self.peer, principals=certificate_names(certificate))
+        names = certificate_names(certificate)
+        self.peer = attrs.evolve(self.peer, principals=(*self.peer.principals, *names))
         self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         self._made_at = self._shared.now()
         self._watched = (0, self._made_at)
-        if self.peer.principals and self._sasl is None:
+        if names and self._sasl is None:
             self.take_large_frames()
 
     def take_large_frames(self) -> None:

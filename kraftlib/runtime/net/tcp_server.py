@@ -6,22 +6,26 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from kraftlib import forks
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.sockets import bind, handshake_trouble, happens_within, tune
+from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
 from kraftlib.runtime.net.transport import FrameReceiver, Peer
+from kraftlib.runtime.net.unix_sockets import bind_unix, remove
 from kraftlib.security.addresses import VoterAddresses
 from kraftlib.security.admission import Admission, Standing
 from kraftlib.security.answers import AnswerBudget
-from kraftlib.security.contexts import Contexts
+from kraftlib.security.contexts import Trust
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl_users import SaslUsers
-from kraftlib.types import Endpoint
+from kraftlib.security.unix_users import replica_users, user_of
+from kraftlib.types import Endpoint, socket_path
 
 ACCEPT_PAUSE_S: Final = 0.1
 """Pause before the next connection is accepted after the system had no descriptor left."""
@@ -34,12 +38,13 @@ class FrameServer:
         self,
         receiver: FrameReceiver,
         *,
-        tls: Contexts,
+        trust: Trust,
         frame_max_bytes: int,
         limits: TcpLimits,
         notices: Notices,
         sasl: SaslUsers | None = None,
     ) -> None:
+        tls = trust.contexts
         self._limits: Final = limits
         self._notices: Final = notices
         self._loop: Final = asyncio.get_running_loop()
@@ -58,13 +63,15 @@ class FrameServer:
         )
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()
+        users = replica_users(trust.replicas)
         self._admission: Final[Admission[ServerConnection]] = Admission(
             limits,
-            is_voter_host=self.voter_addresses.__contains__,
+            is_voter_host=lambda host: host in users or host in self.voter_addresses,
             authenticates=tls.server is not None or sasl is not None,
         )
-        self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._numbers: Final = itertools.count(1)
         self._connections: set[ServerConnection] = set()
         self._by_address: dict[str, ServerConnection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -76,14 +83,34 @@ class FrameServer:
         """Number of open connections, those in a handshake included."""
         return len(self._connections)
 
-    async def start(self, listen: Endpoint, *, insecure: bool) -> Endpoint:
-        """Listen; return where. Raises: ConfigError, as `bind` does."""
+    async def start(self, places: Sequence[Endpoint], *, insecure: bool, socket_mode: int) -> Endpoint:
+        """Listen at all `places`; return the first of them. Raises: ConfigError, as `bind` and `bind_unix` do."""
         # With SASL nobody is let in without a password, in the clear or not.
         is_guarded = self._tls.server is not None or self.shared.sasl is not None
-        self._listener = await bind(listen, encrypted=is_guarded, insecure=insecure)
-        forks.keep_from_children(self._listener.fileno())
-        self._accepting = self._loop.create_task(self._accept(self._listener), name="kraftlib-accept")
-        return Endpoint(listen.host, self._listener.getsockname()[1])
+        try:
+            for place in places:
+                if (path := socket_path(place.host)) is not None:
+                    self._listeners.append(bind_unix(path, socket_mode))
+                else:
+                    self._listeners.append(await bind(place, encrypted=is_guarded, insecure=insecure))
+        except BaseException:
+            self._stop_listening()
+            raise
+        for listener in self._listeners:
+            forks.keep_from_children(listener.fileno())
+            self._accepting.append(self._loop.create_task(self._accept(listener), name="kraftlib-accept"))
+        first = places[0]
+        is_unix = self._listeners[0].family == socket.AF_UNIX
+        return first if is_unix else Endpoint(first.host, self._listeners[0].getsockname()[1])
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            path = listener.getsockname() if listener.family == socket.AF_UNIX else None
+            forks.forget(listener.fileno())
+            listener.close()
+            if path is not None:
+                remove(path)
+        self._listeners.clear()
 
     def sweep(self) -> None:
         """Break off what has lasted too long."""
@@ -115,15 +142,13 @@ class FrameServer:
     async def close(self, patience_s: float) -> None:
         """Stop accepting; close every connection, and break those off that have not gone after `patience_s`."""
         self.voter_addresses.close()
-        tasks = [task for task in (self._accepting, *self._handshakes) if task is not None]
+        tasks = [*self._accepting, *self._handshakes]
         for task in tasks:
             task.cancel()
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            if self._listener is not None:
-                forks.forget(self._listener.fileno())
-                self._listener.close()
+            self._stop_listening()
             for connection in list(self._connections):
                 connection.close()
         if not await happens_within(self._all_gone, patience_s):
@@ -145,7 +170,12 @@ class FrameServer:
             self._admit(accepted, address)
 
     def _admit(self, accepted: socket.socket, address: Any) -> None:
-        connection = ServerConnection(self.shared, address)
+        try:
+            host, peer = self._caller(accepted, address)
+        except OSError:
+            accepted.close()  # it is gone, and nothing tells who it was
+            return
+        connection = ServerConnection(self.shared, host, peer)
         limits, host = self._limits, connection.host
         place = self._admission.place_for(host, self._now())
         if place is None:
@@ -175,6 +205,14 @@ class FrameServer:
         self._handshakes.add(task)
         task.add_done_callback(partial(self._handshake_over, connection, accepted))
 
+    def _caller(self, accepted: socket.socket, address: Any) -> tuple[str, Peer]:
+        """Return what shares slots with a connection, an address or a user, and who made it. Raises: OSError."""
+        if accepted.family != socket.AF_UNIX:
+            return str(address[0]), Peer(address_text(address))
+        user = user_of(accepted)
+        text = f"{user.principal} (process {user.process_id}, connection {next(self._numbers)})"
+        return user.principal, Peer(text, (user.principal,))
+
     def _handshake_over(self, connection: ServerConnection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.discard(task)
         if not connection.begun:  # it was cancelled before its first step
@@ -191,7 +229,7 @@ class FrameServer:
     async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
         """Make the transport of an accepted socket, with TLS if that is asked for."""
         connection.begun = True
-        tls = self._tls.server
+        tls = self._tls.server if accepted.family != socket.AF_UNIX else None
         patience = {"ssl_handshake_timeout": self._limits.handshake_ms / 1000} if tls is not None else {}
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **patience)

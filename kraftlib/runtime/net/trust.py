@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+from collections.abc import Iterator
 
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.opening import Opened
 from kraftlib.security.contexts import Holder, Trust
 from kraftlib.security.own_contexts import Use, contexts_of
 from kraftlib.security.sasl_users import SaslUsers, load_users
+from kraftlib.types import socket_path
 
 
 def trust_of(
@@ -31,7 +34,17 @@ def trust_of(
         cluster_id=opened.cluster_id,
         unnamed=config.tls is not None and config.tls.unnamed_replicas,
         replicas=replicas,
+        socket_directories=frozenset(os.path.dirname(path) for path in _sockets_named_by(config)),
     )
+
+
+def _sockets_named_by(config: RaftConfig) -> Iterator[str]:
+    """Yield the paths of all Unix sockets of a configuration."""
+    own = (config.listen, config.unix_endpoint, config.advertised)
+    others = (*(voter.endpoint for voter in config.voters), *config.bootstrap_servers)
+    for endpoint in (*own, *others):
+        if endpoint is not None and (path := socket_path(endpoint.host)) is not None:
+            yield path
 
 
 def users_of(config: RaftConfig, trust: Trust) -> SaslUsers | None:

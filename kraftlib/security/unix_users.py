@@ -1,0 +1,78 @@
+"""Users at the other end of a Unix socket: the system tells the user id of its process (SO_PEERCRED, unix(7)).
+
+The id is that of the moment in which the other side connected, or began to listen. Nobody can forge it, and no secret
+is needed. Only Linux tells it in this way; elsewhere a replica listens on TCP.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kraftlib.errors import ConfigError
+from kraftlib.types import UNIX
+
+_UCRED: Final = struct.Struct("iII")
+
+
+class UnixUser(NamedTuple):
+    """A process at the other end of a Unix socket."""
+
+    process_id: int
+    user_id: int
+
+    @property
+    def principal(self) -> str:
+        """Its name in `[access]`."""
+        return f"{UNIX}{self.user_id}"
+
+
+def check_support() -> None:
+    """Raises: ConfigError, where the system does not tell who connects to a Unix socket."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        raise ConfigError(
+            "Unix sockets need SO_PEERCRED of Linux, which this system does not have: listen on a host and a port"
+        )
+
+
+def user_of(connection: socket.socket) -> UnixUser:
+    """Return who is at the other end. Raises: OSError, also if the connection is not made."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        raise OSError(errno.ENOTSUP, "this system does not tell who is at the other end of a Unix socket")
+    process_id, user_id, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if user_id == 0xFFFFFFFF:  # asyncio takes a full backlog (EAGAIN) for a connection that is made
+        raise BlockingIOError(errno.EAGAIN, "the other side takes no more connections for now")
+    return UnixUser(process_id, user_id)
+
+
+def own_principal() -> str | None:
+    """Return the name of the user of this process on Unix sockets; None where there are no user ids."""
+    return f"{UNIX}{os.geteuid()}" if hasattr(os, "geteuid") else None
+
+
+def on_unix_socket(principals: Iterable[str]) -> bool:
+    """Whether a peer with these principals is on a Unix socket."""
+    return any(name.startswith(UNIX) for name in principals)
+
+
+def replica_users(replicas: Iterable[str]) -> frozenset[str]:
+    """Return the users of Unix sockets that may speak as replicas: our own one, and those of `[access] replicas`."""
+    own = own_principal()
+    return frozenset(name for name in (own, *replicas) if name is not None and name.startswith(UNIX))
+
+
+def why_not_the_server(user: UnixUser, path: str, replicas: Iterable[str] = ()) -> str | None:
+    """Return why whoever listens on the socket `path` is no replica; None if it is trusted.
+
+    Trusted are our own user, those of `[access] replicas`, and the owner of the directory of the socket: that one
+    decides who can put a socket there, and the configuration names the directory.
+    """
+    owner = UnixUser(0, Path(path).parent.stat().st_uid)
+    if user.principal in {*replica_users(replicas), owner.principal}:
+        return None
+    return f"its process runs as {user.principal}, who is not in [access] replicas and does not own its directory"
