@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import attrs
 
+from kraftlib.environment import names_set, table_from_environment
 from kraftlib.errors import ConfigError
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
@@ -370,7 +371,8 @@ class RaftConfig:
     def from_toml(cls, path: str | Path) -> RaftConfig:
         """Read a TOML file: the fields of this class at top level or under `[kraftlib]`.
 
-        Paths are taken relative to the file.
+        Paths are taken relative to the file. Environment variables take the place of options of `[tls]` and `[sasl]`
+        (`kraftlib.environment`).
         Raises: ConfigError for unreadable or wrong TOML, unknown keys, bad values.
         """
         path = Path(path)
@@ -383,7 +385,24 @@ class RaftConfig:
         table = table.get("kraftlib", table)
         if not isinstance(table, dict):
             raise ConfigError(f"{path}: kraftlib={table!r} must be a table")
-        return cls.from_mapping(table, where=str(path), base=path.parent)
+        return cls._with_environment(table, where=str(path), base=path.parent)
+
+    @classmethod
+    def _with_environment(cls, table: Mapping[str, object], *, where: str, base: Path | None = None) -> RaftConfig:
+        """Build from the plain values of a file, after the environment has had its say."""
+        kinds: dict[str, type[Any]] = {"tls": TlsConfig, "sasl": SaslConfig}
+        found = {name: table_from_environment(name, kind) for name, kind in kinds.items()}
+        merged = dict(table)
+        for name, options in found.items():
+            own = table.get(name, {})
+            if options and isinstance(own, Mapping):
+                merged[name] = {**own, **options}
+        try:
+            return cls.from_mapping(merged, where=where, base=base)
+        except ConfigError as error:
+            if not any(found.values()):
+                raise
+            raise ConfigError(f"{error} (set in the environment: {names_set(found)})") from error
 
     @classmethod
     def from_properties(cls, source: str | Path | Mapping[str, str], *, tell: Tell | None = None) -> RaftConfig:
@@ -391,7 +410,8 @@ class RaftConfig:
 
         `source` is a file, or properties that were read already. Every key without effect is reported to `tell`
         with the reason, one call a key; without it they go to the log of this module, at WARNING. Paths are taken as
-        they stand, as in Kafka. Keys that are left out have kraftlib's defaults.
+        they stand, as in Kafka. Keys that are left out have kraftlib's defaults. Environment variables take the place
+        of options of `[tls]` and `[sasl]` (`kraftlib.environment`).
         Raises: ConfigError for unreadable files, bad values, ZooKeeper's clusters, SASL.
         """
         from kraftlib.properties import parse_properties, settings_of
@@ -405,7 +425,7 @@ class RaftConfig:
                 raise ConfigError(f"cannot read the configuration {where}: {error.strerror or error}") from error
         try:
             settings = settings_of(parse_properties(text) if isinstance(source, str | Path) else source)
-            config = cls.from_mapping(settings.fields, where=where)
+            config = cls._with_environment(settings.fields, where=where)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
         for word in settings.words:

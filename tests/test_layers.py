@@ -23,6 +23,7 @@ LAYERS: Final[dict[str, float]] = {
     "errors": 0,
     "types": 0,
     "config": 0,
+    "environment": 0,
     "properties": 0,
     "tls_properties": 0,
     "sasl_properties": 0,
