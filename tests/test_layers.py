@@ -101,6 +101,8 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
     "storage/log/hole.py": "a value; tests/storage/damage",
     "coordination/access.py": "protocols; tests/coordination/test_memory_access.py and the tests of each other access",
+    "coordination/[hklqs]*.py": "parts of the machine, which tests/coordination/test_machine.py asks for all of them",
+    "coordination/messages.py": "declarations; the tests of the machine send all of them",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",

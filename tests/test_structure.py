@@ -20,6 +20,7 @@ LINES: Final[Mapping[str, int]] = {
     "analysis": 5_500,
     "cli": 5_000,
     "consensus": 5_500,
+    "coordination": 2_000,
     "offline": 1_200,
     "runtime": 8_000,
     "storage": 6_500,

@@ -103,8 +103,8 @@ class Machine(Protocol):
     def changes(self, selector: bytes, since: Offset, *, most: int) -> Sequence[tuple[Offset, bytes]] | Gone:
         """Return what the records after `since` changed of what is selected, in order, at most `most` of them.
 
-        Less than `most`, and the caller has all up to `applied`, and asks again from there; else from the last offset
-        that it got. Raises: ConfigError.
+        If there are less than `most`, the caller has all up to `applied`, and asks again from there, or from `since` if
+        this replica is not that far yet; else it asks from the last offset that it got. Raises: ConfigError.
         """
         ...
 

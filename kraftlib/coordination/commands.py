@@ -1,0 +1,201 @@
+"""Commands and questions to bytes and back, and the bounds that each must keep.
+
+    command              int8 kind, int8 version, Identity, the message of that kind
+    all else             int8 version, message
+
+`check_command` refuses a command before it is appended. What stands in the log is checked again when it is applied:
+another release may have let it through. There a broken rule is a result, and the same one on every replica; only a kind
+or a version that is not known raises, for a newer replica knows what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+from uuid import UUID
+
+import attrs
+
+from kraftlib.codec.declared import Message, read, write_into
+from kraftlib.codec.reader import Reader
+from kraftlib.coordination.messages import (
+    KINDS,
+    Acquire,
+    Ask,
+    Do,
+    Identity,
+    Kind,
+    OpenSession,
+    Question,
+    Selector,
+    Transact,
+    Watched,
+)
+from kraftlib.errors import ConfigError, LocalProtocolError, ProtocolError, RemoteProtocolError, UnsupportedError
+from kraftlib.types import ZERO_UUID
+
+VERSION: Final = 0
+COMMAND_BYTES_MAX: Final = 1024 * 1024
+NAME_BYTES_MAX: Final = 1_024
+"""Bytes of UTF-8 of a key, of the name of a lock, and of an owner."""
+
+TTL_MS_MIN: Final = 100
+TTL_MS_MAX: Final = 24 * 3_600_000
+LIMIT_MAX: Final = 0x7FFFFFFF
+ROWS_MAX: Final = 10_000
+"""Rows of an answer."""
+
+_KIND_OF: Final = {message: kind for kind, message in KINDS.items()}
+M = TypeVar("M", bound=Message)
+
+
+@attrs.frozen
+class Command:
+    """A decoded command."""
+
+    kind: int
+    identity: Identity
+    body: Message
+
+
+def encode_command(body: Message, *, session: UUID = ZERO_UUID, sequence: int = 0, acknowledged: int = 0) -> bytes:
+    """Return the bytes of a command. Raises: ConfigError, if a value does not fit into its field."""
+    out = bytearray((_KIND_OF[type(body)], VERSION))
+    try:
+        write_into(out, Identity(session=session, sequence=sequence, acknowledged=acknowledged), VERSION)
+        write_into(out, body, VERSION)
+    except LocalProtocolError as error:
+        raise ConfigError(f"{body!r} is no command: {error}") from None
+    return bytes(out)
+
+
+def decode_command(data: bytes) -> Command:
+    """Read a command.
+
+    Raises: UnsupportedError, if its kind or version is not known here; RemoteProtocolError, if it is garbage.
+    """
+    if len(data) > COMMAND_BYTES_MAX:
+        raise RemoteProtocolError(f"a command of {len(data)} bytes is larger than {COMMAND_BYTES_MAX}")
+    reader = Reader(data)
+    kind, version = reader.int8(), reader.int8()
+    message = KINDS.get(kind)
+    if message is None or version != VERSION:
+        raise UnsupportedError(f"command {kind} in version {version} is not known to this release: upgrade the replica")
+    return Command(kind, read(Identity, reader, VERSION), read(message, reader, VERSION, expect_end=True))
+
+
+def check_command(data: bytes) -> None:
+    """Return if a client may propose the command. Raises: ConfigError."""
+    try:
+        command = decode_command(data)
+    except (ProtocolError, UnsupportedError) as error:
+        raise ConfigError(f"this is no command: {error}") from None
+    if command.kind == Kind.EXPIRE:
+        raise ConfigError("only the leader itself proposes what has expired")
+    reason = broken_rule(command)
+    if reason:
+        raise ConfigError(reason)
+
+
+def broken_rule(command: Command) -> str:
+    """Return the rule that a command breaks, whatever the state; empty, if none."""
+    if command.kind != Kind.EXPIRE and command.identity.session == ZERO_UUID:
+        return "a command belongs to a session, and this one names none"
+    sequence, acknowledged = command.identity.sequence, command.identity.acknowledged
+    if sequence < 0 or acknowledged < 0 or 0 < sequence < acknowledged:
+        return f"sequence={sequence} with acknowledged={acknowledged}: a call cannot be over before it is made"
+    match command.body:
+        case OpenSession(ttl_ms=ttl_ms, owner=owner):
+            return _ttl_rule(ttl_ms) or _name_rule(owner, may_be_empty=True)
+        case Transact() as body:
+            return _first(_transact_rules(body))
+        case Acquire() as body:
+            return _first(_acquire_rules(body, command.identity.sequence))
+    return ""
+
+
+def _transact_rules(body: Transact) -> Iterable[str]:
+    for fence in body.fences:
+        yield _name_rule(fence.lock)
+    for condition in body.conditions:
+        yield _name_rule(condition.key)
+    for operation in (*body.then, *body.otherwise):
+        if operation.do not in Do.__members__.values():
+            yield f"operation {operation.do} is not known"
+        may_be_empty = operation.do in (Do.DELETE_PREFIX, Do.APPEND, Do.TAKE)
+        yield _name_rule(operation.key, may_be_empty=may_be_empty)
+        if operation.ttl_ms:
+            yield _ttl_rule(operation.ttl_ms)
+
+
+def _acquire_rules(body: Acquire, sequence: int) -> Iterable[str]:
+    yield _name_rule(body.lock)
+    yield _name_rule(body.owner, may_be_empty=not body.replace)
+    if not 1 <= body.permits <= body.limit:
+        yield f"permits={body.permits} must be 1 to limit={body.limit}"
+    if not sequence:
+        yield "a bid needs a sequence number, by which it is released"
+
+
+def _first(reasons: Iterable[str]) -> str:
+    return next((reason for reason in reasons if reason), "")
+
+
+def _ttl_rule(ttl_ms: int) -> str:
+    return (
+        "" if TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX else f"ttl_ms={ttl_ms} must lie within {TTL_MS_MIN} and {TTL_MS_MAX}"
+    )
+
+
+def _name_rule(name: str, *, may_be_empty: bool = False) -> str:
+    if not name and not may_be_empty:
+        return "a name must not be empty"
+    size = len(name.encode())
+    return "" if size <= NAME_BYTES_MAX else f"a name of {size} bytes is longer than {NAME_BYTES_MAX}: {name[:32]!r}…"
+
+
+# All else -----------------------------------------------------------------------------------------
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a result, a question, an answer, a selector, or a part of a snapshot."""
+    out = bytearray((VERSION,))
+    try:
+        write_into(out, message, VERSION)
+    except LocalProtocolError as error:
+        raise ConfigError(f"{message!r} does not fit into its fields: {error}") from None
+    return bytes(out)
+
+
+def decode(cls: type[M], data: bytes) -> M:
+    """Read what `encode` has written. Raises: RemoteProtocolError; UnsupportedError, if it is of another version."""
+    reader = Reader(data)
+    version = reader.int8()
+    if version != VERSION:
+        raise UnsupportedError(f"{cls.__name__} in version {version} is not known to this release: upgrade it")
+    return read(cls, reader, VERSION, expect_end=True)
+
+
+def decode_question(data: bytes) -> Question:
+    """Read a question. Raises: ConfigError."""
+    question = _asked(Question, data)
+    if question.ask not in Ask.__members__.values():
+        raise ConfigError(f"question {question.ask} is not known to this release")
+    if not 1 <= question.most <= ROWS_MAX:
+        raise ConfigError(f"most={question.most} must lie within 1 and {ROWS_MAX}")
+    return question
+
+
+def decode_selector(data: bytes) -> Selector:
+    """Read a selector. Raises: ConfigError."""
+    selector = _asked(Selector, data)
+    if selector.watched not in Watched.__members__.values():
+        raise ConfigError(f"selector {selector.watched} is not known to this release")
+    return selector
+
+
+def _asked(cls: type[M], data: bytes) -> M:
+    try:
+        return decode(cls, data)
+    except (ProtocolError, UnsupportedError) as error:
+        raise ConfigError(f"this is no {cls.__name__.lower()}: {error}") from None

@@ -1,0 +1,185 @@
+"""The keyed store: keys in order, each with its value, its revision and what ends it.
+
+A key ends by being deleted, with its session if it is ephemeral, or when its time is over, which is a record, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from uuid import UUID
+
+import attrs
+
+from kraftlib.coordination.messages import NONE, Answer, Do, Event, Result, Transact
+from kraftlib.types import ZERO_UUID, Offset
+
+Row = Answer.Row
+Item = Result.Item
+NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
+NUMBER_DIGITS = 20
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of values in a result or an answer, beyond the first."""
+
+
+class RuleError(Exception):
+    """A command breaks a rule that depends on the state. It changes nothing: its result says so."""
+
+
+@attrs.frozen
+class Value:
+    """The value of a key. Never changed in place, so a snapshot may hold it."""
+
+    value: bytes
+    revision: Offset
+    session: UUID = ZERO_UUID
+    """The session with which the key ends; all zero, if none."""
+    ttl_ms: int = 0
+
+    def row(self, key: str) -> Row:
+        """Return the row that describes it."""
+        return Row(
+            event=Event.PUT,
+            name=key,
+            value=self.value,
+            revision=self.revision,
+            session=self.session,
+            ttl_ms=self.ttl_ms,
+        )
+
+
+class Keys:
+    """The keys and their values. `changed` collects the rows of the record that is being applied."""
+
+    def __init__(self, values: Iterable[tuple[str, Value]] = ()) -> None:
+        self.values: dict[str, Value] = dict(values)
+        self._order = sorted(self.values)
+        self.changed: list[Row] = []
+        self.of_session: dict[UUID, set[str]] = {}
+        """Ephemeral keys."""
+        self.timed: set[str] = set()
+        """Keys with a time to live."""
+        self._undo: list[tuple[str, Value | None]] = []
+        for key, value in self.values.items():
+            self._note(key, value)
+
+    def _note(self, key: str, value: Value) -> None:
+        if value.session != ZERO_UUID:
+            self.of_session.setdefault(value.session, set()).add(key)
+        if value.ttl_ms:
+            self.timed.add(key)
+
+    def _unnote(self, key: str, value: Value) -> None:
+        if value.session != ZERO_UUID:
+            own = self.of_session[value.session]
+            own.remove(key)
+            if not own:
+                del self.of_session[value.session]
+        self.timed.discard(key)
+
+    def put(self, key: str, value: Value) -> None:
+        """Write a key."""
+        old = self.values.get(key)
+        self._undo.append((key, old))
+        if old is None:
+            insort(self._order, key)
+        else:
+            self._unnote(key, old)
+        self.values[key] = value
+        self._note(key, value)
+        self.changed.append(value.row(key))
+
+    def delete(self, key: str, offset: Offset) -> Value | None:
+        """Delete a key; return what it was."""
+        old = self.values.pop(key, None)
+        if old is not None:
+            self._undo.append((key, old))
+            self._unnote(key, old)
+            del self._order[bisect_left(self._order, key)]
+            self.changed.append(Row(event=Event.DELETED, name=key, revision=offset))
+        return old
+
+    def with_prefix(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Yield the keys that begin with `prefix`, those after `after` only, in order. The store must not change."""
+        at = bisect_left(self._order, max(prefix, after))
+        for key in islice(self._order, at, None):
+            if not key.startswith(prefix):
+                return
+            if key > after or not after:
+                yield key
+
+    def end_session(self, session: UUID, offset: Offset) -> None:
+        """Delete the ephemeral keys of a session."""
+        # In order: that of a set differs from process to process.
+        for key in sorted(self.of_session.get(session, ())):
+            self.delete(key, offset)
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def holds(self, condition: Transact.Condition) -> bool:
+        """Whether a condition holds."""
+        found = self.values.get(condition.key)
+        if condition.value is not None:
+            return found is not None and found.value == condition.value
+        return condition.revision == (NONE if found is None else found.revision)
+
+    def perform(self, operations: Iterable[Transact.Operation], *, session: UUID, offset: Offset) -> tuple[Item, ...]:
+        """Do all of `operations`, or nothing. Raises: RuleError."""
+        self._undo = []
+        try:
+            items = tuple([self._one(operation, session, offset, at) for at, operation in enumerate(operations)])
+            if sum(len(item.value or b"") for item in items) > ANSWER_BYTES_MAX:
+                raise RuleError(
+                    f"the values that were read have more than {ANSWER_BYTES_MAX} bytes: read fewer at once"
+                )
+            return items
+        except RuleError:
+            for key, old in self._undo[::-1]:
+                if old is None:
+                    self.delete(key, offset)
+                else:
+                    self.put(key, old)
+            self.changed = []
+            raise
+
+    def _one(self, operation: Transact.Operation, session: UUID, offset: Offset, place: int) -> Item:
+        key = operation.key
+        match operation.do:
+            case Do.GET:
+                return self._item(key)
+            case Do.DELETE:
+                old = self.delete(key, offset)
+                return Item(key=key, revision=NONE if old is None else old.revision)
+            case Do.DELETE_PREFIX:
+                gone = list(self.with_prefix(key))
+                for one in gone:
+                    self.delete(one, offset)
+                return Item(key=key, revision=len(gone))
+            case Do.TAKE:
+                first = next(self.with_prefix(key), "")
+                item = self._item(first)
+                self.delete(first, offset)
+                return item
+        value = operation.value
+        if operation.do == Do.ADD:
+            value = b"%d" % self._sum(key, operation.delta)
+        elif operation.do == Do.APPEND:
+            key = f"{key}{offset:0{NUMBER_DIGITS}}-{place:03}"
+        owner = session if operation.ephemeral else ZERO_UUID
+        self.put(key, Value(value, offset, owner, operation.ttl_ms))
+        return Item(key=key, value=value if operation.do == Do.ADD else None, revision=offset)
+
+    def _item(self, key: str) -> Item:
+        found = self.values.get(key)
+        return Item(key=key) if found is None else Item(key=key, value=found.value, revision=found.revision)
+
+    def _sum(self, key: str, delta: int) -> int:
+        found = self.values.get(key)
+        text = b"0" if found is None else found.value
+        if not text.removeprefix(b"-").isdigit() or len(text) > NUMBER_DIGITS:
+            raise RuleError(f"the key {key!r} holds {text[:32]!r}, which is no number to add to")
+        total = int(text) + delta
+        if abs(total) > NUMBER_MAX:
+            raise RuleError(f"the key {key!r} holds {int(text)}, and {delta} more are beyond 64 bits")
+        return total

@@ -1,0 +1,53 @@
+"""The state of the coordination machine: what its parts are, and how a record ends."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kraftlib.coordination.access import BEFORE_ALL
+from kraftlib.coordination.history import History
+from kraftlib.coordination.keys import Keys
+from kraftlib.coordination.locks import Locks
+from kraftlib.coordination.messages import NONE
+from kraftlib.coordination.sessions import Sessions
+from kraftlib.types import Offset
+
+
+class State:
+    """Sessions, keys, locks and the latest changes of the two, as of the record at `applied`."""
+
+    def __init__(
+        self,
+        *,
+        applied: Offset = BEFORE_ALL,
+        sessions: Sessions | None = None,
+        keys: Keys | None = None,
+        locks: Locks | None = None,
+        history: History | None = None,
+    ) -> None:
+        self.applied = applied
+        self.sessions = sessions or Sessions()
+        self.keys = keys or Keys()
+        self.locks = locks or Locks()
+        self.history = history or History()
+        self._granted: Offset = NONE
+
+    def end_session(self, session: UUID) -> None:
+        """End a session, its ephemeral keys and its bids."""
+        del self.sessions.live[session]
+        self.keys.end_session(session, self.applied)
+        self.locks.end_session(session)
+
+    def grant(self, session: UUID, *, ticket: Offset = NONE) -> None:
+        """Grant one bid that is ready, unless this record has granted one."""
+        if self._granted != self.applied:
+            self._granted = self.applied
+            self.locks.grant(self.applied, session=session, ticket=ticket)
+
+    def finish(self, *, granting: UUID) -> None:
+        """End the record: grant one bid, and note what has changed."""
+        self.grant(granting)
+        changed = [*self.keys.changed, *self.locks.changed]
+        if changed:
+            self.keys.changed, self.locks.changed = [], []
+            self.history.add(self.applied, changed)

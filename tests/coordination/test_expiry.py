@@ -1,0 +1,77 @@
+"""What a leader finds to be over, by its own clock."""
+
+from __future__ import annotations
+
+from kraftlib.coordination.messages import EXPIRE_MAX, Ask, KeepAlive
+from tests.coordination.driver import A, B, Driver, Operation
+
+
+def tick(driver: Driver, epoch: int, now_ms: int) -> int:
+    """Propose what is due, as the leader of `epoch`; return the number of commands."""
+    due = driver.machine.due(epoch, now_ms)
+    for command in due:
+        driver.raw(command, epoch=epoch)
+    return len(due)
+
+
+def alive(driver: Driver) -> list[bool]:
+    return [driver.ask(Ask.SESSION, session=session).ttl_ms > 0 for session in (A, B)]
+
+
+def test_a_session_ends_when_its_time_is_over_and_not_while_it_is_renewed() -> None:
+    driver = Driver()
+    driver.open(A, B)
+    for now in range(0, 1_000, 100):
+        assert tick(driver, 1, now) == 0
+        driver.send(B, KeepAlive())
+    assert tick(driver, 1, 1_000) == 1
+    assert alive(driver) == [False, True]
+    assert tick(driver, 1, 1_100) == 0
+
+
+def test_a_new_leader_grants_every_session_and_key_its_full_time() -> None:
+    driver = Driver()
+    driver.open(A, B)
+    driver.put(A, "k", ttl_ms=500)
+    tick(driver, 1, 0)
+    tick(driver, 2, 900)
+    assert tick(driver, 2, 1_399) == 0
+    assert tick(driver, 2, 1_400) == 1
+    assert driver.value("k") is None
+    assert alive(driver) == [True, True]
+    tick(driver, 2, 1_900)
+    assert alive(driver) == [False, False]
+
+
+def test_a_key_that_is_written_again_has_its_time_again() -> None:
+    driver = Driver()
+    driver.open(A)
+    driver.put(A, "k", ttl_ms=500)
+    tick(driver, 1, 0)
+    driver.put(A, "k", ttl_ms=500)
+    tick(driver, 1, 400)
+    assert tick(driver, 1, 600) == 0
+    assert driver.value("k") == b""
+    tick(driver, 1, 900)
+    assert driver.value("k") is None
+
+
+def test_a_renewal_that_overtakes_the_expiry_saves_the_session() -> None:
+    driver = Driver()
+    driver.open(A, B)
+    tick(driver, 1, 0)
+    (due,) = driver.machine.due(1, 1_000)
+    driver.send(A, KeepAlive())
+    driver.raw(due)
+    assert alive(driver) == [True, False]
+
+
+def test_many_that_are_over_come_in_records_of_bounded_size_until_they_are_gone() -> None:
+    driver = Driver()
+    driver.open(A)
+    for at in range(0, EXPIRE_MAX + 100, 100):
+        driver.do(A, *[Operation(do=1, key=f"k{n}", ttl_ms=100) for n in range(at, at + 100)])
+    tick(driver, 1, 0)
+    assert len(driver.machine.due(1, 100)) == 2
+    assert tick(driver, 1, 101) == 2, "what is due is due until it is applied"
+    assert driver.ask(Ask.KEYS, prefix=True).rows == ()
