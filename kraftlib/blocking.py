@@ -64,6 +64,7 @@ class RaftClient(Generic[T]):
         state_machine: StateMachine | None = None,
         listener: Listener | None = None,
         serde: RecordSerde[T] | None = None,
+        result_serde: RecordSerde[Any] | None = None,
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
@@ -78,6 +79,7 @@ class RaftClient(Generic[T]):
             state_machine=state_machine,
             listener=listener,
             serde=serde,
+            result_serde=result_serde,
             server_ssl=server_ssl,
             client_ssl=client_ssl,
             authorize=authorize,
@@ -173,17 +175,33 @@ class RaftClient(Generic[T]):
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
-    def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+    def append(
+        self,
+        values: Iterable[T],
+        *,
+        epoch: Epoch | None = None,
+        wait: str = "committed",
+        timeout_ms: int = asyncio_face.FORWARD_TIMEOUT_MS,
+    ) -> Appended:
         """Append `values` atomically; return their offsets, once they have reached the level `wait`."""
-        return self._wait(self._client.append(values, epoch=epoch, wait=wait))
+        return self._wait(self._client.append(values, epoch=epoch, wait=wait, timeout_ms=timeout_ms))
 
-    def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+    def append_one(
+        self,
+        value: T,
+        *,
+        epoch: Epoch | None = None,
+        wait: str = "committed",
+        timeout_ms: int = asyncio_face.FORWARD_TIMEOUT_MS,
+    ) -> Appended:
         """Append one value."""
-        return self._wait(self._client.append_one(value, epoch=epoch, wait=wait))
+        return self._wait(self._client.append_one(value, epoch=epoch, wait=wait, timeout_ms=timeout_ms))
 
-    def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
+    def propose(
+        self, value: T, *, epoch: Epoch | None = None, timeout_ms: int = asyncio_face.FORWARD_TIMEOUT_MS
+    ) -> Any:
         """Append one value, wait until the state machine of this replica has applied it, and return its result."""
-        return self._wait(self._client.propose(value, epoch=epoch))
+        return self._wait(self._client.propose(value, epoch=epoch, timeout_ms=timeout_ms))
 
     def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
         """Assign offsets to `values`, atomically, and return the last one; they are written once scheduled."""

@@ -104,7 +104,7 @@ def test_a_follower_refuses_with_the_same_errors(three: dict[int, blocking.RaftC
     follower = next(client for client in three.values() if client is not leader)
     follower.wait_for_offset(0, timeout_ms=10_000)
     with pytest.raises(NotLeaderError):
-        follower.append_one(1)
+        follower.append_one(1, timeout_ms=0)
     with pytest.raises(ConfigError):
         leader.append([])
     with pytest.raises(TimeoutError, match="in vain"):

@@ -36,6 +36,7 @@ LAYERS: Final[dict[str, float]] = {
     "security": 2.5,  # knows the requests that it judges; its options are fields of config, see below
     "consensus": 3,  # decisions and
     "storage": 3,  # deeds on disk do not know each other
+    "proposals": 3.5,  # what any replica appends, through the leader: without sockets or replicas
     "runtime": 4,
     "blocking": 4.5,  # the client for threads: a public face of runtime
     "wire_client": 4.5,  # what tools ask a quorum with
@@ -103,6 +104,7 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "coordination/access.py": "protocols; tests/coordination/test_memory_access.py and the tests of each other access",
     "coordination/[hklqs]*.py": "parts of the machine, which tests/coordination/test_machine.py asks for all of them",
     "coordination/messages.py": "declarations; the tests of the machine send all of them",
+    "proposals/ports.py": "protocols; the fakes of tests/proposals and real replicas keep them",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",

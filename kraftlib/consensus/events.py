@@ -24,6 +24,9 @@ class Failure(enum.Enum):
     """Why a request has no answer."""
 
     DISCONNECTED = "disconnected"
+    """The request may have arrived."""
+    UNSENT = "no connection"
+    """The request has not left."""
     UNSUPPORTED_VERSION = "unsupported version"
     AUTHENTICATION = "authentication failed"
     MALFORMED = "malformed answer"

@@ -19,6 +19,10 @@ FIRST_DESTINATION: Final = -4_000_000_000_000
 """Own requests use their own connections, with numbers below those of the connections of readers."""
 
 
+PROPOSALS: Final = -5_000_000_000_000
+"""The connections of forwarded appends: the leader answers these only once they are committed."""
+
+
 class NoAnswerError(Exception):
     """The request got no response. This error never leaves the runtime."""
 
@@ -42,11 +46,13 @@ class OwnRequests:
         self._last = 0
         self._ended: BaseException | None = None
 
-    def ask(self, replica_id: ReplicaId, endpoint: Endpoint, request: Message) -> asyncio.Future[Message]:
-        """Ask a replica; the future has its answer, or NoAnswerError."""
+    def ask(
+        self, replica_id: ReplicaId, endpoint: Endpoint, request: Message, *, lane: int = FIRST_DESTINATION
+    ) -> asyncio.Future[Message]:
+        """Ask a replica; the future has its answer, or NoAnswerError. Each lane has its own connection."""
         number, future = self._begin()
         if self._ended is None:
-            self._send(number, FIRST_DESTINATION - replica_id, endpoint, request)
+            self._send(number, lane - replica_id, endpoint, request)
         return future
 
     def ask_here(self, request: Message) -> asyncio.Future[Message]:

@@ -2,7 +2,7 @@
 
 | from | message | number | to |
 |---|---|---|---|
-| network | a request of a peer | | core |
+| network | a request of a peer | | core, or the service that takes its API |
 | network | an answer, or that none will come | >= 0 | core |
 | network | the same | < 0 | own requests |
 | network | a lost connection | | core |
@@ -18,8 +18,8 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from kraftlib.codec.declared import Message
 from kraftlib.consensus import events as ev
@@ -29,6 +29,9 @@ from kraftlib.runtime.own_requests import OwnRequests
 from kraftlib.runtime.ports import Answers
 from kraftlib.types import Endpoint
 from kraftlib.wire.messages.fetch import FetchResponse
+
+Take = Callable[[int, Any, Peer], None]
+"""Takes a request of a peer with its id, to be answered once by `Router.respond`."""
 
 
 class CoreInput(Protocol):
@@ -47,10 +50,15 @@ class Router:
     def __init__(self) -> None:
         self.own: Final = OwnRequests(send=self.send, submit=self.submit)
         self._core: CoreInput = _Kept()
+        self._services: Final[dict[int, Take]] = {}
 
     def connect_network(self, network: Answers) -> None:
         """Send and answer over `network` from now on."""
         self._network = network
+
+    def serve(self, api_key: int, take: Take) -> None:
+        """Hand requests of this API to `take` and not to the core."""
+        self._services[api_key] = take
 
     def connect_core(self, core: CoreInput) -> None:
         """Hand over what has arrived, and everything that will."""
@@ -63,7 +71,11 @@ class Router:
 
     def request_received(self, request_id: int, message: Message, version: int, peer: Peer) -> None:
         """A peer asks."""
-        self._core.submit(ev.RequestReceived(request_id, message, version))
+        take = self._services.get(message.api_key)
+        if take is None:
+            self._core.submit(ev.RequestReceived(request_id, message, version))
+        else:
+            take(request_id, message, peer)
 
     def response_received(self, correlation_id: int, message: Message) -> None:
         """A peer has answered."""

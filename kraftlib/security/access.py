@@ -1,9 +1,9 @@
 """The roles of principals, and the options of the table `[access]`.
 
     role      Kafka's operation      may
-    replica   CLUSTER_ACTION         vote, lead, fetch as a voter, and correct its own endpoints: Vote, Begin- and
-                                     EndQuorumEpoch, Fetch, FetchSnapshot, UpdateRaftVoter, the private
-                                     ElectionPriority; and what an observer may
+    replica   CLUSTER_ACTION         vote, lead, fetch as a voter, append by the leader, and correct its own endpoints:
+                                     Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot, UpdateRaftVoter, the
+                                     private ElectionPriority and Propose; and what an observer may
     admin     ALTER                  change voters and features: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter,
                                      UpdateFeatures; and what a client may
     observer  DESCRIBE, and the log  fetch under a replica id that is no voter's: Fetch, FetchSnapshot, the private

@@ -26,6 +26,7 @@ NEEDED: Final[Mapping[int, Role]] = {
     ApiKey.BEGIN_QUORUM_EPOCH: Role.REPLICA,
     ApiKey.END_QUORUM_EPOCH: Role.REPLICA,
     PrivateApiKey.ELECTION_PRIORITY: Role.REPLICA,
+    PrivateApiKey.PROPOSE: Role.REPLICA,
     ApiKey.ADD_RAFT_VOTER: Role.ADMIN,
     ApiKey.REMOVE_RAFT_VOTER: Role.ADMIN,
     ApiKey.UPDATE_RAFT_VOTER: Role.ADMIN,
@@ -57,9 +58,10 @@ OF_REPLICAS: Final = frozenset(
         *(key for key, role in NEEDED.items() if role in (Role.REPLICA, Role.OBSERVER)),
         ApiKey.UPDATE_RAFT_VOTER,
     }
-)
-"""Requests that only replicas send. Their refusal closes the connection, since CLUSTER_AUTHORIZATION_FAILED stops a
-replica of Kafka, whose configuration is wrong and nothing else."""
+) - {PrivateApiKey.PROPOSE}
+"""Requests that only replicas send, but for Propose, whose sender must hear that nothing was appended. Their refusal
+closes the connection, since CLUSTER_AUTHORIZATION_FAILED stops a replica of Kafka, whose configuration is wrong and
+nothing else."""
 
 
 @attrs.frozen(kw_only=True)

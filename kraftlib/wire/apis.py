@@ -48,11 +48,12 @@ class ApiKey(enum.IntEnum):
 
 
 class PrivateApiKey(enum.IntEnum):
-    """Requests that replicas of ours ask each other, far beyond Kafka's numbers. A Kafka peer never hears of them."""
+    """Requests of our own replicas and clients, far beyond Kafka's numbers. A Kafka peer never hears of them."""
 
     READ_BARRIER = 30_000
     SNAPSHOT_HASH = 30_001
     ELECTION_PRIORITY = 30_002
+    PROPOSE = 30_003
 
 
 FIRST_PRIVATE_KEY: Final = 30_000
@@ -67,17 +68,21 @@ class ErrorCode(enum.IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
+    MESSAGE_TOO_LARGE = 10
     NETWORK_EXCEPTION = 13
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
+    KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     STALE_BROKER_EPOCH = 77
+    THROTTLING_QUOTA_EXCEEDED = 89
     INCONSISTENT_VOTER_SET = 94
     INVALID_UPDATE_VERSION = 95
     SNAPSHOT_NOT_FOUND = 98
@@ -291,3 +296,7 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import read_barrier
 
             return read_barrier.ReadBarrierRequest, read_barrier.ReadBarrierResponse
+        case PrivateApiKey.PROPOSE:
+            from kraftlib.wire.messages import propose
+
+            return propose.ProposeRequest, propose.ProposeResponse

@@ -19,5 +19,14 @@ LISTENERS: Final = 64
 VOTERS: Final = 256
 FEATURES: Final = 256
 
+PROPOSED_VALUES: Final = 1_024
+"""Values of one forwarded append."""
+
+WATCHES: Final = 256
+"""Watches of one client, which share one request."""
+
+CHANGES: Final = 1_024
+"""Changes of one watch in one response."""
+
 REQUEST_ELEMENTS: Final = 2_048
 """Array elements and tagged fields of one request, all arrays together: some 20 ms of work at most."""

@@ -63,7 +63,7 @@ class Voters:
         while True:
             for client in list(self.clients.values()):
                 with contextlib.suppress(NotLeaderError, OutcomeUnknownError):
-                    return (await client.append(values)).last_offset + 1
+                    return (await client.append(values, timeout_ms=0)).last_offset + 1
             await asyncio.sleep(0.005)
 
     @property

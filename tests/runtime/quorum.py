@@ -70,7 +70,7 @@ class Quorum:
                 for client in list(self.clients.values()):
                     if client.leader_and_epoch().leader_id == client.node_id != not_id:
                         try:
-                            await client.append_one(self.probe)
+                            await client.append_one(self.probe, timeout_ms=0)
                             return client
                         except (NotLeaderError, OutcomeUnknownError):
                             continue

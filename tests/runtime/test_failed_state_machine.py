@@ -94,7 +94,7 @@ async def test_a_leader_that_cannot_apply_hands_over_and_says_so(engine: str, un
         with pytest.raises(ReplicaFailedError, match="state machine of replica"):
             await failed.wait_closed()
         with pytest.raises(NotLeaderError):
-            await failed.append_one(b"value")
+            await failed.append_one(b"value", timeout_ms=0)
         # It replicates, and its vote counts: with a third replica away the two of them go on.
         third = next(node_id for node_id in nodes.ids if node_id not in (failed.node_id, leader.node_id))
         await nodes.stop(third)
@@ -163,7 +163,7 @@ async def test_the_only_voter_takes_nothing_that_it_cannot_apply() -> None:
             await alone.propose(POISON)
         end_offset = alone.log_end_offset()
         with pytest.raises(NotLeaderError, match="restart this replica"):
-            await alone.append_one(b"value")
+            await alone.append_one(b"value", timeout_ms=0)
         with pytest.raises(ReplicaFailedError):
             await alone.propose(b"value")
         assert alone.log_end_offset() == end_offset

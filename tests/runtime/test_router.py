@@ -10,6 +10,7 @@ from kraftlib.runtime.net.transport import Peer
 from kraftlib.runtime.own_requests import FIRST_DESTINATION
 from kraftlib.runtime.router import Router
 from kraftlib.types import Endpoint
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.runtime.fakes import Trace, TracingNetwork
 
@@ -39,13 +40,14 @@ def rig() -> tuple[Router, CoreInput, Trace, list[int]]:
 
 async def test_what_peers_send_reaches_the_core_in_order() -> None:
     router, core, _, _ = rig()
-    router.request_received(1, "request", 2, PEER)
+    request = ReadBarrierRequest()
+    router.request_received(1, request, 2, PEER)
     router.response_received(0, "response")
     router.request_failed(5, Failure.MALFORMED)
     router.connection_lost(2, True)
 
     assert core.heard == [
-        ev.RequestReceived(1, "request", 2),
+        ev.RequestReceived(1, request, 2),
         ev.ResponseReceived(0, "response"),
         ev.RequestFailed(5, Failure.MALFORMED),
         ev.ConnectionLost(2, True),
@@ -96,3 +98,15 @@ def test_what_arrives_before_the_core_is_there_is_kept() -> None:
     router.connection_lost(2, False)
 
     assert core.heard == [*arrived, ev.ConnectionLost(2, False)]
+
+
+async def test_a_service_takes_the_requests_of_its_api_and_the_core_never_sees_them() -> None:
+    router, core, _, _ = rig()
+    taken: list[object] = []
+    router.serve(ReadBarrierRequest.api_key, lambda *request: taken.append(request))
+    request = ReadBarrierRequest()
+
+    router.request_received(1, request, 0, PEER)
+
+    assert taken == [(1, request, PEER)]
+    assert core.heard == []

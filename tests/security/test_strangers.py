@@ -116,7 +116,7 @@ async def scene_of(clients: dict[int, RaftClient[bytes]]) -> Scene:
     leader = await clients[1].wait_for_leader()
     while True:
         try:
-            appended = await clients[leader.leader_id or 1].append_one(b"before")
+            appended = await clients[leader.leader_id or 1].append_one(b"before", timeout_ms=0)
             break
         except (NotLeaderError, OutcomeUnknownError):
             leader = await clients[1].wait_for_leader()

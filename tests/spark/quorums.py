@@ -38,7 +38,7 @@ def append(quorum: list[RaftClient[bytes]], values: list[bytes]) -> int:
     while time.monotonic() < deadline:
         for client in quorum:
             try:
-                return client.append(values).last_offset + 1
+                return client.append(values, timeout_ms=0).last_offset + 1
             except (NotLeaderError, OutcomeUnknownError):
                 continue
         time.sleep(0.01)

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -19,9 +19,12 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ClosedError, ReplicaFailedError
-from kraftlib.records.serde import RecordSerde
+from kraftlib.proposals.forwarding import Proposals
+from kraftlib.proposals.taking import ProposalServer
+from kraftlib.records.serde import JsonSerde, RecordSerde
 from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.background import BackgroundThread
+from kraftlib.runtime.client.proposing import EngineFirst, NodeReplica
 from kraftlib.runtime.client.release import Release
 from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
@@ -36,9 +39,10 @@ from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
-from kraftlib.runtime.waiters import Post, Promise, Settled, Signal, again, settle
+from kraftlib.runtime.waiters import Appended, Post, Promise, Settled, Signal, again, settle
 from kraftlib.security.audit import AuditLog, subject_of
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.wire.apis import PrivateApiKey
 
 logger = logging.getLogger("kraftlib.runtime")
 
@@ -60,20 +64,23 @@ class Node:
         on_failure: Callable[[ReplicaFailedError], None],
         on_closed: Callable[[], None] = lambda: None,
         authorize: Authorize | None = None,
+        result_serde: RecordSerde[Any] | None = None,
     ) -> None:
         self._config = config
         self._opened = opened
         self._transport = transport
         self._serde = serde
+        self._result_serde = result_serde or JsonSerde()
         self._random = random
-        self._post = post
+        self._post = self.engine_first = EngineFirst(post)
         self._on_failure = on_failure
         self._on_closed = on_closed
         self._authorize = authorize
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
         self._voters_told: VoterSet | None = None
-        self._changes: dict[asyncio.Task[None], Promise] = {}
+        self._changes: dict[asyncio.Task[Any], Promise] = {}
+        """Changes of voters and forwarded appends that are under way."""
         self._leader_waiters: list[tuple[Epoch, Promise]] = []
         self._snapshot_waiters: dict[int, Promise] = {}
         self._snapshot_numbers = itertools.count()
@@ -169,7 +176,20 @@ class Node:
         self.core, self.executor, self.applier = parts.core, parts.executor, parts.applier
         self.waiters, self.appends, self.metrics = parts.waiters, parts.appends, parts.metrics
         self.housekeeping = parts.housekeeping
+        self._serve_proposals()
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
+
+    def _serve_proposals(self) -> None:
+        replica = NodeReplica(self, self.engine_first.future)
+        self.proposals = Proposals(replica, serde=self._result_serde)
+        server = ProposalServer(
+            replica,
+            respond=self.router.respond,
+            serde=self._result_serde,
+            has_machine=self.state_machine is not None,
+            timeout_max_ms=self._config.request_timeout_ms,
+        )
+        self.router.serve(PrivateApiKey.PROPOSE, server.take)
 
     def _features(self) -> dict[str, int]:
         return {"kraft.version": self.core.kraft_version}
@@ -191,7 +211,7 @@ class Node:
 
     def wait_for_leader(self, promise: Promise, *, after_epoch: Epoch = -1) -> None:
         """Settle `promise` with the leader and its epoch, as soon as there is one of an epoch after this."""
-        self._ensure_running()
+        self.ensure_running()
         leader = self.executor.leader  # announced: one that was elected a moment ago may still be writing its vote
         if leader.leader_id is not None and leader.epoch > after_epoch:
             self._post(settle, [(promise, leader, None)])
@@ -200,19 +220,20 @@ class Node:
 
     def wait_for_offset(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` once the record at `offset` was applied here."""
-        self._ensure_running()
+        self.ensure_running()
         if self.waiters.apply_failure is not None:
             raise again(self.waiters.apply_failure)
         self.applier.wait_for(offset, promise)
 
     def read_barrier(self, promise: Promise, timeout_ms: int) -> None:
         """Settle `promise` with the applied offset, once it covers everything that is committed now."""
-        self._ensure_running()
+        self.ensure_running()
         if self.waiters.apply_failure is not None:
             raise again(self.waiters.apply_failure)
         self.executor.read_barrier(promise, timeout_ms)
 
     def _leader_known(self, leader: LeaderAndEpoch) -> None:
+        self.proposals.leader_known()
         if leader.leader_id is not None and self._leader_waiters:
             outcomes: list[Settled] = [
                 (promise, leader, None) for after_epoch, promise in self._leader_waiters if leader.epoch > after_epoch
@@ -220,7 +241,8 @@ class Node:
             self._leader_waiters = [waiter for waiter in self._leader_waiters if leader.epoch <= waiter[0]]
             self._post(settle, outcomes)
 
-    def _ensure_running(self) -> None:
+    def ensure_running(self) -> None:
+        """Raises: ReplicaFailedError, ClosedError."""
         if self.executor.failure is not None:
             raise again(self.executor.failure)
         if self._closing is not None:
@@ -273,23 +295,44 @@ class Node:
 
     def change_voters(self, promise: Promise, change: VoterChangeRequest, timeout_ms: int) -> None:
         """Settle `promise` when the leader has made the change, or with its error."""
-        self._ensure_running()
-        doing = asyncio.ensure_future(
-            change_voters(change, ask=partial(ask_leader, self.core, self.router.own), timeout_ms=timeout_ms)
-        )
-        self._changes[doing] = promise
+        self.ensure_running()
         name, subject = type(change.message).__name__, subject_of(change.message)
         self._audit.of_application("requested", request=name, subject=subject)
 
-        def done(task: asyncio.Task[None]) -> None:
-            self._changes.pop(task)
-            ended = self._ended_by or (lambda: ClosedError("whoever asked for the change has gone"))
-            error = ended() if task.cancelled() else task.exception()
+        def done(error: BaseException | None) -> None:
             outcome = "NONE" if error is None else f"{type(error).__name__}: {error}"
             self._audit.of_application("finished", request=name, subject=subject, outcome=outcome)
-            self._post(settle, [(promise, None, error)])
 
-        doing.add_done_callback(done)
+        ask = partial(ask_leader, self.core, self.router.own)
+        self.run_for(promise, change_voters(change, ask=ask, timeout_ms=timeout_ms), done)
+
+    def forward(self, promise: Promise, values: Sequence[bytes], level: int, timeout_ms: int) -> None:
+        """Settle `promise` with the `Appended` of `values`, which the leader appends, whichever replica that is."""
+        self.ensure_running()
+
+        async def append() -> Appended:
+            return Appended(*await self.proposals.propose(values, level=level, timeout_ms=timeout_ms))
+
+        self.run_for(promise, append())
+
+    def run_for(
+        self,
+        promise: Promise,
+        work: Coroutine[Any, Any, Any],
+        done: Callable[[BaseException | None], None] = lambda error: None,
+    ) -> None:
+        """Settle `promise` with the outcome of `work`, which is cancelled if this node ends, or the caller has gone."""
+        doing = asyncio.ensure_future(work)
+        self._changes[doing] = promise
+
+        def settled(task: asyncio.Task[Any]) -> None:
+            self._changes.pop(task)
+            ended = self._ended_by or (lambda: ClosedError("whoever asked for it has gone"))
+            error = ended() if task.cancelled() else task.exception()
+            done(error)
+            self._post(settle, [(promise, None if error is not None else task.result(), error)])
+
+        doing.add_done_callback(settled)
 
     def withdraw(self) -> None:
         """A waiting caller has gone. Forget all that have, once there may be as many of them as of the others."""
@@ -306,7 +349,7 @@ class Node:
 
     def create_snapshot(self, promise: Promise, values: Iterable[bytes] | None, offset: Offset | None) -> None:
         """Settle `promise` with the id of a new snapshot, once it is durable (see `RaftClient.create_snapshot`)."""
-        self._ensure_running()
+        self.ensure_running()
         if values is None and self.waiters.apply_failure is not None:
             raise again(self.waiters.apply_failure)
         number = next(self._snapshot_numbers)
@@ -324,12 +367,12 @@ class Node:
 
     def begin_snapshot(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
         """Open a snapshot for writing elsewhere (see `RaftClient.begin_snapshot`)."""
-        self._ensure_running()
+        self.ensure_running()
         return self.housekeeping.begin(offset, to_bytes)
 
     def hold_log(self, name: str, offset: Offset | None, max_bytes: int | None) -> RetentionHold:
         """Keep the log from `offset` on for a reader (see `RaftClient.hold_log`)."""
-        self._ensure_running()
+        self.ensure_running()
         return self.housekeeping.retention.hold(name, offset, max_bytes)
 
     # --- the end -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import random as chance
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError
@@ -33,11 +33,14 @@ from kraftlib.runtime.net.trust import trust_of, users_of
 from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
-from kraftlib.runtime.waiters import APPLIED, COMMITTED, Appended, Post, level_of
+from kraftlib.runtime.waiters import COMMITTED, Appended, Post, level_of
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 T = TypeVar("T")
+
+FORWARD_TIMEOUT_MS: Final = 5_000
+"""Time for which an append looks for a leader that takes it."""
 
 
 class RaftClient(Generic[T]):
@@ -45,9 +48,11 @@ class RaftClient(Generic[T]):
 
     `log` and `elections` replace the stores in `config.directory`, `transport` replaces TCP. A `state_machine` gets
     every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
-    more of them may be registered later. `authorize(peer, api_key)` says whether a peer may send requests of an API, on
-    the engine's thread, where `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random`
-    makes elections repeatable in tests.
+    more of them may be registered later. `result_serde` carries results of the state machine from the leader to the
+    replica that proposed; None and bytes need none, and by default other results must have a JSON form.
+    `authorize(peer, api_key)` says whether a peer may send requests of an API, on the engine's thread, where
+    `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable in
+    tests.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class RaftClient(Generic[T]):
         state_machine: StateMachine | None = None,
         listener: Listener | None = None,
         serde: RecordSerde[T] | None = None,
+        result_serde: RecordSerde[Any] | None = None,
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
@@ -72,6 +78,7 @@ class RaftClient(Generic[T]):
         self._state_machine = state_machine
         self._listeners = [listener] if listener is not None else []
         self._serde = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
+        self._result_serde = result_serde
         self._to_bytes = self._serde.to_bytes
         self._bare = isinstance(self._serde, BytesSerde)
         self._server_ssl = server_ssl
@@ -140,6 +147,7 @@ class RaftClient(Generic[T]):
                 on_failure=lambda failure: post(self._failed, failure),
                 on_closed=lambda: post(self._end, None),
                 authorize=self._authorize,
+                result_serde=self._result_serde,
             )
         except BaseException:
             opened.close()
@@ -191,25 +199,63 @@ class RaftClient(Generic[T]):
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
-    async def append(self, values: Iterable[T], *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+    async def append(
+        self,
+        values: Iterable[T],
+        *,
+        epoch: Epoch | None = None,
+        wait: str = "committed",
+        timeout_ms: int = FORWARD_TIMEOUT_MS,
+    ) -> Appended:
         """Append `values` atomically, in one batch; return their offsets, once they have reached the level `wait`.
 
-        `wait` is "appended" (written here, not durable), "flushed" (durable here), "committed" (durable on a majority:
-        never lost) or "applied" (by the state machine here; the results come along). `epoch` makes sure that this
-        replica still leads the epoch in which the values were decided.
+        `wait` is "appended" (written by the leader, not durable), "flushed" (durable there), "committed" (durable on a
+        majority: never lost) or "applied" (by the state machine here; the results come along). On a replica that does
+        not lead they are forwarded: for up to `timeout_ms` it looks for a leader that takes them; 0 asks this replica
+        alone. `epoch` makes sure that this replica still leads the epoch in which the values were decided, and then
+        nothing is forwarded.
 
         Raises, and then nothing was appended: NotLeaderError, BacklogFullError, RecordTooLargeError, ClosedError,
         ConfigError (no values, an empty one, an epoch that is not known yet). Raises OutcomeUnknownError, if leadership
-        was lost after they were written, and ReplicaFailedError, if the replica stopped itself.
+        was lost after they were written, or the leader gave no answer, and ReplicaFailedError, if the replica stopped
+        itself.
         """
-        data = self._encoded(values)
-        return await self._running().append(data, epoch, level_of(wait))
+        data, level = self._encoded(values), level_of(wait)
+        try:
+            return await self._running().append(data, epoch, level)
+        except NotLeaderError:
+            if epoch is not None or not self._forwards(timeout_ms):
+                raise
+        return await self._forward(data, level, timeout_ms)
 
-    async def append_one(self, value: T, *, epoch: Epoch | None = None, wait: str = "committed") -> Appended:
+    async def append_one(
+        self,
+        value: T,
+        *,
+        epoch: Epoch | None = None,
+        wait: str = "committed",
+        timeout_ms: int = FORWARD_TIMEOUT_MS,
+    ) -> Appended:
         """Append one value, like `append([value])` but faster."""
         # A bare value of the right type is its own bytes, and on this path even a call that says so counts.
         data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
-        return await self._append_one(data, epoch, COMMITTED if wait == "committed" else level_of(wait))
+        level = COMMITTED if wait == "committed" else level_of(wait)
+        try:
+            return await self._append_one(data, epoch, level)
+        except NotLeaderError:
+            if epoch is not None or not self._forwards(timeout_ms):
+                raise
+        return await self._forward([data], level, timeout_ms)
+
+    def _forwards(self, timeout_ms: int) -> bool:
+        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
+            raise ConfigError(f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds from 0 on")
+        return timeout_ms > 0 and self._config.private_apis
+
+    async def _forward(self, data: Sequence[bytes], level: int, timeout_ms: int) -> Appended:
+        engine = self._running()
+        promise = engine.ask(lambda promise: engine.node.forward(promise, data, level, timeout_ms))
+        return cast(Appended, await promise)
 
     def _encoded(self, values: Iterable[T]) -> list[bytes]:
         data: list[Any] = list(values)
@@ -219,11 +265,14 @@ class RaftClient(Generic[T]):
         to_bytes = self._to_bytes
         return [to_bytes(value) for value in data]  # a `map` would end at a StopIteration, and drop the rest
 
-    async def propose(self, value: T, *, epoch: Epoch | None = None) -> Any:
-        """Append one value, wait until the state machine of this replica has applied it, and return its result."""
+    async def propose(self, value: T, *, epoch: Epoch | None = None, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
+        """Append one value, wait until the state machine of this replica has applied it, and return its result.
+
+        Forwards as `append` does. `append_one(value, wait="applied")` tells offset and epoch, too.
+        """
         if self._state_machine is None:
             raise ConfigError("propose() returns a state machine's result, and this client has none: use append_one()")
-        appended = await self._append_one(self._to_bytes(value), epoch, APPLIED)
+        appended = await self.append_one(value, epoch=epoch, wait="applied", timeout_ms=timeout_ms)
         return appended.results[0]
 
     def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:

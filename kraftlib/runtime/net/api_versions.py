@@ -37,6 +37,7 @@ PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.READ_BARRIER: Versions(0, 0),
     PrivateApiKey.SNAPSHOT_HASH: Versions(0, 0),
     PrivateApiKey.ELECTION_PRIORITY: Versions(0, 0),
+    PrivateApiKey.PROPOSE: Versions(0, 0),
 }
 """The APIs that only kraftlib replicas serve each other (`RaftConfig.private_apis`); other peers do not see them."""
 

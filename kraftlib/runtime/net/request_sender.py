@@ -135,7 +135,7 @@ class RequestSender:
         elif len(line.held) < HELD_MAX:
             line.held.append((correlation_id, request))
         else:
-            self._fail_soon(correlation_id, Failure.DISCONNECTED)
+            self._fail_soon(correlation_id, Failure.UNSENT)
 
     def meet(self, destination: int, endpoint: Endpoint) -> None:
         """Connect to a peer without a request, to learn what it is."""
@@ -254,7 +254,7 @@ class RequestSender:
 
     # Failing
 
-    def _forget(self, line: _Line, failure: Failure = Failure.DISCONNECTED) -> None:
+    def _forget(self, line: _Line, failure: Failure = Failure.UNSENT) -> None:
         """Let the next request ask for versions anew; fail the waiting requests."""
         if self._lines.get(line.destination.number) is line:
             del self._lines[line.destination.number]
@@ -262,7 +262,7 @@ class RequestSender:
         for correlation_id, _ in held:
             self._fail_soon(correlation_id, failure)
 
-    def _break_off(self, line: _Line, reason: str, failure: Failure = Failure.DISCONNECTED) -> None:
+    def _break_off(self, line: _Line, reason: str, failure: Failure = Failure.UNSENT) -> None:
         """Drop the connection with a peer that we do not understand."""
         destination = line.destination
         self._notices.warn(

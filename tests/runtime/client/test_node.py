@@ -80,7 +80,7 @@ async def leader_of(clients: Sequence[RaftClient[bytes]]) -> RaftClient[bytes]:
         known = await clients[0].wait_for_leader()
         leader = next(client for client in clients if client.node_id == known.leader_id)
         try:
-            await leader.append_one(b"probe")
+            await leader.append_one(b"probe", timeout_ms=0)
             return leader
         except (NotLeaderError, OutcomeUnknownError):
             await asyncio.sleep(0.005)  # what one replica knows of another may be old

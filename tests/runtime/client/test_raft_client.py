@@ -192,7 +192,7 @@ async def test_a_refused_append_names_value_and_remedy_and_takes_nothing(engine:
         end = leader.log_end_offset()
 
         with pytest.raises(NotLeaderError, match=f"does not lead epoch .*append to {leader.node_id}") as refused:
-            await follower.append_one(b"value")
+            await follower.append_one(b"value", timeout_ms=0)
         assert refused.value.leader == known
         with pytest.raises(NotLeaderError, match="is over"):
             await leader.append_one(b"value", epoch=known.epoch - 1)
@@ -265,7 +265,7 @@ async def test_a_cut_off_leader_says_that_the_outcome_is_unknown(engine: str) ->
         after = await new.append_one(b"after")
         await old.wait_for_offset(after.last_offset, timeout_ms=10_000)
         with pytest.raises(NotLeaderError):
-            await old.append_one(b"value")
+            await old.append_one(b"value", timeout_ms=0)
 
 
 @ENGINES

@@ -74,7 +74,7 @@ async def appended_by(clients: dict[int, RaftClient[bytes]]) -> int:
         while True:
             for client in clients.values():
                 try:
-                    await client.append_one(b"heard")
+                    await client.append_one(b"heard", timeout_ms=0)
                 except (NotLeaderError, OutcomeUnknownError):
                     continue
                 return client.node_id

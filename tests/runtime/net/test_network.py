@@ -72,7 +72,7 @@ async def test_a_killed_leader_is_noticed_and_refused() -> None:
         assert follower.heard == [
             ("failed", 1, Failure.DISCONNECTED),
             ("lost", 3, False),
-            ("failed", 2, Failure.DISCONNECTED),
+            ("failed", 2, Failure.UNSENT),
             ("lost", 3, True),
         ]
 

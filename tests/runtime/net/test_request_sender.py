@@ -157,7 +157,7 @@ async def test_an_answer_from_where_a_peer_was_before_is_passed_over() -> None:
         running.network.send(1, 1, before, vote())
         running.network.send(2, 1, now, vote())
         await running.until(1)
-        assert running.heard == [("failed", 1, Failure.DISCONNECTED)]
+        assert running.heard == [("failed", 1, Failure.UNSENT)]
 
         (_, request, reply) = post.sent[0]
         refusal = versions_answer({18: (0, 2)}, error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -324,8 +324,8 @@ async def test_a_refused_connection_fails_what_is_held_and_is_news() -> None:
         assert running.heard == []
         await running.until(3)
         assert running.heard == [
-            ("failed", 1, Failure.DISCONNECTED),
-            ("failed", 2, Failure.DISCONNECTED),
+            ("failed", 1, Failure.UNSENT),
+            ("failed", 2, Failure.UNSENT),
             ("lost", 3, True),
         ]
 
@@ -363,7 +363,7 @@ async def test_a_peer_that_answers_nothing_is_dropped() -> None:
         running.network.send(2, 1, peer.endpoint, vote())
         await peer.tell_versions(1)
         await running.until(2)
-        assert running.heard == [("failed", 1, Failure.DISCONNECTED), ("failed", 2, Failure.DISCONNECTED)]
+        assert running.heard == [("failed", 1, Failure.UNSENT), ("failed", 2, Failure.DISCONNECTED)]
         assert running.network.trouble == {"answer": 2}
 
 
@@ -391,7 +391,7 @@ async def test_what_is_held_is_bounded(meeting: Meeting) -> None:
     for number in range(HELD_MAX + 2):
         running.network.send(number, 1, peer.endpoint, vote())
     await running.until(2)
-    assert running.heard == [("failed", HELD_MAX + more, Failure.DISCONNECTED) for more in range(2)]
+    assert running.heard == [("failed", HELD_MAX + more, Failure.UNSENT) for more in range(2)]
 
 
 async def test_after_the_end_nothing_is_sent_or_told(meeting: Meeting) -> None:

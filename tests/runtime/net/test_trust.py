@@ -59,7 +59,7 @@ async def leader_of(clients: dict[int, RaftClient[bytes]]) -> RaftClient[bytes]:
         while True:
             for client in clients.values():
                 try:
-                    await client.append_one(b"first")
+                    await client.append_one(b"first", timeout_ms=0)
                 except (NotLeaderError, OutcomeUnknownError):
                     continue
                 return client

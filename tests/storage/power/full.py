@@ -116,7 +116,7 @@ class Quorum:
                     self._number += 1
                     value = b"%d:" % self._number + os.urandom(VALUE_BYTES // 2) * 2
                     try:
-                        self.epoch = (await client.append_one(value)).epoch
+                        self.epoch = (await client.append_one(value, timeout_ms=0)).epoch
                     except DiskFullError:
                         self.case.refused += 1
                         return False
