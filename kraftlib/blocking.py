@@ -26,6 +26,7 @@ import attrs
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.client.home import Home
 from kraftlib.runtime.client.status import Status
@@ -70,6 +71,7 @@ class RaftClient(Generic[T]):
         authorize: Authorize | None = None,
         random: chance.Random | None = None,
     ) -> None:
+        arguments.check_config(config)
         self._config = config
         self._client: asyncio_face.RaftClient[T] = asyncio_face.RaftClient(
             attrs.evolve(config, engine="inline"),
@@ -214,7 +216,10 @@ class RaftClient(Generic[T]):
     # --- listening ---------------------------------------------------------------------------------------------------
 
     def register(self, listener: Listener) -> None:
-        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches."""
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches.
+
+        Before start() it is taken note of, and fed from the start on.
+        """
         self._call(self._client.register, listener)
 
     def unregister(self, listener: Listener) -> None:
@@ -222,11 +227,11 @@ class RaftClient(Generic[T]):
         self._call(self._client.unregister, listener)
 
     def wait_for_leader(self, *, timeout_ms: int | None = None) -> LeaderAndEpoch:
-        """Return the leader, as soon as one is known here. Raises: TimeoutError."""
+        """Return the leader, as soon as one is known here. Raises: TimedOutError."""
         return self._wait(self._client.wait_for_leader(timeout_ms=timeout_ms))
 
     def wait_for_offset(self, offset: Offset, *, timeout_ms: int | None = None) -> None:
-        """Return once the record at `offset` was applied on this replica. Raises: TimeoutError."""
+        """Return once the record at `offset` was applied on this replica. Raises: TimedOutError."""
         self._wait(self._client.wait_for_offset(offset, timeout_ms=timeout_ms))
 
     def read_barrier(self, *, timeout_ms: int = 5_000) -> Offset:

@@ -12,6 +12,7 @@
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
     │   └── SessionEndedError       the session of the call is over, and with it its ephemeral keys and locks
     ├── FencedError                 nothing was changed: the lock of the fence is held with another token, or by nobody
+    ├── TimedOutError (TimeoutError) the time is up; nothing was changed
     ├── UnsupportedError            nothing was done: the leader, or the quorum's version, does not know it
     ├── ProtocolError               bytes or messages that the protocol forbids
     │   ├── LocalProtocolError      we were about to send them
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-    from kraftlib.types import LeaderAndEpoch
+    from kraftlib.types import Endpoint, LeaderAndEpoch
 
 
 class KraftError(Exception):
@@ -48,12 +49,14 @@ class ConfigError(KraftError, ValueError):
 class NotLeaderError(KraftError):
     """This replica does not lead the epoch that was asked for. Nothing was appended.
 
-    `leader` is the leader and epoch as known here; its `leader_id` is None while none is known.
+    `leader` is the leader and epoch as known here; its `leader_id` is None while none is known. `endpoint` is where
+    that leader listens for replicas, if known.
     """
 
-    def __init__(self, message: str, *, leader: LeaderAndEpoch) -> None:
+    def __init__(self, message: str, *, leader: LeaderAndEpoch, endpoint: Endpoint | None = None) -> None:
         super().__init__(message)
         self.leader = leader
+        self.endpoint = endpoint
 
 
 class BacklogFullError(KraftError):
@@ -102,6 +105,10 @@ class SessionEndedError(OutcomeUnknownError):
 
 class FencedError(KraftError):
     """The lock that the fence names is not held with its token any more. Nothing was changed."""
+
+
+class TimedOutError(KraftError, TimeoutError):
+    """The time is up, and what the caller waited for did not happen. Nothing was changed."""
 
 
 class UnsupportedError(KraftError):

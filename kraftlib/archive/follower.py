@@ -18,7 +18,7 @@ from kraftlib.archive.directory import ArchiveDirectory
 from kraftlib.archive.log import ArchiveLog
 from kraftlib.archive.writer import SEGMENT_BYTES, SEGMENT_MS, ArchiveWriter
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ConfigError, StorageError
+from kraftlib.errors import ConfigError, StorageError, TimedOutError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
@@ -71,7 +71,7 @@ async def follow(
     password, and `client_settings` go to `RaftClient` (`client_ssl`).
     Returns how far it came.
 
-    Raises: TimeoutError, if no leader is found within `timeout_ms`, or if one is found and then refuses us;
+    Raises: TimedOutError, if no leader is found within `timeout_ms`, or if one is found and then refuses us;
     DirectoryInUseError, CorruptBatchError, ReplicaFailedError; StorageError, also if somebody made it a voter.
     """
     if not SEGMENT_BYTES_MIN <= segment_bytes <= SEGMENT_BYTES_MAX:
@@ -118,7 +118,7 @@ async def _reach_leader(client: RaftClient[bytes], writer: ArchiveWriter, timeou
             if writer.end_offset > 0:
                 await client.wait_for_offset(writer.end_offset - 1)
     except TimeoutError:
-        raise TimeoutError(
+        raise TimedOutError(
             f"within {timeout_ms} ms no leader let us go on from offset {writer.end_offset} of epoch"
             f" {writer.last_epoch}: {client.status()}"
         ) from None

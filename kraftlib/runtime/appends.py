@@ -17,7 +17,7 @@ from kraftlib.records.control import ControlRecord
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Core
 from kraftlib.runtime.waiters import APPLIED, COMMITTED, Promise, Waiter, Waiters, again, unknown_outcome
-from kraftlib.types import Epoch, LeaderAndEpoch, Offset
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset
 
 
 class Appends:
@@ -212,6 +212,8 @@ class Appends:
         if level == APPLIED and no_results is not None:
             raise again(no_results)
         newest = self._core.leader_and_epoch.epoch
+        if epoch is not None and not isinstance(epoch, int):
+            raise ConfigError(f"epoch={epoch!r} is no epoch: take it from leader_and_epoch()")
         if epoch is not None and epoch > newest:
             raise ConfigError(
                 f"epoch={epoch} is newer than {newest}, the newest that replica {node_id} knows of: take it from "
@@ -240,15 +242,19 @@ class Appends:
 
     def _not_leader(self) -> NotLeaderError:
         leader = self._core.leader_and_epoch
+        endpoint: Endpoint | None = None
         if leader.leader_id is None:
             remedy = "no leader is known yet: wait for one"
         elif leader.leader_id == self._config.node_id:
             remedy = "it was elected and is about to: wait for wait_for_leader()"
         else:
-            remedy = f"append to {leader.leader_id}"
+            voter = self._core.voters.get(leader.leader_id)
+            endpoint = None if voter is None else voter.endpoints.get(self._config.listener_name.upper())
+            remedy = f"append to {leader.leader_id}" + ("" if endpoint is None else f" at {endpoint}")
         return NotLeaderError(
             f"replica {self._config.node_id} does not lead epoch {leader.epoch}, nothing was appended; {remedy}",
             leader=leader,
+            endpoint=endpoint,
         )
 
     def _closed_outcome(self, waiter: Waiter) -> KraftError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kraftlib.errors import UnsupportedError
+from kraftlib.errors import TimedOutError, UnsupportedError
 from kraftlib.runtime.ports import Listeners
 from kraftlib.runtime.waiters import Promise, Settled, Waiters, again
 from kraftlib.types import Offset, ReplicaId
@@ -67,4 +67,4 @@ class Barriers:
                 f"replica {self._node_id} cannot read: the leader answers no read barriers, so it is no replica of "
                 f"kraftlib, or has private_apis=False; read on a leader of kraftlib, or what is applied here"
             )
-        return TimeoutError(f"replica {self._node_id} found no leader that could confirm itself in time")
+        return TimedOutError(f"replica {self._node_id} found no leader that could confirm itself in time")

@@ -23,6 +23,7 @@ from kraftlib.consensus.events import (
     SnapshotRefused,
 )
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.waiters import Promise
 from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
@@ -52,6 +53,11 @@ class Core(Protocol):
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
         """The leader as known here."""
+        ...
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters as known here."""
         ...
 
     @property

@@ -18,6 +18,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
 from kraftlib.records.snapshot import SnapshotReader
@@ -377,6 +378,11 @@ class WatchedCore:
         except BrokenRuleError as broken:
             self._process._world.violated(broken.rule, f"{self._process.node}: {broken.what}")
             raise
+
+    @property
+    def voters(self) -> VoterSet:
+        """As `Core.voters`."""
+        return self._replica.voters
 
     @property
     def is_indispensable(self) -> bool:

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError
+from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError, TimedOutError
 from kraftlib.records.serde import BytesSerde, RecordSerde
+from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client.engine import Engine, InlineEngine
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.status import Status
@@ -71,6 +72,15 @@ class RaftClient(Generic[T]):
         authorize: Authorize | None = None,
         random: chance.Random | None = None,
     ) -> None:
+        arguments.check_parts(
+            config,
+            log=log,
+            elections=elections,
+            transport=transport,
+            state_machine=state_machine,
+            listener=listener,
+            serde=serde,
+        )
         self._config = config
         self._log = log
         self._elections = elections
@@ -181,6 +191,7 @@ class RaftClient(Generic[T]):
         `timeout_ms` bounds the pending appends and the transfer; by default it is `config.shutdown_timeout_ms`, and 0
         closes at once. Appends that are still pending then fail with ClosedError (not written) or OutcomeUnknownError.
         """
+        arguments.check_timeout(timeout_ms)
         self._closed = True
         await self._engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
 
@@ -294,25 +305,38 @@ class RaftClient(Generic[T]):
     # --- listening ---------------------------------------------------------------------------------------------------
 
     def register(self, listener: Listener) -> None:
-        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches."""
+        """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches.
+
+        Before start() it is taken note of, and fed from the start on.
+        """
+        arguments.check_listener(listener)
+        if self._ended is None and not self._closed:
+            self._listeners.append(listener)
+            return
         engine = self._running()
         engine.call(lambda: engine.node.applier.register(listener))
 
     def unregister(self, listener: Listener) -> None:
         """Stop feeding `listener`."""
+        if self._ended is None and not self._closed:
+            self._listeners = [each for each in self._listeners if each is not listener]
+            return
         engine = self._running()
         engine.call(lambda: engine.node.applier.unregister(listener))
 
     async def wait_for_leader(self, *, timeout_ms: int | None = None) -> LeaderAndEpoch:
-        """Return the leader, as soon as one is known here. Raises: TimeoutError."""
+        """Return the leader, as soon as one is known here. Raises: TimedOutError."""
+        arguments.check_timeout(timeout_ms)
         engine = self._running()
         return cast(LeaderAndEpoch, await self._within(timeout_ms, "a leader", engine.ask(engine.node.wait_for_leader)))
 
     async def wait_for_offset(self, offset: Offset, *, timeout_ms: int | None = None) -> None:
         """Return once the record at `offset` was applied on this replica.
 
-        Raises: TimeoutError; ReplicaFailedError, if the state machine, or without one any registered listener, failed.
+        Raises: TimedOutError; ReplicaFailedError, if the state machine, or without one any registered listener, failed.
         """
+        arguments.check_number("offset", offset)
+        arguments.check_timeout(timeout_ms)
         engine = self._running()
         promise = engine.ask(lambda promise: engine.node.wait_for_offset(offset, promise))
         await self._within(timeout_ms, f"the record at offset {offset}", promise)
@@ -324,11 +348,10 @@ class RaftClient(Generic[T]):
         before, on any replica. This works on every replica, the leader included, and costs a round trip of the
         leader to a majority, which all concurrent callers share (Raft thesis, 6.4).
 
-        Raises, and then nothing was confirmed: TimeoutError; UnsupportedError, if the leader is not of kraftlib;
+        Raises, and then nothing was confirmed: TimedOutError; UnsupportedError, if the leader is not of kraftlib;
         ClosedError, ReplicaFailedError.
         """
-        if timeout_ms < 1:
-            raise ConfigError(f"timeout_ms={timeout_ms} must be at least 1: a barrier takes a round trip")
+        arguments.check_timeout(timeout_ms, least=1)
         engine = self._running()
         promise = engine.ask(lambda promise: engine.node.read_barrier(promise, timeout_ms))
         return cast(Offset, await self._within(timeout_ms, "a leader to confirm itself and its log to arrive", promise))
@@ -340,7 +363,7 @@ class RaftClient(Generic[T]):
             async with asyncio.timeout(timeout_ms / 1_000):
                 return await promise
         except TimeoutError:
-            raise TimeoutError(f"replica {self.node_id} waited {timeout_ms} ms for {what} in vain") from None
+            raise TimedOutError(f"replica {self.node_id} waited {timeout_ms} ms for {what} in vain") from None
 
     # --- leading -----------------------------------------------------------------------------------------------------
 
@@ -349,6 +372,7 @@ class RaftClient(Generic[T]):
 
         Raises: ConfigError for an epoch that is not known yet; NotLeaderError, if another replica leads it.
         """
+        arguments.check_number("epoch", epoch)
         engine = self._running()
         known = self.leader_and_epoch()
         if not 0 <= epoch <= known.epoch:
@@ -364,8 +388,10 @@ class RaftClient(Generic[T]):
         are not committed when leadership ends have an unknown outcome, as always.
 
         Raises: NotLeaderError, if this replica does not lead; ConfigError, if the target is not another voter;
-        TimeoutError, if no other voter became leader in time; then this replica keeps leading if it can.
+        TimedOutError, if no other voter became leader in time; then this replica keeps leading if it can.
         """
+        arguments.check_number("target_id", target_id)
+        arguments.check_timeout(timeout_ms, least=1)
         engine = self._running()
         known = self.leader_and_epoch()
         if known.leader_id != self.node_id:
@@ -387,11 +413,13 @@ class RaftClient(Generic[T]):
         call works on any replica. `endpoint` is that of our listener, or several by listener name.
 
         Raises: ConfigError, if it is a voter already or cannot be one; UnsupportedError in a static quorum
-        (kraft.version 0); TimeoutError, and then nothing was changed; OutcomeUnknownError, if a leader may have written
-        the change and its result is unknown: the leader failed, lost leadership or took too long, or this client
-        closed. Then look at `status().voters` of the leader. After ReplicaFailedError the outcome is unknown, too.
+        (kraft.version 0); TimedOutError, and then nothing was changed; OutcomeUnknownError, if a leader may have
+        written the change and its result is unknown: the leader failed, lost leadership or took too long, or this
+        client closed. Then look at `status().voters` of the leader. After ReplicaFailedError it is unknown, too.
         """
         places = endpoint if isinstance(endpoint, Mapping) else {self._config.listener_name: endpoint}
+        arguments.check_key(key)
+        arguments.check_endpoints(places)
         await self._change_voters(
             lambda cluster_id: addition(key, places, cluster_id=cluster_id, timeout_ms=timeout_ms), timeout_ms
         )
@@ -401,6 +429,7 @@ class RaftClient(Generic[T]):
 
         Raises: as `add_voter`; ConfigError, if it is no voter, or the last one.
         """
+        arguments.check_key(key)
         await self._change_voters(lambda cluster_id: removal(key, cluster_id=cluster_id), timeout_ms)
 
     async def upgrade_kraft_version(self, version: int = 1, *, timeout_ms: int = 30_000) -> None:
@@ -411,8 +440,7 @@ class RaftClient(Generic[T]):
         await self._change_voters(lambda cluster_id: upgrade(version, timeout_ms=timeout_ms), timeout_ms)
 
     async def _change_voters(self, change: Callable[[str | None], VoterChangeRequest], timeout_ms: int) -> None:
-        if timeout_ms < 1:
-            raise ConfigError(f"timeout_ms={timeout_ms} must be at least 1: a change of voters takes a round trip")
+        arguments.check_timeout(timeout_ms, least=1)
         engine = self._running()
         node = engine.node
         request = change(node.core.state.cluster_id)

@@ -13,7 +13,7 @@ from kraftlib.consensus.roles import Role
 from kraftlib.consensus.status import QuorumStatus, ReplicaProgress
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.scrubber import ScrubCounts
-from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, uuid_text
+from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, ReplicaKey, parse_uuid, uuid_text
 
 
 @attrs.frozen(kw_only=True)
@@ -29,6 +29,11 @@ class ReplicaStatus:
     """Number of records that it lacks and the leader has."""
     last_fetch_ms_ago: int | None = None
     last_caught_up_ms_ago: int | None = None
+
+    @property
+    def key(self) -> ReplicaKey:
+        """Its id and directory id, as `add_voter` and `remove_voter` want them."""
+        return _key(self.id, self.directory_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -68,9 +73,18 @@ class Status:
     failure: str | None = None
     """Why the replica has stopped itself, if it has, or why its state machine was stopped."""
 
+    @property
+    def key(self) -> ReplicaKey:
+        """The id and directory id of this replica, as `add_voter` and `remove_voter` want them."""
+        return _key(self.node_id, self.directory_id)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, fit for JSON."""
         return attrs.asdict(self)
+
+
+def _key(replica_id: ReplicaId, directory_id: str | None) -> ReplicaKey:
+    return ReplicaKey(replica_id, None if directory_id is None else parse_uuid(directory_id))
 
 
 def replica_status(

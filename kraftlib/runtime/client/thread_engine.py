@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ClosedError, ConfigError, TimedOutError
 from kraftlib.runtime.client.engine import MakeNode
 from kraftlib.runtime.client.home import Home
 from kraftlib.runtime.client.node import Node
@@ -150,7 +150,7 @@ class ThreadEngine:
             if result.done():
                 raise  # it is what the function has raised
             what = "nothing was done" if result.cancel() else "what was asked is being done"
-            raise TimeoutError(
+            raise TimedOutError(
                 f"replica {self._config.node_id} did not answer within {CALL_TIMEOUT_S} s, perhaps because a listener "
                 f"or state machine blocks it; {what}"
             ) from None

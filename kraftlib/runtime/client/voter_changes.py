@@ -19,7 +19,7 @@ import attrs
 
 from kraftlib.consensus.events import Failure
 from kraftlib.consensus.replica import Replica
-from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, UnsupportedError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, TimedOutError, UnsupportedError
 from kraftlib.runtime.own_requests import NoAnswerError, OwnRequests
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode, error_name
@@ -141,7 +141,7 @@ class _Known:
 async def change_voters(change: VoterChangeRequest, *, ask: Ask, timeout_ms: int) -> None:
     """See the change through.
 
-    Raises: ConfigError, UnsupportedError, TimeoutError (nothing was changed), OutcomeUnknownError.
+    Raises: ConfigError, UnsupportedError, TimedOutError (nothing was changed), OutcomeUnknownError.
     """
     known = _Known()
     try:
@@ -151,7 +151,7 @@ async def change_voters(change: VoterChangeRequest, *, ask: Ask, timeout_ms: int
         message = f"{change.what} took more than {timeout_ms} ms: {known.reason}"
         if known.in_doubt:
             raise OutcomeUnknownError(f"{message}; {LOOK}") from None
-        raise TimeoutError(f"{message}; nothing was changed") from None
+        raise TimedOutError(f"{message}; nothing was changed") from None
     except (ClosedError, asyncio.CancelledError) as error:
         # It is cancelled when the client ends, or whoever asked has gone.
         if not known.in_doubt:

@@ -1,0 +1,143 @@
+"""Checks what a client is given, before anything happens: each error names the value and the remedy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kraftlib.config import RaftConfig
+from kraftlib.errors import ConfigError
+from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.net.transport import Transport
+from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
+from kraftlib.types import Endpoint, ReplicaKey
+
+LISTENER_CALLS: Final = tuple(name for name in vars(Listener) if not name.startswith("_"))
+MACHINE_CALLS: Final = tuple(name for name in vars(StateMachine) if not name.startswith("_"))
+
+
+def check_config(config: object) -> RaftConfig:
+    """Return `config`. Raises: ConfigError unless it is a RaftConfig."""
+    if isinstance(config, RaftConfig):
+        return config
+    remedy = "use RaftConfig.from_mapping(...)" if isinstance(config, Mapping) else "make a RaftConfig(...)"
+    if isinstance(config, str):
+        remedy = "kraftlib.cli reads files; in a program use RaftConfig.from_mapping(tomllib.load(...))"
+    raise ConfigError(f"config is {_kind(config)}: {remedy}")
+
+
+def check_parts(
+    config: object,
+    *,
+    log: object,
+    elections: object,
+    transport: object,
+    state_machine: object,
+    listener: object,
+    serde: object,
+) -> None:
+    """Raise ConfigError unless `config` and each part that is given can do what is asked of it."""
+    checked = check_config(config)
+    for name, part, protocol in (
+        ("log", log, ReplicatedLog),
+        ("elections", elections, QuorumStateStore),
+        ("transport", transport, Transport),
+        ("serde", serde, RecordSerde),
+    ):
+        if part is not None:
+            _check_protocol(name, part, protocol)
+    if state_machine is not None:
+        check_state_machine(state_machine, is_durable=checked.directory is not None)
+    if listener is not None:
+        check_listener(listener)
+
+
+def check_state_machine(machine: object, *, is_durable: bool) -> None:
+    """Raise ConfigError unless `machine` is a StateMachine, whose methods are plain functions.
+
+    Over a log that `is_durable`, it must be able to write and to read snapshots. One in memory may do without.
+    """
+    _check_instance("state_machine", machine, StateMachine)
+    of = type(machine)
+    if of.apply is StateMachine.apply:  # type: ignore[attr-defined]
+        raise ConfigError(f"state_machine: {of.__name__} has no apply(record)")
+    if is_durable and of.snapshot is StateMachine.snapshot and of.freeze is StateMachine.freeze:  # type: ignore[attr-defined]
+        raise ConfigError(
+            f"state_machine: {of.__name__} has no snapshot(): without snapshots the log would grow for ever, and "
+            f"each start would read all of it; return the values from which restore() rebuilds the state"
+        )
+    if is_durable and of.restore is StateMachine.restore:  # type: ignore[attr-defined]
+        raise ConfigError(f"state_machine: {of.__name__} has no restore(values): it could not read its own snapshots")
+    _check_plain("state_machine", machine, MACHINE_CALLS)
+
+
+def check_listener(listener: object) -> None:
+    """Raise ConfigError unless `listener` is a Listener, whose methods are plain functions."""
+    _check_instance("listener", listener, Listener)
+    _check_plain("listener", listener, LISTENER_CALLS)
+
+
+def check_key(key: object) -> None:
+    """Raise ConfigError unless `key` names a replica and its directory."""
+    if not isinstance(key, ReplicaKey):
+        raise ConfigError(
+            f"key={key!r} is {_kind(key)}: a replica is named by id and directory, as client.key or "
+            f"status().voters[0].key are"
+        )
+
+
+def check_endpoints(endpoints: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless these are endpoints by the names of listeners."""
+    for name, endpoint in endpoints.items():
+        if not isinstance(name, str) or not isinstance(endpoint, Endpoint):
+            raise ConfigError(
+                f"endpoint={endpoint!r} is {_kind(endpoint)}: expected an Endpoint(host, port), or several by the "
+                f"name of the listener; parse_endpoint() of kraftlib.types reads a text"
+            )
+
+
+def check_timeout(timeout_ms: object, *, least: int = 0) -> None:
+    """Raise ConfigError unless `timeout_ms` is None or a number of ms from `least` on."""
+    is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
+    if timeout_ms is None or (is_number and timeout_ms >= least):  # type: ignore[operator]
+        return
+    raise ConfigError(f"timeout_ms={timeout_ms!r} must be a number of milliseconds, at least {least}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise ConfigError unless an offset, an epoch or an id is an integer."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name}={value!r} is {_kind(value)}: expected an integer")
+
+
+def _check_instance(name: str, value: object, wanted: type) -> None:
+    if isinstance(value, type):
+        raise ConfigError(f"{name}={value.__name__} is a class: make one of it, {value.__name__}(...)")
+    if not isinstance(value, wanted):
+        raise ConfigError(f"{name} is {_kind(value)}: derive its class from kraftlib.{wanted.__name__}")
+
+
+def _check_plain(name: str, value: object, methods: Iterable[str]) -> None:
+    for method in methods:
+        function = getattr(value, method)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"{name}: {type(value).__name__}.{method} is an `async def`, and nothing would wait for it: make it "
+                f"a plain `def` that does not block, and start what takes long from there"
+            )
+
+
+def _check_protocol(name: str, value: object, protocol: type) -> None:
+    if isinstance(value, type):
+        raise ConfigError(f"{name}={value.__name__} is a class: make one of it, {value.__name__}(...)")
+    missing = [each for each in vars(protocol) if not each.startswith("_") and not hasattr(value, each)]
+    if missing:
+        raise ConfigError(f"{name} is {_kind(value)} and lacks {', '.join(missing)} of kraftlib's {protocol.__name__}")
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
