@@ -153,7 +153,7 @@ async def test_a_follower_says_where_the_leader_is_reached_and_who_the_voters_ar
         follower = next(client for client in running.clients.values() if client is not leader)
         known = await follower.wait_for_leader(timeout_ms=30_000)
         with pytest.raises(NotLeaderError) as caught:
-            await follower.append([b"x"])
+            await follower.append([b"x"], timeout_ms=0)
         assert caught.value.leader == known
         endpoints = {voter.id: voter.endpoints["CONTROLLER"] for voter in follower.status().voters}
         assert str(caught.value.endpoint) == endpoints[leader.node_id]
