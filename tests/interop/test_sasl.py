@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from typing import Final
@@ -44,11 +46,13 @@ OURS: Final[Mapping[str, object]] = {
 }
 
 
-def log_in(endpoint: Endpoint, mechanism: str, password: str) -> None:
-    """Authenticate with a server. Raises: SaslError."""
+def log_in(endpoint: Endpoint, mechanism: str, password: str, tls: ssl.SSLContext | None = None) -> None:
+    """Authenticate with a server. Raises: SaslError; OSError."""
     config = SaslConfig(username=USER, password=password, mechanism=mechanism)
     client = SaslClient(load_users(config, 9, encrypted=False, insecure=True), client_id="test")
-    with socket.create_connection((endpoint.host, endpoint.port), timeout=30) as connection:
+    with socket.create_connection((endpoint.host, endpoint.port), timeout=30) as plain, contextlib.ExitStack() as stack:
+        wrapped = None if tls is None else tls.wrap_socket(plain, server_hostname=endpoint.host)
+        connection = plain if wrapped is None else stack.enter_context(wrapped)
         frame: bytes | None = client.start()
         stream = connection.makefile("rb")
         while frame is not None:
