@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random as chance
 import ssl
@@ -28,8 +29,10 @@ from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknown
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client import raft_client as asyncio_face
+from kraftlib.runtime.client.appender import MAX_IN_FLIGHT
 from kraftlib.runtime.client.home import Home
 from kraftlib.runtime.client.status import Status
+from kraftlib.runtime.client.thread_appender import Appender
 from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.request_server import Authorize
@@ -204,6 +207,25 @@ class RaftClient(Generic[T]):
     ) -> Any:
         """Append one value, wait until the state machine of this replica has applied it, and return its result."""
         return self._wait(self._client.propose(value, epoch=epoch, timeout_ms=timeout_ms))
+
+    def propose_many(
+        self, values: Iterable[T], *, epoch: Epoch | None = None, timeout_ms: int = asyncio_face.FORWARD_TIMEOUT_MS
+    ) -> tuple[Any, ...]:
+        """Append `values` atomically, in one batch, and return the state machine's result of each."""
+        return self._wait(self._client.propose_many(values, epoch=epoch, timeout_ms=timeout_ms))
+
+    def appender(
+        self,
+        *,
+        epoch: Epoch | None = None,
+        wait: str = "committed",
+        max_in_flight: int = MAX_IN_FLIGHT,
+        on_settled: Callable[[Appended], object] | None = None,
+    ) -> Appender[T]:
+        """Return an object that takes many values from any thread and says how many have reached `wait`."""
+        make = functools.partial(self._client.appender, epoch=epoch, wait=wait)
+        inner = self._call(lambda: make(max_in_flight=max_in_flight, on_settled=on_settled))
+        return Appender(inner, submit=self._submit, wait=self._wait, call=self._call, may_wait=self._check_thread)
 
     def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
         """Assign offsets to `values`, atomically, and return the last one; they are written once scheduled."""

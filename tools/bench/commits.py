@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "example:\n  python3 dev.py bench --callers 1,256 --engine inline --output json"
     parser.add_argument("--callers", type=_numbers, default=[1, 16, 256], metavar="N,N", help="default 1,16,256")
+    parser.add_argument(
+        "--appender", type=_numbers, default=[256], metavar="N,N", help="one caller, N records in flight (256)"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="of each trial (2)")
     parser.add_argument("--trials", type=int, default=3, help="of each point; the median is shown (3)")
     parser.add_argument("--engine", choices=(*ENGINES, "both"), default="both", help="default both")
@@ -113,15 +116,15 @@ def run(options: argparse.Namespace) -> int:
         engines = tuple(name for engine in engines for name in (engine, engine + TLS))
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         trials, machine = asyncio.run(_measure(Path(directory), engines, options))
-    points = [_point(engine, callers, found, machine) for (engine, callers), found in trials.items()]
+    points = [_point(kind, found, machine) for kind, found in trials.items()]
     if options.output == "json":
         for point in points:
             print(json.dumps(point))
     else:
         _print_table(points, machine)
-    for (engine, callers), found in trials.items():
+    for (engine, callers, api), found in trials.items():
         for trial in found[:1] if options.profile else ():
-            print(f"--- {engine}, {callers} callers\n{trial['profile']}", file=sys.stderr)
+            print(f"--- {engine}, {callers} by {api}\n{trial['profile']}", file=sys.stderr)
     return 0
 
 
@@ -189,12 +192,17 @@ def _run_hostile(options: argparse.Namespace) -> int:
     return 0
 
 
-Trials = dict[tuple[str, int], list[dict[str, Any]]]
+Kind = tuple[str, int, str]
+"""Engine, records under way, and the call that appends them."""
+Trials = dict[Kind, list[dict[str, Any]]]
 
 
 async def _measure(directory: Path, engines: Sequence[str], options: argparse.Namespace) -> tuple[Trials, Machine]:
     """Return all trials, and what the machine could do meanwhile: its limits are measured in turn with the trials."""
-    trials: Trials = {(engine, callers): [] for engine in engines for callers in options.callers}
+    apis = {"append_one": options.callers, "appender": options.appender}
+    trials: Trials = {
+        (engine, callers, api): [] for engine in engines for api, numbers in apis.items() for callers in numbers
+    }
     machines = []
     async with AsyncExitStack() as stack:
         clusters = {}
@@ -213,9 +221,10 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
             machines.append(await asyncio.to_thread(measure, directory))
-            for (engine, callers), found in trials.items():
+            for (engine, callers, api), found in trials.items():
                 load = {
                     "callers": callers,
+                    "appender": api == "appender",
                     "seconds": options.seconds,
                     "size": options.size,
                     "profile": options.profile,
@@ -245,18 +254,21 @@ async def _trial(cluster: Cluster, load: dict[str, Any], seconds: float) -> dict
     raise AssertionError  # not reached: the last attempt has returned or raised
 
 
-def _point(engine: str, callers: int, trials: Sequence[dict[str, Any]], machine: Machine) -> dict[str, Any]:
+def _point(kind: Kind, trials: Sequence[dict[str, Any]], machine: Machine) -> dict[str, Any]:
     """Return the median trial by rate, as it is printed."""
+    engine, callers, api = kind
     median = sorted(trials, key=lambda trial: trial["commits_per_s"])[len(trials) // 2]
     return {
         "engine": engine,
         "callers": callers,
+        "api": api,
         "commits_per_s": round(median["commits_per_s"], 1),
-        "p50_us": round(median["p50_us"], 1),
-        "p99_us": round(median["p99_us"], 1),
+        "p50_us": round(median["p50_us"], 1) if api == "append_one" else None,
+        "p99_us": round(median["p99_us"], 1) if api == "append_one" else None,
         "fdatasync_us": round(machine.fdatasync_us, 1),
         "round_trip_us": round(machine.round_trip_us, 1),
         "leader_cpu": round(median["leader_cpu"], 3),
+        "leader_cpu_us": round(min(1e6 * trial["leader_cpu"] / trial["commits_per_s"] for trial in trials), 2),
         "event_loop": median["event_loop"],
         "limit_per_s": round(machine.limit_per_s(callers), 1),
         "of_limit": round(median["commits_per_s"] / machine.limit_per_s(callers), 3),
@@ -269,10 +281,13 @@ def _print_table(points: Sequence[dict[str, Any]], machine: Machine) -> None:
         f"(medians); event loop: {points[0]['event_loop']}\n"
     )
     print(
-        f"{'engine':<12}{'callers':>7}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'leader CPU':>12}{'of limit':>10}"
+        f"{'engine':<12}{'callers':>12}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'leader CPU':>12}"
+        f"{'µs/commit':>11}{'of limit':>10}"
     )
     for point in points:
+        who = f"{point['callers']}" if point["api"] == "append_one" else f"appender {point['callers']}"
+        p50, p99 = ("-" if point[name] is None else f"{point[name]:,.0f}" for name in ("p50_us", "p99_us"))
         print(
-            f"{point['engine']:<12}{point['callers']:>7}{point['commits_per_s']:>12,.0f}{point['p50_us']:>10,.0f}"
-            f"{point['p99_us']:>10,.0f}{point['leader_cpu']:>12.2f}{point['of_limit']:>10.2f}"
+            f"{point['engine']:<12}{who:>12}{point['commits_per_s']:>12,.0f}{p50:>10}{p99:>10}"
+            f"{point['leader_cpu']:>12.2f}{point['leader_cpu_us']:>11.1f}{point['of_limit']:>10.2f}"
         )

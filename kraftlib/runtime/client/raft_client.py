@@ -21,6 +21,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFailedError, TimedOutError
 from kraftlib.records.serde import BytesSerde, RecordSerde
 from kraftlib.runtime.client import arguments
+from kraftlib.runtime.client.appender import MAX_IN_FLIGHT, Appender
 from kraftlib.runtime.client.engine import Engine, InlineEngine
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.status import Status
@@ -285,6 +286,39 @@ class RaftClient(Generic[T]):
             raise ConfigError("propose() returns a state machine's result, and this client has none: use append_one()")
         appended = await self.append_one(value, epoch=epoch, wait="applied", timeout_ms=timeout_ms)
         return appended.results[0]
+
+    async def propose_many(
+        self, values: Iterable[T], *, epoch: Epoch | None = None, timeout_ms: int = FORWARD_TIMEOUT_MS
+    ) -> tuple[Any, ...]:
+        """Append `values` atomically, in one batch, and return the state machine's result of each; as `propose`."""
+        if self._state_machine is None:
+            raise ConfigError("propose_many() returns results, and this client has no state machine: use append()")
+        return (await self.append(values, epoch=epoch, wait="applied", timeout_ms=timeout_ms)).results
+
+    def appender(
+        self,
+        *,
+        epoch: Epoch | None = None,
+        wait: str = "committed",
+        max_in_flight: int = MAX_IN_FLIGHT,
+        on_settled: Callable[[Appended], object] | None = None,
+    ) -> Appender[T]:
+        """Return an object that takes many values, one after the other, and says how many have reached `wait`.
+
+        For who appends much: a value costs no future and no task of its own. It appends here and forwards nothing, so
+        this replica must lead. `put` waits while `max_in_flight` values are on their way. `on_settled` is called on the
+        client's loop with the offsets of the next values that have reached `wait`, in the order in which they were put;
+        the results of the state machine come along if that is "applied". `epoch` is as for `append`.
+        """
+        arguments.check_number("max_in_flight", max_in_flight)
+        engine, level = self._running(), level_of(wait)
+        return Appender(
+            lambda values: engine.append(values, epoch, level),
+            self._to_bytes,
+            max_in_flight=max_in_flight,
+            batch_max_bytes=min(self._config.batch_max_bytes, self._config.backlog_max_bytes),
+            on_settled=on_settled,
+        )
 
     def prepare_append(self, epoch: Epoch, values: Sequence[T]) -> Offset:
         """Assign offsets to `values`, atomically, and return the last one; they are written once scheduled.

@@ -15,21 +15,29 @@ from tools.bench.commits import _point, _trial
 from tools.bench.machine import Machine
 
 NAMES = (
-    "engine callers commits_per_s p50_us p99_us fdatasync_us round_trip_us leader_cpu event_loop limit_per_s of_limit"
+    "engine callers api commits_per_s p50_us p99_us fdatasync_us round_trip_us leader_cpu leader_cpu_us event_loop "
+    "limit_per_s of_limit"
 ).split()
 
 
 def test_json_is_one_line_a_point_with_the_promised_names(bench: Bench, tmp_path: Path) -> None:
-    result = bench(*"--callers 2 --seconds 0.05 --trials 1 --output json --profile --directory".split(), tmp_path)
+    words = "--callers 2 --appender 3 --seconds 0.05 --trials 1 --output json --profile --directory".split()
+    result = bench(*words, tmp_path)
     points = [json.loads(line) for line in result.out.splitlines()]
 
     assert result.status == 0
-    assert [(point["engine"], point["callers"]) for point in points] == [("thread", 2), ("inline", 2)]
+    apis = [("append_one", 2), ("appender", 3)]
+    assert [(point["engine"], point["api"], point["callers"]) for point in points] == [
+        (engine, *api) for engine in ("thread", "inline") for api in apis
+    ]
     for point in points:
         assert list(point) == NAMES
         assert point["event_loop"] in ("asyncio", "uvloop")
-        assert all(point[name] > 0 for name in NAMES[2:] if name != "event_loop")
-    assert result.err.count("Ordered by: internal time") == 2
+        silent = ("p50_us", "p99_us") if point["api"] == "appender" else ()
+        assert all(
+            point[name] is None if name in silent else point[name] > 0 for name in NAMES[3:] if name != "event_loop"
+        )
+    assert result.err.count("Ordered by: internal time") == 4
     assert list(tmp_path.iterdir()) == []
 
 
@@ -38,17 +46,19 @@ def test_tls_is_measured_beside_plaintext(bench: Bench, tmp_path: Path) -> None:
     result = bench(*words, tmp_path)
 
     assert result.status == 0
-    assert [json.loads(line)["engine"] for line in result.out.splitlines()] == ["inline", "inline+tls"]
+    assert [json.loads(line)["engine"] for line in result.out.splitlines()] == ["inline"] * 2 + ["inline+tls"] * 2
 
 
 def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine(140.0, 60.0)
     trial = {"commits_per_s": 2_500.0, "p50_us": 380.0, "p99_us": 900.0, "leader_cpu": 0.7, "event_loop": "asyncio"}
-    commits._print_table([_point("inline", 1, [trial], machine)], machine)
+    points = [_point(("inline", number, api), [trial], machine) for number, api in ((1, "append_one"), (9, "appender"))]
+    commits._print_table(points, machine)
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0] == "this machine: fdatasync 140 µs, loopback round trip 60 µs (medians); event loop: asyncio"
-    assert lines[-1].split() == ["inline", "1", "2,500", "380", "900", "0.70", "0.50"]
+    assert lines[-2].split() == ["inline", "1", "2,500", "380", "900", "0.70", "280.0", "0.50"]
+    assert lines[-1].split() == ["inline", "appender", "9", "2,500", "-", "-", "0.70", "280.0", "0.06"]
 
 
 def test_the_median_trial_by_rate_is_shown() -> None:
@@ -56,9 +66,10 @@ def test_the_median_trial_by_rate_is_shown() -> None:
         {"commits_per_s": rate, "p50_us": rate, "p99_us": rate, "leader_cpu": 0.5, "event_loop": "asyncio"}
         for rate in (300.0, 100.0, 200.0)
     ]
-    point = _point("inline", 1, trials, Machine(140.0, 60.0))
+    point = _point(("inline", 1, "append_one"), trials, Machine(140.0, 60.0))
 
     assert (point["commits_per_s"], point["p50_us"]) == (200.0, 200.0)
+    assert point["leader_cpu_us"] == round(0.5e6 / 300, 2)
 
 
 class Leader:

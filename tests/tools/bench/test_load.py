@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -33,6 +35,19 @@ class Client:
         if self._error is not None:
             raise self._error
 
+    @asynccontextmanager
+    async def appender(self, *, max_in_flight: int) -> AsyncIterator[Client]:
+        self.max_in_flight, self.put = max_in_flight, 0
+        yield self
+
+    async def put_many(self, values: list[bytes]) -> None:
+        await asyncio.sleep(0)
+        self.put += len(values)
+
+    @property
+    def settled(self) -> int:
+        return self.put
+
 
 @pytest.fixture(autouse=True)
 def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +67,15 @@ async def test_every_caller_has_one_record_under_way() -> None:
     assert result["commits"] >= 5
     assert 0 <= result["p50_us"] <= result["p99_us"]
     assert "profile" not in result
+
+
+async def test_an_appender_has_so_many_records_under_way() -> None:
+    client = Client()
+    result = await run_load(client, load(appender=True))  # type: ignore[arg-type]
+
+    assert client.max_in_flight == 5
+    assert result["commits"] == client.put > 0
+    assert result["commits_per_s"] > 0
 
 
 async def test_a_profile_says_where_the_time_goes() -> None:
