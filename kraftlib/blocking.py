@@ -35,6 +35,7 @@ from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_appender import Appender
 from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.snapshots.holds import RetentionHold
@@ -72,6 +73,7 @@ class RaftClient(Generic[T]):
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
+        handler: RequestHandler | None = None,
         random: chance.Random | None = None,
     ) -> None:
         arguments.check_config(config)
@@ -88,6 +90,7 @@ class RaftClient(Generic[T]):
             server_ssl=server_ssl,
             client_ssl=client_ssl,
             authorize=authorize,
+            handler=handler,
             random=random,
         )
         self._loop: asyncio.AbstractEventLoop | None = None

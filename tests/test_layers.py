@@ -44,6 +44,7 @@ LAYERS: Final[dict[str, float]] = {
     "coordination": 4.6,  # a state machine and the way in to it; a way in is a client or a replica
     "doctor": 5,
     "recipes": 5,
+    "controller": 5,
     "testing": 5,
     "archive": 5,
     "offline": 5,
@@ -110,6 +111,12 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "runtime/net/transport.py": "protocols; the tests of each transport",
     "testing/*_faults.py": "kinds of trouble; tests/testing/test_faults.py begins and ends each of them",
     "testing/fault_parts.py": "what these share; tests/testing/test_faults.py",
+    "controller/results.py": "values; the tests of every decision",
+    "controller/leadership.py": "tests/controller/test_heartbeats.py and test_registration.py",
+    "controller/cluster.py": "a fold; tests/controller/test_state.py, and every test of a decision on brokers",
+    "controller/topics.py": "a fold; tests/controller/test_state.py and test_quorum_controller.py",
+    "controller/configs.py": "a fold; tests/controller/test_state.py and test_create_topics.py",
+    "controller/keyed.py": "a fold; tests/controller/test_state.py and test_producer_ids.py",
     "wire/messages/*.py": "declarations; tests/wire/test_messages.py takes all of them in every version",
     "metadata/*_records.py": "declarations; tests/wire/test_messages.py and tests/metadata/test_frame.py",
 }

@@ -18,7 +18,8 @@ PACKAGE: Final = ROOT / "kraftlib"
 
 LINES: Final[Mapping[str, int]] = {
     "analysis": 5_500,
-    "cli": 5_000,
+    "cli": 5_200,
+    "controller": 3_500,
     "consensus": 5_500,
     "coordination": 2_000,
     "offline": 1_200,

@@ -20,6 +20,7 @@ from kraftlib.errors import InvariantError, KraftError
 COMMANDS: Final[dict[str, str]] = {
     "format": "make a directory for a new replica",
     "run": "run a replica of a small key-value store, from a TOML file",
+    "controller": "run a metadata controller on which Kafka's brokers live",
     "quorum": "show leader, voters and replicas of a running quorum; change its voters",
     "observe": "follow the metadata of a running Kafka cluster: brokers, topics, partitions, configs",
     "archive": "keep everything that a quorum commits, also after its replicas delete it",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-g", "--ignore-formatted", action="store_true", help="leave a formatted directory alone")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, make: Callable[..., FormattedDirectory] = format_directory) -> int:
     """Format the directory and say how."""
     config = _config(options)
     if config.directory is None:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     controllers = parse_initial_controllers(options.initial_controllers) if options.initial_controllers else ()
     dynamic = options.standalone or controllers or options.no_initial_controllers
     _check(config, dynamic=bool(dynamic))
-    formatted = format_directory(
+    formatted = make(
         config.directory,
         node_id=config.node_id,
         cluster_id=config.cluster_id,

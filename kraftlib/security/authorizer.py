@@ -89,6 +89,7 @@ class Authorizer:
     nobody: frozenset[Role]
     is_voter: Callable[[ReplicaId], bool]
     bound_ids: Callable[[tuple[str, ...]], Iterable[ReplicaId]] = lambda principals: ()
+    needed: Mapping[int, Role] = NEEDED
     unnamed_replicas: bool = False
     """Whether a certificate that names no replica may speak as any (`TlsConfig.unnamed_replicas`)."""
     own_user: str | None = attrs.field(factory=own_principal)
@@ -123,12 +124,12 @@ class Authorizer:
             ids |= {name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id)}
         if len(self._grants) >= REMEMBERED_MAX:
             self._grants.clear()
-        apis = frozenset(key for key, role in NEEDED.items() if role in roles and _is_for_all_ids(role, roles))
+        apis = frozenset(key for key, role in self.needed.items() if role in roles and _is_for_all_ids(role, roles))
         grant = self._grants[principals] = Grant(roles=roles, replica_ids=frozenset(ids), apis=apis)
         return grant
 
     def _needed(self, request: Any) -> Role | None:
-        role = NEEDED.get(request.api_key)
+        role = self.needed.get(request.api_key)
         if role is Role.OBSERVER and self.is_voter(_fetching_id(request)):
             return Role.REPLICA
         return role

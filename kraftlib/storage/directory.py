@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +72,7 @@ def format_directory(
     no_initial_controllers: bool = False,
     static_voters: Sequence[ReplicaId] = (),
     release: str = DEFAULT_RELEASE,
+    levels: Mapping[str, int] | None = None,
     listener_name: str = "CONTROLLER",
     ignore_formatted: bool = False,
     file_mode: int = files.FILE_MODE,
@@ -86,6 +87,7 @@ def format_directory(
     * none of them: its voters are static and stand in the configuration; `static_voters` may name them here, too.
 
     `release` is that of the Kafka controllers in the quorum, or of the oldest of them; without any it means nothing.
+    `levels` are the feature levels with which the cluster begins, if they are not those of the release.
     `directory_id` is drawn unless given or known from `initial_controllers`. `ignore_formatted` leaves a directory
     alone that is formatted for this node and cluster already. `now_ms` is wall-clock time, for the stamps in the files.
     `fill` is given the new partition directory before the replica counts as formatted: cut off there, it is not.
@@ -94,7 +96,7 @@ def format_directory(
     """
     path = Path(path)
     _check_ids(node_id, cluster_id, directory_id)
-    levels = feature_levels(release)
+    levels = feature_levels(release) if levels is None else levels
     if (standalone is not None) + bool(initial_controllers) + no_initial_controllers + bool(static_voters) > 1:
         raise ConfigError("standalone, initial_controllers, no_initial_controllers, static_voters: choose one")
     if initial_controllers:

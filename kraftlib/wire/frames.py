@@ -126,8 +126,8 @@ def _read_head(reader: Reader) -> tuple[int, int, int, str | None]:
     return api_key, api_version, correlation_id, None if size < 0 else reader.string(size)
 
 
-def decode_request(frame: Buffer) -> Request:
-    """Read a request. Its records, if any, are views of `frame`.
+def decode_request(frame: Buffer, *, elements_max: int = REQUEST_ELEMENTS) -> Request:
+    """Read a request of at most so many array elements. Its records, if any, are views of `frame`.
 
     Raises: UnknownApiError, if we do not know its API or version; RemoteProtocolError, if the bytes do not follow it.
     """
@@ -139,7 +139,7 @@ def decode_request(frame: Buffer) -> Request:
                 api_key=ApiKey.FETCH, api_version=version, correlation_id=correlation_id, client_id=who, message=fetch
             )
     reader = Reader(frame)
-    reader.elements_left = REQUEST_ELEMENTS
+    reader.elements_left = elements_max
     api_key, api_version, correlation_id, client_id = _read_head(reader)
     known = api(api_key)
     if known is None or api_version not in known.versions:

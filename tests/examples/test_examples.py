@@ -12,12 +12,15 @@ import pytest
 
 import kraftlib
 import kraftlib.archive
+import kraftlib.controller
 import kraftlib.metadata
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 LISTED = {
-    (module.__name__, name) for module in (kraftlib, kraftlib.archive, kraftlib.metadata) for name in module.__all__
+    (module.__name__, name)
+    for module in (kraftlib, kraftlib.archive, kraftlib.controller, kraftlib.metadata)
+    for name in module.__all__
 }
 ELSEWHERE = {"kraft_job": "is run by tests/spark/test_pages.py, where there is a session"}
 FILES = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ELSEWHERE)
@@ -28,6 +31,7 @@ SAYS = {
     "custom_transport": "three records committed at offsets 1 to 3",
     "kafka_topics": "and now it has  {'orders': 3}",
     "key_value_store": "before it became green:  blue",
+    "metadata_store": "metadata.version 30",
     "leader_election": "still believes in itself and tries: False",
 }
 """What only a run that went well prints."""

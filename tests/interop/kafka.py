@@ -5,6 +5,7 @@ Everything is what `bin/*.sh` of the distribution would start, with less memory 
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,12 +44,17 @@ SHELL: Final = "org.apache.kafka.shell.MetadataShell"
 CLUSTER: Final = "org.apache.kafka.tools.ClusterTool"
 FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
+PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 OF_SERVERS: Final = frozenset({SERVER, FORMAT})
 ROOT: Final = "/image"
 """Where all that the shell shows begins."""
 SHELL_PATIENCE_S: Final = 30.0
-OLD_NAMES: Final[Mapping[str, str]] = {DUMP: "kafka.tools.DumpLogSegments"}
+OLD_NAMES: Final[Mapping[str, str]] = {
+    DUMP: "kafka.tools.DumpLogSegments",
+    PRODUCER: "kafka.tools.ConsoleProducer",
+}
 """Classes that had another name before 4.3."""
 
 
@@ -118,11 +124,11 @@ class Release:
             *map(str, arguments),
         ]
 
-    def tool(self, main: str, *arguments: object, timeout_s: float = PATIENCE_S) -> Output:
-        """Run a tool to its end. Raises: subprocess.TimeoutExpired."""
+    def tool(self, main: str, *arguments: object, timeout_s: float = PATIENCE_S, text: str = "") -> Output:
+        """Run a tool on `text` to its end. Raises: subprocess.TimeoutExpired."""
         done = subprocess.run(
             self.java(main, *arguments),
-            stdin=subprocess.DEVNULL,
+            input=text,
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -192,6 +198,10 @@ class KafkaNode(Process):
     def wait_started(self) -> None:
         """Wait until the server says that it has started."""
         self.wait_for_line(STARTED)
+
+    def warnings(self) -> list[str]:
+        """Return the lines of WARN and above."""
+        return [line for line in self.log_text().splitlines() if re.search(r"\] (WARN|ERROR|FATAL) ", line)]
 
     def complaints(self) -> list[str]:
         """Return the lines in which the server says that something is fatal."""

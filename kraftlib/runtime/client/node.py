@@ -33,6 +33,7 @@ from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.loop import AsyncioLoop
 from kraftlib.runtime.net.controller_apis import Controllers
 from kraftlib.runtime.net.network import Network
+from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.opening import Opened
@@ -65,6 +66,7 @@ class Node:
         on_closed: Callable[[], None] = lambda: None,
         authorize: Authorize | None = None,
         result_serde: RecordSerde[Any] | None = None,
+        handler: RequestHandler | None = None,
     ) -> None:
         self._config = config
         self._opened = opened
@@ -76,6 +78,7 @@ class Node:
         self._on_failure = on_failure
         self._on_closed = on_closed
         self._authorize = authorize
+        self._handler = handler
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
         self._voters_told: VoterSet | None = None
@@ -126,7 +129,7 @@ class Node:
             path=None if config.access is None else config.access.audit_file,
         )
         audit.check()
-        controllers = self._controllers = Controllers(config, submit=self.router.submit)
+        controllers = self._controllers = Controllers(config, submit=self.router.submit, handler=self._handler)
         self.network = Network(
             self._transport,
             client_id=f"raft-client-{config.node_id}",
@@ -139,6 +142,7 @@ class Node:
             features=self._features,
             served=controllers.served,
             identified=controllers.identified,
+            handler=self._handler,
         )
         self.router.connect_network(self.network)
         self.endpoint = await self.network.start()
@@ -192,7 +196,8 @@ class Node:
         self.router.serve(PrivateApiKey.PROPOSE, server.take)
 
     def _features(self) -> dict[str, int]:
-        return {"kraft.version": self.core.kraft_version}
+        own = {} if self._handler is None else self._handler.finalized_features()
+        return {**own, "kraft.version": self.core.kraft_version}
 
     def _is_voter(self, replica_id: ReplicaId) -> bool:
         # A request may come before the core is there.

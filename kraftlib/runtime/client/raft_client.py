@@ -28,6 +28,7 @@ from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
 from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
@@ -53,8 +54,8 @@ class RaftClient(Generic[T]):
     more of them may be registered later. `result_serde` carries results of the state machine from the leader to the
     replica that proposed; None and bytes need none, and by default other results must have a JSON form.
     `authorize(peer, api_key)` says whether a peer may send requests of an API, on the engine's thread, where
-    `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random` makes elections repeatable in
-    tests.
+    `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `handler` serves requests of your
+    own on the same port. `random` makes elections repeatable in tests.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class RaftClient(Generic[T]):
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
+        handler: RequestHandler | None = None,
         random: chance.Random | None = None,
     ) -> None:
         arguments.check_parts(
@@ -95,6 +97,7 @@ class RaftClient(Generic[T]):
         self._server_ssl = server_ssl
         self._client_ssl = client_ssl
         self._authorize = authorize
+        self._handler = handler
         self._random = random or chance.Random()
         self._engine: Engine = (
             InlineEngine(self._make_node) if config.engine == "inline" else ThreadEngine(self._make_node, config)
@@ -159,6 +162,7 @@ class RaftClient(Generic[T]):
                 on_closed=lambda: post(self._end, None),
                 authorize=self._authorize,
                 result_serde=self._result_serde,
+                handler=self._handler,
             )
         except BaseException:
             opened.close()

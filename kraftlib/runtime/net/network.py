@@ -23,12 +23,13 @@ from kraftlib.runtime.net.api_versions import SERVED
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.receiver import NetworkReceiver
+from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.request_sender import Identified, RequestSender
 from kraftlib.runtime.net.request_server import Authorize, RequestServer
 from kraftlib.runtime.net.transport import Destination, Frame, KnowsVoters, Peer, Reply, Transport
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
 from kraftlib.security.audit import AuditLog
-from kraftlib.security.authorizer import Authorizer
+from kraftlib.security.authorizer import NEEDED, Authorizer
 from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.messages.fetch import FetchResponse
 
@@ -42,7 +43,8 @@ class Network:
     says what a peer may do, and `authorize`, if given, whether it may use an API in addition. `is_voter` says which
     replica ids have a vote; `audit` is told of changes and refusals. Certificates that name a replica must
     be of `cluster_id`, if that is given (`kraftlib.runtime.net.identity`). `served` are the requests that
-    `receiver` answers; ApiVersions is answered here. `identified` is told the kind of each peer.
+    `receiver` answers, or the application by `handler`; ApiVersions is answered here. `identified` is told the kind of
+    each peer.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Network:
         audit: AuditLog | None = None,
         served: Mapping[int, Versions] = SERVED,
         identified: Identified = lambda endpoint, is_controller: None,
+        handler: RequestHandler | None = None,
     ) -> None:
         self._transport: Final = transport
         self._preferring: Final = transport if isinstance(transport, KnowsVoters) else None
@@ -72,6 +75,7 @@ class Network:
         self._audit: Final = audit or AuditLog(node_id=config.node_id, cluster_id=cluster_id)
         self._served: Final = served
         self._identified: Final = identified
+        self._handler: Final = handler
         self._sender: RequestSender | None = None
         self._server: RequestServer | None = None
         self._notices: Notices | None = None
@@ -95,6 +99,7 @@ class Network:
             served=self._served,
             notices=notices,
             recognized=self._recognized,
+            handler=self._handler,
         )
         endpoint = await self._transport.start(self)
         self._sender = RequestSender(
@@ -122,6 +127,7 @@ class Network:
             nobody=nobody,
             cluster_id=self._cluster_id,
             is_voter=self._is_voter,
+            needed=NEEDED if self._handler is None else {**NEEDED, **self._handler.roles},
             bound_ids=config.sasl.replicas_among if config.sasl is not None else lambda principals: (),
             # With SASL it is the user that counts, not a certificate that names nobody.
             unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas and config.sasl is None,

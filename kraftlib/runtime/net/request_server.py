@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -24,12 +25,20 @@ from kraftlib.runtime.net.hot_loops import HotLoops, is_in_vain
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.notices import Notices, quoted
 from kraftlib.runtime.net.receiver import NetworkReceiver
+from kraftlib.runtime.net.request_handler import (
+    RequestHandler,
+    envelope_error,
+    in_envelope,
+    is_for_the_active_controller,
+    open_envelope,
+)
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security import sasl_server
 from kraftlib.security.audit import AUDITED, AuditLog
 from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
+from kraftlib.wire.bounds import REQUEST_ELEMENTS
 from kraftlib.wire.frames import (
     Request,
     UnknownApiError,
@@ -39,12 +48,25 @@ from kraftlib.wire.frames import (
     refuse_api_versions,
 )
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from kraftlib.wire.messages.envelope import EnvelopeRequest
 from kraftlib.wire.messages.fetch import FetchResponse
 
 Authorize = Callable[[Peer, int], bool]
 """Whether a peer may send requests of this API key, if the built-in authorizer allows it."""
 
 NOT_BY_THE_APPLICATION: Final = "the application does not allow it"
+
+
+@attrs.frozen
+class _Envelope:
+    """An envelope that waits for its answer."""
+
+    reply: Reply
+    correlation_id: int
+
+    def refuse(self, error_code: int) -> None:
+        """Answer without an inner response."""
+        self.reply(envelope_error(error_code, correlation_id=self.correlation_id))
 
 
 @attrs.define
@@ -57,6 +79,8 @@ class _Asked:
     correlation_id: int
     audited: Message | None
     """The request, if its answer is audited."""
+    envelope: _Envelope | None
+    """The envelope that the request was in."""
 
 
 class RequestServer:
@@ -74,6 +98,7 @@ class RequestServer:
         served: Mapping[int, Versions],
         notices: Notices,
         recognized: Callable[[Peer, ReplicaId], None] = lambda peer, replica_id: None,
+        handler: RequestHandler | None = None,
     ) -> None:
         self._receiver: Final = receiver
         self._features: Final = features
@@ -84,6 +109,10 @@ class RequestServer:
         self._served: Final = served
         self._notices: Final = notices
         self._recognized: Final = recognized
+        self._handler: Final = handler
+        self._handled: Final[Mapping[int, Versions]] = {} if handler is None else handler.served
+        supported = {} if handler is None else handler.supported_features
+        self._supported: Final = {**api_versions.SUPPORTED_FEATURES, **supported}
         self._loop: Final = asyncio.get_running_loop()
         self._hot_loops: Final = HotLoops(self._loop.time)
         self._asked: dict[int, _Asked] = {}
@@ -95,11 +124,12 @@ class RequestServer:
 
     def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         """Take a request."""
-        if int.from_bytes(frame[:2], "big") not in self._served:
+        api_key = int.from_bytes(frame[:2], "big")
+        if api_key not in self._served:
             self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
             return
         try:
-            request = decode_request(frame)
+            request = decode_request(frame, elements_max=self._elements_max(api_key))
         except UnknownApiError as error:
             if error.head.api_key == ApiKey.API_VERSIONS:
                 reply(refuse_api_versions(error.head.correlation_id))
@@ -117,6 +147,9 @@ class RequestServer:
             self._audit.answered(asked.audited, response, principals=asked.peer.principals, address=asked.peer.address)
         if response is None:
             asked.reply(None)
+            return
+        if asked.envelope is not None and is_for_the_active_controller(response):
+            asked.envelope.refuse(ErrorCode.NOT_CONTROLLER)
             return
         try:
             frame = encode_response(response, version=asked.version, correlation_id=asked.correlation_id)
@@ -144,10 +177,37 @@ class RequestServer:
             raise InvariantError(f"request {request_id} is not waiting for an answer")
         return asked
 
-    def _take(self, request: Request, reply: Reply, peer: Peer) -> None:
+    def _respond_if_asked(self, request_id: int, response: Message | None) -> None:
+        """Answer for the application, which may be late."""
+        if request_id in self._asked:
+            self.respond(request_id, response)
+
+    def _elements_max(self, api_key: int) -> int:
+        if self._handler is not None and api_key in self._handled:
+            return self._handler.elements_max
+        return REQUEST_ELEMENTS
+
+    def _open(self, request: Request, handler: RequestHandler, reply: Reply, peer: Peer) -> None:
+        """Take the request that is in an envelope."""
+        envelope = _Envelope(reply, request.correlation_id)
+        message: Any = request.message
+        try:
+            inner, client = open_envelope(message, forwardable=handler.forwardable, elements_max=handler.elements_max)
+        except (ProtocolError, MemoryError) as error:
+            self._notices.warn("request", _host(peer), "refused an envelope of %s: %s", peer.address, error)
+            envelope.refuse(ErrorCode.INVALID_REQUEST)
+            return
+        if inner.api_key in self._served:
+            self._take(inner, in_envelope(reply, correlation_id=request.correlation_id), client, envelope)
+        else:
+            envelope.refuse(ErrorCode.UNSUPPORTED_VERSION)
+
+    def _take(self, request: Request, reply: Reply, peer: Peer, envelope: _Envelope | None = None) -> None:
         message, version = request.message, request.api_version
         if isinstance(message, ApiVersionsRequest):
-            response = api_versions.answer(message, version, finalized=self._features(), served=self._served)
+            response = api_versions.answer(
+                message, version, finalized=self._features(), served=self._served, supported=self._supported
+            )
             reply(encode_response(response, version=version, correlation_id=request.correlation_id))
             return
         if request.api_key in sasl_server.SERVED:  # that is for the connection, once and before all else
@@ -168,10 +228,15 @@ class RequestServer:
             return
         if (claimed := claimed_id(message)) is not None:
             self._recognized(peer, claimed)
+        if self._handler is not None and isinstance(message, EnvelopeRequest) and request.api_key in self._handled:
+            self._open(request, self._handler, reply, peer)
+            return
         self._last_id = request_id = self._last_id + 1
         audited = message if request.api_key in AUDITED else None
-        self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id, audited)
-        if request.api_key in REFUSED:
+        self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id, audited, envelope)
+        if self._handler is not None and request.api_key in self._handled:
+            self._handler.handle_request(message, version, peer, partial(self._respond_if_asked, request_id))
+        elif request.api_key in REFUSED:
             self.respond(request_id, refusal(message))
         else:
             self._receiver.request_received(request_id, message, version, peer)

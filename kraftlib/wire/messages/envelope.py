@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kraftlib.codec.declared import Message, binary, int16, message
+from kraftlib.codec.declared import Message, binary, boolean, int16, message, string
 
 
 @message(kind="request", api_key=58, versions="0", flexible="0+")
@@ -24,3 +24,13 @@ class EnvelopeResponse(Message):
 
     response_data: bytes | None = binary("0+", nullable="0+", default=None)
     error_code: int = int16("0+")
+
+
+@message(kind="data", versions="0", flexible="0+")
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class DefaultPrincipalData(Message):
+    """The client in an envelope, behind two bytes of version: `User` and a name, as a rule."""
+
+    type: str = string("0+")
+    name: str = string("0+")
+    token_authenticated: bool = boolean("0+")

@@ -1,0 +1,79 @@
+"""`kraftlib controller`: a metadata controller on which Kafka's brokers run, in place of Kafka's own.
+
+Brokers are configured for it as for controllers of Kafka (`controller.quorum.bootstrap.servers`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from functools import partial
+
+import attrs
+
+from kraftlib.cli import formatting, observe
+from kraftlib.cli.config_file import FORMS, HELP, read_config
+from kraftlib.cli.run import log_to_stderr, run_loop, told_to_stop
+from kraftlib.config import RaftConfig
+from kraftlib.controller import ControllerConfig, MetadataController, format_controller
+
+LIMITS = """\
+what it does not do yet:
+  deletion of topics, more partitions, changes of configurations, eligible leader replicas, reassignment of
+  partitions, access rules, quotas, SCRAM users, delegation tokens, changes of feature levels, migration from
+  ZooKeeper. It does not serve a log in which a feature is in force that it does not know: it says which, and ends."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the three commands."""
+    parser.description = "A metadata controller on which brokers of Apache Kafka 3.9 to 4.3 run."
+    parser.epilog = (
+        "examples:\n"
+        "  kraftlib controller format -c controller-1.toml --standalone --cluster-id $(kraftlib random-uuid)\n"
+        "  kraftlib controller run -c controller-1.toml\n"
+        "  kraftlib controller status --bootstrap 127.0.0.1:9093\n"
+        "and in the properties of a broker: process.roles=broker,\n"
+        "  controller.quorum.bootstrap.servers=127.0.0.1:9093\n\n" + LIMITS
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = partial(actions.add_parser, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatting.add_arguments(action("format", help="make a directory for a new controller"))
+    running = action("run", help="run a controller until Ctrl-C or SIGTERM")
+    running.add_argument("-c", "--config", required=True, metavar=FORMS, help=HELP)
+    running.add_argument("--verbose", action="store_true", help="log every change of role on stderr")
+    for field in attrs.fields(ControllerConfig):
+        name = "--" + field.name.replace("_", "-")
+        running.add_argument(name, type=int, default=field.default, metavar="N", help=f"({field.default})")
+    status = action("status", help="show the cluster: active controller, brokers, topics, configurations")
+    observe.add_arguments(status)
+    status.set_defaults(once=True)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what is asked for."""
+    if options.action == "format":
+        return formatting.run(options, make=format_controller)
+    if options.action == "status":
+        options.once = True
+        return observe.run(options)
+    config = read_config(options.config)
+    own = ControllerConfig(**{field.name: getattr(options, field.name) for field in attrs.fields(ControllerConfig)})
+    log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
+    run_loop(config, _serve(config, own))
+    return 0
+
+
+async def _serve(config: RaftConfig, own: ControllerConfig) -> None:
+    stop = told_to_stop()
+    async with MetadataController(config, own) as controller:
+        print(
+            f"controller {config.node_id}: brokers connect to {controller.client.endpoint}; Ctrl-C stops it", flush=True
+        )
+        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(controller.wait_closed())]
+        done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()
+        print("stopping: leadership is transferred, the log is flushed and closed", flush=True)

@@ -1,0 +1,66 @@
+"""The requests that a controller serves: versions, who may send them, and what decides on them.
+
+A test compares the versions with what Kafka 4.3.1 serves. What does not stand here is not advertised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.codec.versions import Versions
+from kraftlib.controller.alter_partition import alter_partition
+from kraftlib.controller.context import Context
+from kraftlib.controller.create_topics import create_topics
+from kraftlib.controller.heartbeats import heartbeat
+from kraftlib.controller.producer_ids import allocate_producer_ids
+from kraftlib.controller.registration import register_broker, register_controller, unregister_broker
+from kraftlib.controller.results import Decision
+from kraftlib.security.access import Role
+from kraftlib.wire.apis import ApiKey
+
+Decide = Callable[[Context, Any, int], Decision]
+"""Takes a request and its version."""
+
+
+@attrs.frozen
+class Served:
+    """One API."""
+
+    decide: Decide
+    versions: Versions
+    role: Role
+    forwardable: bool = False
+    """Whether a broker forwards it for a client."""
+
+
+SERVED: Final[Mapping[int, Served]] = {
+    ApiKey.CREATE_TOPICS: Served(create_topics, Versions(2, 7), Role.ADMIN, forwardable=True),
+    ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.OBSERVER),
+    ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.OBSERVER),
+    ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.OBSERVER),
+    ApiKey.UNREGISTER_BROKER: Served(unregister_broker, Versions(0, 0), Role.ADMIN, forwardable=True),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Served(allocate_producer_ids, Versions(0, 0), Role.OBSERVER),
+    ApiKey.CONTROLLER_REGISTRATION: Served(register_controller, Versions(0, 0), Role.REPLICA),
+}
+"""The APIs on which the controller decides."""
+
+ENVELOPE_ROLE: Final = Role.OBSERVER
+"""Brokers send envelopes, and vouch for the client that they name."""
+
+OF_THE_REPLICA: Final = frozenset(
+    {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_FEATURES}
+)
+"""The APIs that brokers forward as well, and that the replica answers itself."""
+
+VERSIONS: Final[Mapping[int, Versions]] = {
+    ApiKey.ENVELOPE: Versions(0, 0),
+    **{key: served.versions for key, served in SERVED.items()},
+}
+ROLES: Final[Mapping[int, Role]] = {
+    ApiKey.ENVELOPE: ENVELOPE_ROLE,
+    **{key: served.role for key, served in SERVED.items()},
+}
+FORWARDABLE: Final[frozenset[int]] = OF_THE_REPLICA | {key for key, served in SERVED.items() if served.forwardable}

@@ -1,0 +1,74 @@
+"""The base of every decision: the state, the configuration, the time and the place of the next record."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+import attrs
+
+from kraftlib.controller.features import Features
+from kraftlib.controller.partitions import Rules
+from kraftlib.controller.sessions import Sessions
+from kraftlib.controller.state import ClusterState
+from kraftlib.errors import ConfigError
+from kraftlib.types import Offset
+
+
+@attrs.frozen(kw_only=True)
+class ControllerConfig:
+    """Timeouts and defaults of a controller, under Kafka's names; the same on all controllers."""
+
+    broker_session_timeout_ms: int = 9_000
+    """A broker that is silent for this long is fenced. Brokers send a heartbeat every 2 s by default."""
+
+    no_op_interval_ms: int = 500
+    """A controller that has appended nothing for this long appends a NoOpRecord; 0: never
+    (`metadata.max.idle.interval.ms`)."""
+
+    leader_imbalance_check_interval_ms: int = 300_000
+    """The time between two checks that make preferred replicas leaders again, where they may lead; 0: never."""
+
+    num_partitions: int = 1
+    """Of topics that are created without a number."""
+
+    default_replication_factor: int = 1
+    """Of topics that are created without one."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("no_op_interval_ms", "leader_imbalance_check_interval_ms"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} must be 0 (never) or more")
+        for name in ("num_partitions", "default_replication_factor", "broker_session_timeout_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+
+
+@attrs.frozen(kw_only=True)
+class Context:
+    """The state, the moment, and the place of the next record."""
+
+    cluster_id: str
+    config: ControllerConfig
+    state: ClusterState
+    sessions: Sessions
+    random: random.Random
+    new_uuid: Callable[[], UUID]
+    now_ms: int
+    next_offset: Offset
+    """The offset of the first record of this decision."""
+
+    @property
+    def features(self) -> Features:
+        """The finalized features."""
+        return self.state.features
+
+    def rules(self, *, leaving: int | None = None, returning: int | None = None) -> Rules:
+        """Return how partitions change, as if one broker had left already, or come back."""
+        cluster = self.state.cluster
+        return Rules(
+            is_acceptable=lambda id_: id_ != leaving and (id_ == returning or cluster.is_active(id_)),
+            metadata_version=self.features.metadata_version,
+            directory_of=cluster.default_directory,
+        )

@@ -1,0 +1,210 @@
+"""CreateTopics: a topic is created whole or not at all, and each of a request on its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from kraftlib.codec.declarations import Message
+from kraftlib.controller.configs import TOPIC
+from kraftlib.controller.context import Context
+from kraftlib.controller.partitions import NO_LEADER
+from kraftlib.controller.placement import place
+from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
+from kraftlib.controller.topic_configs import check_topic_config
+from kraftlib.controller.topics import plain_name
+from kraftlib.controller.versions import has_directories
+from kraftlib.metadata.config_records import ConfigRecord
+from kraftlib.metadata.topic_records import PartitionRecord, TopicRecord
+from kraftlib.types import ZERO_UUID
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+NAME_MAX: Final = 249
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+_DEFAULT: Final = -1
+_OF_THE_TOPIC: Final = 1
+"""The source of a config in the answer: it is set on the topic."""
+
+Wanted = CreateTopicsRequest.CreatableTopic
+Created = CreateTopicsResponse.CreatableTopicResult
+
+
+def create_topics(context: Context, request: CreateTopicsRequest, version: int) -> Decision:
+    """Create what can be created; the answer has a line for each."""
+    records: list[Message] = []
+    answers: list[Created] = []
+    names = Counter(topic.name for topic in request.topics)
+    taken: dict[str, str] = {}
+    for topic in request.topics:
+        try:
+            if names[topic.name] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _check_name(context, topic.name, taken)
+            made = _create(context, topic)
+            if len(records) + len(made) > RECORDS_MAX:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        except RefusedError as refused:
+            answers.append(
+                Created(name=topic.name, topic_id=ZERO_UUID, error_code=refused.code, error_message=refused.message)
+            )
+            continue
+        taken[plain_name(topic.name)] = topic.name
+        records += made
+        answers.append(_answer(topic, made))
+    answer = CreateTopicsResponse(topics=tuple(answers))
+    return Decision(() if request.validate_only else records, answer)
+
+
+def check_topic_name(name: str) -> None:
+    """Raises: RefusedError with INVALID_TOPIC_EXCEPTION, if no topic may have this name."""
+    what = ""
+    if not name:
+        what = "the empty string is not allowed"
+    elif name in (".", ".."):
+        what = f"'{name}' is not allowed"
+    elif len(name) > NAME_MAX:
+        what = f"the length of '{name[:NAME_MAX]}...' is longer than the max allowed length {NAME_MAX}"
+    elif not _NAME.fullmatch(name):
+        what = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if what:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {what}")
+
+
+def _check_name(context: Context, name: str, taken: dict[str, str]) -> None:
+    check_topic_name(name)
+    topics = context.state.topics
+    if topics.named(name) is not None:
+        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    plain = plain_name(name)
+    other = taken.get(plain) or topics.plain_names.get(plain)
+    if other is not None:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _create(context: Context, topic: Wanted) -> list[Message]:
+    for config in topic.configs:
+        check_topic_config(config.name, config.value)
+    replicas = _manual(context, topic) if topic.assignments else _automatic(context, topic)
+    topic_id = context.new_uuid()
+    return [
+        TopicRecord(name=topic.name, topic_id=topic_id),
+        *(
+            ConfigRecord(resource_type=TOPIC, resource_name=topic.name, name=config.name, value=config.value)
+            for config in topic.configs
+        ),
+        *(new_partition(context, topic_id, number, placed) for number, placed in enumerate(replicas)),
+    ]
+
+
+def _automatic(context: Context, topic: Wanted) -> list[tuple[int, ...]]:
+    if topic.num_partitions < _DEFAULT or topic.num_partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
+    if topic.replication_factor < _DEFAULT or topic.replication_factor == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    partitions = context.config.num_partitions if topic.num_partitions == _DEFAULT else topic.num_partitions
+    if partitions > RECORDS_MAX:
+        raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    factor = topic.replication_factor
+    return place(
+        context.state.cluster,
+        partitions=partitions,
+        replication_factor=context.config.default_replication_factor if factor == _DEFAULT else factor,
+        random=context.random,
+    )
+
+
+def _manual(context: Context, topic: Wanted) -> list[tuple[int, ...]]:
+    if topic.num_partitions != _DEFAULT:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    if topic.replication_factor != _DEFAULT:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replicationFactor was not set to -1.",
+        )
+    placed = {row.partition_index: row.broker_ids for row in topic.assignments}
+    if sorted(placed) != list(range(len(topic.assignments))):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    replicas = [placed[number] for number in range(len(placed))]
+    check_assignments(context, replicas)
+    return replicas
+
+
+def check_assignments(context: Context, assignments: Sequence[Sequence[int]]) -> None:
+    """Raises: RefusedError with INVALID_REPLICA_ASSIGNMENT, if partitions cannot be placed on these brokers."""
+    for brokers in assignments:
+        if not brokers:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+            )
+        if len(set(brokers)) != len(brokers):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes the same broker twice: {list(brokers)}",
+            )
+        for broker_id in brokers:
+            if broker_id not in context.state.cluster.brokers:
+                raise RefusedError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
+                )
+        if len(brokers) != len(assignments[0]):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "The manual partition assignment includes a partition with another replication factor than the first.",
+            )
+        if not any(context.state.cluster.is_active(broker_id) for broker_id in brokers):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "All brokers specified in the manual partition assignment are fenced.",
+            )
+
+
+def new_partition(context: Context, topic_id: UUID, number: int, replicas: Sequence[int]) -> PartitionRecord:
+    """Return the record of a new partition: its active replicas are in sync, and the first of them leads."""
+    cluster = context.state.cluster
+    isr = tuple(broker_id for broker_id in replicas if cluster.is_active(broker_id))
+    directories: tuple[UUID, ...] = ()
+    if has_directories(context.features.metadata_version):
+        directories = tuple(cluster.default_directory(broker_id) for broker_id in replicas)
+    return PartitionRecord(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=tuple(replicas),
+        isr=isr,
+        leader=isr[0] if isr else NO_LEADER,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=directories,
+    )
+
+
+def _answer(topic: Wanted, made: Sequence[Message]) -> Created:
+    head = made[0]
+    partitions = [record for record in made if isinstance(record, PartitionRecord)]
+    return Created(
+        name=topic.name,
+        topic_id=head.topic_id if isinstance(head, TopicRecord) else ZERO_UUID,
+        error_message=None,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=tuple(
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=config.name, value=config.value, config_source=_OF_THE_TOPIC
+            )
+            for config in topic.configs
+        ),
+    )

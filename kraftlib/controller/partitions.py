@@ -1,0 +1,125 @@
+"""Partitions: the fold of their records, and the one function by which in-sync replicas and leaders change.
+
+It follows Kafka's PartitionChangeBuilder without eligible leader replicas (KIP-966): the last in-sync replica stays in
+the ISR when its broker goes, and the partition is offline until that broker is back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from kraftlib.controller.versions import has_directories, shrinking_begins_leader_epoch
+from kraftlib.metadata.image import LEADER_UNCHANGED
+from kraftlib.metadata.topic_records import PartitionChangeRecord, PartitionRecord
+
+NO_LEADER: Final = -1
+RECOVERED, RECOVERING = 0, 1
+
+Key = tuple[UUID, int]
+"""Topic id and partition index."""
+
+
+class Election(enum.Enum):
+    """Which replica a partition would have as leader."""
+
+    ONLINE = "online"
+    """The present one, if it may lead, or else any that may."""
+    PREFERRED = "preferred"
+    """The first of its replicas, if it may lead."""
+    UNCLEAN = "unclean"
+    """Where no replica in sync may lead, one that is not in sync: records are lost (KIP-106)."""
+
+
+def replayed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
+    """Return the partition after a change: a named leader begins a leader epoch, every change a partition epoch."""
+    new: dict[str, Any] = {"partition_epoch": partition.partition_epoch + 1}
+    for name in ("replicas", "isr", "removing_replicas", "adding_replicas", "directories"):
+        value = getattr(change, name)
+        if value is not None:
+            new[name] = value
+    if change.leader != LEADER_UNCHANGED:
+        new["leader"] = change.leader
+        new["leader_epoch"] = partition.leader_epoch + 1
+    if change.leader_recovery_state != -1:
+        new["leader_recovery_state"] = change.leader_recovery_state
+    for name in ("eligible_leader_replicas", "last_known_elr"):
+        value = getattr(change, name)
+        if value is not None:
+            new[name] = value or None
+    return attrs.evolve(partition, **new)
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """The base of a change: the brokers that may lead, and the metadata.version."""
+
+    is_acceptable: Callable[[int], bool]
+    metadata_version: int
+    directory_of: Callable[[int], UUID]
+
+
+def change(
+    partition: PartitionRecord,
+    rules: Rules,
+    *,
+    isr: Sequence[int] | None = None,
+    replicas: Sequence[int] | None = None,
+    election: Election = Election.ONLINE,
+    recovery_state: int | None = None,
+) -> PartitionChangeRecord | None:
+    """Return the record that gives a partition these in-sync replicas and replicas, and the leader that follows.
+
+    None, if nothing would change.
+    """
+    wanted_replicas = tuple(partition.replicas if replicas is None else replicas)
+    wanted_isr = tuple(partition.isr if isr is None else isr)
+    leader, is_unclean = _elect(partition, wanted_replicas, wanted_isr, rules, election)
+    changed: dict[str, Any] = {}
+    if is_unclean:
+        wanted_isr = (leader,)
+        if partition.leader_recovery_state != RECOVERING:
+            changed["leader_recovery_state"] = RECOVERING
+    elif recovery_state is not None and recovery_state != partition.leader_recovery_state:
+        changed["leader_recovery_state"] = recovery_state
+    shrinks = not set(wanted_isr) >= set(partition.isr)
+    if leader != partition.leader or (shrinks and shrinking_begins_leader_epoch(rules.metadata_version)):
+        changed["leader"] = leader
+    if wanted_isr and wanted_isr != partition.isr:
+        changed["isr"] = wanted_isr
+    if wanted_replicas != partition.replicas:
+        changed["replicas"] = wanted_replicas
+        if has_directories(rules.metadata_version):
+            old = dict(zip(partition.replicas, partition.directories, strict=False))
+            changed["directories"] = tuple(old.get(id_) or rules.directory_of(id_) for id_ in wanted_replicas)
+        if set(partition.replicas) - set(wanted_replicas):
+            changed.setdefault("leader", leader)  # a replica that is gone must not fetch in this epoch any more
+    if not changed:
+        return None
+    return PartitionChangeRecord(partition_id=partition.partition_id, topic_id=partition.topic_id, **changed)
+
+
+def _elect(
+    partition: PartitionRecord, replicas: Sequence[int], isr: Sequence[int], rules: Rules, election: Election
+) -> tuple[int, bool]:
+    """Return the leader, and whether its election is unclean."""
+
+    def is_valid(broker_id: int) -> bool:
+        return broker_id in isr and rules.is_acceptable(broker_id)
+
+    if election is Election.PREFERRED and replicas and is_valid(replicas[0]):
+        return replicas[0], False
+    if is_valid(partition.leader):
+        return partition.leader, False
+    for broker_id in replicas:
+        if is_valid(broker_id):
+            return broker_id, False
+    if election is Election.UNCLEAN:
+        for broker_id in replicas:
+            if rules.is_acceptable(broker_id):
+                return broker_id, True
+    return NO_LEADER, False

@@ -1,0 +1,135 @@
+"""Brokers and controllers register, and are unregistered (KIP-631, KIP-858, KIP-919)."""
+
+from __future__ import annotations
+
+from kraftlib.codec.declarations import Message
+from kraftlib.controller.context import Context
+from kraftlib.controller.leadership import leave
+from kraftlib.controller.results import Decision, RefusedError
+from kraftlib.controller.versions import METADATA_VERSION, has_cordoned_directories, has_directories
+from kraftlib.metadata.broker_records import RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from kraftlib.wire.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+RESERVED_DIRECTORY_IDS = 100
+
+
+def register_broker(context: Context, request: BrokerRegistrationRequest, version: int) -> Decision:
+    """Register a broker, fenced; its epoch is the offset of its record."""
+    try:
+        _check(context, request)
+    except RefusedError as refused:
+        return Decision(answer=BrokerRegistrationResponse(error_code=refused.code))
+    known = context.state.cluster.brokers.get(request.broker_id)
+    is_same = known is not None and known.incarnation_id == request.incarnation_id
+    records: list[Message] = [] if known is None or is_same else list(leave(context, request.broker_id))
+    metadata_version = context.features.metadata_version
+    epoch = known.broker_epoch if known is not None and is_same else context.next_offset + len(records)
+    records.append(
+        RegisterBrokerRecord(
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            broker_epoch=epoch,
+            end_points=tuple(
+                RegisterBrokerRecord.BrokerEndpoint(
+                    name=place.name, host=place.host, port=place.port, security_protocol=place.security_protocol
+                )
+                for place in request.listeners
+            ),
+            features=tuple(
+                RegisterBrokerRecord.BrokerFeature(
+                    name=row.name,
+                    min_supported_version=row.min_supported_version,
+                    max_supported_version=row.max_supported_version,
+                )
+                for row in request.features
+            ),
+            rack=request.rack,
+            fenced=known.fenced if known is not None and is_same else True,
+            in_controlled_shutdown=known is not None and is_same and known.in_controlled_shutdown,
+            log_dirs=request.log_dirs if has_directories(metadata_version) else (),
+            cordoned_log_dirs=(
+                known.cordoned_log_dirs
+                if known is not None and is_same and has_cordoned_directories(metadata_version)
+                else None
+            ),
+        )
+    )
+    return Decision(records, BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
+
+
+def _check(context: Context, request: BrokerRegistrationRequest) -> None:
+    """Refuse what Kafka's ClusterControlManager refuses, in its order."""
+    if request.cluster_id != context.cluster_id:
+        raise RefusedError(ErrorCode.INCONSISTENT_CLUSTER_ID)
+    cluster = context.state.cluster
+    known = cluster.brokers.get(request.broker_id)
+    if (
+        known is not None
+        and known.incarnation_id != request.incarnation_id
+        and context.sessions.is_live(request.broker_id, known.broker_epoch, context.now_ms)
+    ):
+        raise RefusedError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+    if request.is_migrating_zk_broker:
+        raise RefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    directories = request.log_dirs
+    if has_directories(context.features.metadata_version) and (
+        not directories
+        or len(set(directories)) != len(directories)
+        or any(directory.int < RESERVED_DIRECTORY_IDS for directory in directories)
+        or cluster.owner_of(directories, but=request.broker_id) is not None
+    ):
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION)
+    if not any(row.name == METADATA_VERSION for row in request.features):
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION)
+    if context.features.why_not(request.features) is not None:
+        raise RefusedError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def unregister_broker(context: Context, request: UnregisterBrokerRequest, version: int) -> Decision:
+    """Forget a broker for good."""
+    known = context.state.cluster.brokers.get(request.broker_id)
+    if known is None:
+        text = f"Broker ID {request.broker_id} is not currently registered"
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        return Decision(answer=UnregisterBrokerResponse(error_code=code, error_message=text))
+    records: list[Message] = [
+        *leave(context, request.broker_id),
+        UnregisterBrokerRecord(broker_id=request.broker_id, broker_epoch=known.broker_epoch),
+    ]
+    context.sessions.forget(request.broker_id)
+    return Decision(records, UnregisterBrokerResponse(error_message=None), is_atomic=False)
+
+
+def register_controller(context: Context, request: ControllerRegistrationRequest, version: int) -> Decision:
+    """Take note of a controller: admin clients that ask controllers find it so."""
+    if context.features.why_not(request.features) is not None:
+        text = f"controller {request.controller_id} does not support the finalized features"
+        return Decision(
+            answer=ControllerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=text)
+        )
+    record = RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        zk_migration_ready=request.zk_migration_ready,
+        end_points=tuple(
+            RegisterControllerRecord.ControllerEndpoint(
+                name=place.name, host=place.host, port=place.port, security_protocol=place.security_protocol
+            )
+            for place in request.listeners
+        ),
+        features=tuple(
+            RegisterControllerRecord.ControllerFeature(
+                name=row.name,
+                min_supported_version=row.min_supported_version,
+                max_supported_version=row.max_supported_version,
+            )
+            for row in request.features
+        ),
+    )
+    return Decision([record], ControllerRegistrationResponse(error_message=""))

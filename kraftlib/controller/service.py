@@ -1,0 +1,343 @@
+"""`MetadataController`: the controller on a replica, serving Kafka's brokers on the replica's own port.
+
+    async with MetadataController(config) as controller:
+        await controller.wait_closed()
+
+Everything happens on the event loop of the caller, which the replica shares: a decision, its records in the log and its
+effect on the state are one step. Answers wait until everything that they rest on is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.versions import Versions
+from kraftlib.config import RaftConfig
+from kraftlib.controller.apis import FORWARDABLE, ROLES, VERSIONS
+from kraftlib.controller.bootstrap import read_levels
+from kraftlib.controller.context import ControllerConfig
+from kraftlib.controller.features import SUPPORTED
+from kraftlib.controller.quorum_controller import QuorumController
+from kraftlib.controller.results import RECORDS_MAX, Decision
+from kraftlib.controller.state import ClusterState
+from kraftlib.controller.versions import METADATA_VERSION, encoded
+from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, KraftError, NotLeaderError
+from kraftlib.metadata.broker_records import RegisterControllerRecord
+from kraftlib.metadata.config_records import FeatureLevelRecord
+from kraftlib.metadata.frame import decode_record
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.listener import StateMachine
+from kraftlib.runtime.net.request_handler import Answer
+from kraftlib.runtime.net.transport import Peer
+from kraftlib.security.access import Role
+from kraftlib.storage.meta_properties import read_meta_properties
+from kraftlib.types import LeaderAndEpoch, Offset, new_uuid
+from kraftlib.wire.apis import ErrorCode, error_answer
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 0.1
+ELEMENTS_MAX: Final = 200_000
+"""Array elements of one request of a broker or admin client: an ISR change of 20,000 partitions fits."""
+
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = range(4)
+
+
+class ControllerSerde:
+    """Metadata records, encoded by the controller itself: their version depends on metadata.version."""
+
+    def to_bytes(self, value: bytes) -> bytes:
+        """Return it: it is encoded already."""
+        return value
+
+    def from_bytes(self, data: bytes) -> Message:
+        """Return the record. Raises: RemoteProtocolError, also for a record of a newer Kafka."""
+        return decode_record(data)[0]
+
+
+@attrs.frozen
+class _Waiting:
+    """An answer that is sent when everything below `end_offset` is committed."""
+
+    end_offset: Offset
+    request: Message
+    response: Message
+    answer: Answer
+
+
+class MetadataController(StateMachine):
+    """A replica with a metadata controller inside, on which Kafka's brokers run.
+
+    `config` is that of the replica, `controller` that of the controller. Kafka's quorums know no `yield_to`: here, too,
+    whoever is elected leads. The engine is always "inline", and `private_apis` is off: only the active
+    controller appends to its log.
+    """
+
+    served: Mapping[int, Versions] = VERSIONS
+    roles: Mapping[int, Role] = ROLES
+    forwardable: frozenset[int] = FORWARDABLE
+    supported_features: Mapping[str, Versions] = SUPPORTED
+    elements_max: int = ELEMENTS_MAX
+
+    def __init__(self, config: RaftConfig, controller: ControllerConfig | None = None) -> None:
+        if config.directory is None:
+            raise ConfigError("directory is not set: a controller keeps its log there")
+        self._config = attrs.evolve(config, engine="inline", yield_to=(), private_apis=False)
+        self._options = controller or ControllerConfig()
+        self._waiting: deque[_Waiting] = deque()
+        self._epoch: int | None = None
+        self._own_end: Offset = 0
+        """One past the last record that was appended in this epoch."""
+        self._applied_end: Offset = 0
+        self._became_ready = asyncio.Event()
+        self._ticker: asyncio.TimerHandle | None = None
+        self._controller: QuorumController | None = None
+        self.client: RaftClient[Any] = RaftClient(
+            self._config,
+            state_machine=self,
+            serde=ControllerSerde(),
+            handler=self,
+        )
+
+    # --- beginning and end -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the replica. Raises: ConfigError, NotFormattedError and what else `RaftClient.start` raises."""
+        directory = Path(self._config.directory or "")
+        meta = read_meta_properties(directory)
+        if meta is not None:  # else the replica says how to format it
+            self._controller = QuorumController(
+                cluster_id=meta.cluster_id,
+                config=self._options,
+                levels=read_levels(directory),
+                me=self._registration(),
+                random=random.Random(),
+                new_uuid=new_uuid,
+            )
+        await self.client.start()
+        self._tick()
+
+    def _registration(self) -> RegisterControllerRecord:
+        config = self._config
+        place = config.advertised or config.listen
+        protocol = (
+            (SSL if config.tls else PLAINTEXT) if config.sasl is None else SASL_SSL if config.tls else SASL_PLAINTEXT
+        )
+        return RegisterControllerRecord(
+            controller_id=config.node_id,
+            incarnation_id=new_uuid(),
+            end_points=(
+                RegisterControllerRecord.ControllerEndpoint(
+                    name=config.listener_name, host=place.host, port=place.port, security_protocol=protocol
+                ),
+            ),
+            features=tuple(
+                RegisterControllerRecord.ControllerFeature(
+                    name=name, min_supported_version=range_.first, max_supported_version=range_.last
+                )
+                for name, range_ in sorted({**SUPPORTED, "kraft.version": Versions(0, 1)}.items())
+            ),
+        )
+
+    async def close(self) -> None:
+        """Hand over, flush, close."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.client.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until it was closed. Raises: ReplicaFailedError, if the replica or the controller stops itself."""
+        await self.client.wait_closed()
+
+    async def __aenter__(self) -> MetadataController:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def wait_until_active(self, *, timeout_ms: int | None = None) -> None:
+        """Wait until this is the active controller and its first records are committed. Raises: TimeoutError."""
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+            while not self._is_ready:
+                self._became_ready.clear()
+                await self._became_ready.wait()
+
+    @property
+    def _is_ready(self) -> bool:
+        return self.is_active and 0 < self._own_end <= self._applied_end
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the active controller."""
+        return self._controller is not None and self._controller.is_active
+
+    @property
+    def state(self) -> ClusterState:
+        """The state of the cluster as it is known here; on the active controller with what is not committed yet."""
+        return self._pure.state
+
+    @property
+    def _pure(self) -> QuorumController:
+        if self._controller is None:
+            raise ClosedError("the controller is not started")
+        return self._controller
+
+    # --- the replica's requests: RequestHandler ----------------------------------------------------------------------
+
+    def finalized_features(self) -> Mapping[str, int]:
+        """Return the levels in force."""
+        return {} if self._controller is None else dict(self._controller.state.features.levels.items())
+
+    def handle_request(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
+        """Decide on a request, and answer it when the decision is committed."""
+        try:
+            decide = partial(self._pure.handle, request, version)
+            decision = decide(now_ms=self._now_ms(), next_offset=self._next_offset())
+            self._carry_out(decision)
+        except (NotLeaderError, BacklogFullError) as error:
+            code = ErrorCode.NOT_CONTROLLER if isinstance(error, NotLeaderError) else ErrorCode.REQUEST_TIMED_OUT
+            answer(error_answer(request, code))
+            return
+        except Exception:
+            logger.exception("controller %d could not decide on a %s", self._config.node_id, type(request).__name__)
+            answer(error_answer(request, ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        if decision.answer is not None:
+            self._waiting.append(_Waiting(self._own_end, request, decision.answer, answer))
+            self._answer()
+
+    def _carry_out(self, decision: Decision) -> None:
+        """Append the records of a decision and fold them. Raises: as `RaftClient.prepare_append`."""
+        records = decision.records
+        if not records:
+            return
+        epoch = self._epoch
+        if epoch is None:
+            raise NotLeaderError("this controller is not active", leader=self.client.leader_and_epoch())
+        level = self._pure.state.features.metadata_version or _level_within(records)
+        step = len(records) if decision.is_atomic else RECORDS_MAX
+        try:
+            for begin in range(0, len(records), step):
+                part = records[begin : begin + step]
+                last = self.client.prepare_append(epoch, [encoded(record, level) for record in part])
+                self.client.schedule_prepared_append()
+                self._own_end = last + 1
+                self._fold(part, last + 1 - len(part), epoch)
+        except NotLeaderError:
+            self._renounce()
+            raise
+
+    def _fold(self, records: Sequence[Message], base_offset: Offset, epoch: int) -> None:
+        """Fold what was appended. If that fails, the log holds what this controller does not understand."""
+        try:
+            self._pure.appended(records, base_offset, self._now_ms())
+        except Exception:
+            self._renounce()
+            self.client.resign(epoch)
+            raise
+
+    def _next_offset(self) -> Offset:
+        return max(self._own_end, self.client.log_end_offset())
+
+    def _answer(self) -> None:
+        """Send the answers whose time has come. Those without records of their own wait for what was before them."""
+        while self._waiting and self._waiting[0].end_offset <= self._applied_end:
+            waiting = self._waiting.popleft()
+            waiting.answer(waiting.response)
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1_000)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(TICK_S, self._tick)
+        if self._epoch is None:
+            return
+        try:
+            self._carry_out(self._pure.tick(now_ms=self._now_ms(), next_offset=self._next_offset()))
+        except KraftError as error:
+            logger.info("controller %d could not act: %s", self._config.node_id, error)
+
+    # --- the replica's log: StateMachine -----------------------------------------------------------------------------
+
+    def apply(self, record: CommittedRecord) -> None:
+        """Fold a committed record, and send the answers that waited for it."""
+        self._pure.applied(record.value, record.offset)
+        self._applied_end = record.offset + 1
+        self._answer()
+        if self._is_ready:
+            self._became_ready.set()
+
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        """Become the active controller, or a standby."""
+        if leader.leader_id == self._config.node_id:
+            self._activate(leader.epoch)
+        else:
+            self._renounce()
+
+    def _activate(self, epoch: int) -> None:
+        if self._epoch is not None:
+            self._renounce()
+        self._epoch, self._own_end = epoch, 0
+        try:
+            decision = self._pure.activate(now_ms=self._now_ms(), next_offset=self._next_offset())
+            self._carry_out(decision)
+        except NotLeaderError as error:
+            logger.info("controller %d is not active any more: %s", self._config.node_id, error)
+        else:
+            logger.info("controller %d is active in epoch %d", self._config.node_id, epoch)
+
+    def _renounce(self) -> None:
+        """Stop deciding. What was not answered may still be committed: brokers ask the next controller."""
+        if self._epoch is None:
+            return
+        logger.info("controller %d is not active any more", self._config.node_id)
+        self._epoch = None
+        self._pure.deactivate()
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            one.answer(error_answer(one.request, ErrorCode.NOT_CONTROLLER))
+
+    def freeze(self) -> Iterable[bytes]:
+        """Return the encoded records of a snapshot."""
+        state = self._pure.state
+        level = state.features.metadata_version
+        return self._encoded(state.freeze(), level)
+
+    def snapshot(self) -> Iterable[bytes]:
+        """Return the encoded records of a snapshot."""
+        return self.freeze()
+
+    def _encoded(self, records: Iterator[Message], level: int) -> Iterator[bytes]:
+        return (encoded(record, level) for record in records)
+
+    def restore(self, values: Iterable[Any]) -> None:
+        """Begin anew with a snapshot."""
+        state = ClusterState()
+        for record in values:
+            state.replay(record)
+        self._pure.restored(state)
+
+
+def _level_within(records: Sequence[Message]) -> int:
+    """Return the metadata.version that these first records of a log set."""
+    return next(
+        record.feature_level
+        for record in records
+        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION
+    )

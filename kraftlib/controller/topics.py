@@ -1,0 +1,123 @@
+"""Topics and their partitions: the fold, and the partitions of a broker without a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from kraftlib.codec.declarations import Message
+from kraftlib.controller.journal import Journal, Table
+from kraftlib.controller.partitions import NO_LEADER, Key, replayed
+from kraftlib.metadata.topic_records import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+
+@attrs.frozen
+class Topic:
+    """One topic; its partitions are numbered from 0."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int = 0
+
+
+def plain_name(name: str) -> str:
+    """Return the name as metrics write it: names that are equal there collide."""
+    return name.replace(".", "_")
+
+
+class Topics:
+    """All topics. A partition is kept as the record that would create it as it is now."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.topics: Final[Table[UUID, Topic]] = Table(journal)
+        self.ids: Final[Table[str, UUID]] = Table(journal)
+        self.plain_names: Final[Table[str, str]] = Table(journal)
+        """The name of each topic by its plain name."""
+        self.partitions: Final[Table[Key, PartitionRecord]] = Table(journal, watch=self._index)
+        self._in_sync: dict[int, dict[Key, None]] = {}
+        self._leaderless: dict[Key, None] = {}
+        # Dictionaries stand for sets that keep their order: the records of a decision must not depend on hashes.
+
+    def _index(self, key: Key, old: PartitionRecord | None, new: PartitionRecord | None) -> None:
+        before, after = () if old is None else old.isr, () if new is None else new.isr
+        if before != after:
+            for broker_id in before:
+                self._in_sync[broker_id].pop(key, None)
+            for broker_id in after:
+                self._in_sync.setdefault(broker_id, {})[key] = None
+        if new is not None and new.leader == NO_LEADER:
+            self._leaderless[key] = None
+        else:
+            self._leaderless.pop(key, None)
+
+    # --- the fold ----------------------------------------------------------------------------------------------------
+
+    def replay_topic(self, record: TopicRecord) -> None:
+        """A topic exists."""
+        self.topics.put(record.topic_id, Topic(record.name, record.topic_id))
+        self.ids.put(record.name, record.topic_id)
+        self.plain_names.put(plain_name(record.name), record.name)
+
+    def replay_partition(self, record: PartitionRecord) -> None:
+        """A partition exists."""
+        topic = self.topics[record.topic_id]
+        count = max(topic.partition_count, record.partition_id + 1)
+        self.topics.put(record.topic_id, attrs.evolve(topic, partition_count=count))
+        self.partitions.put((record.topic_id, record.partition_id), record)
+
+    def replay_change(self, record: PartitionChangeRecord) -> None:
+        """A partition has changed."""
+        key = (record.topic_id, record.partition_id)
+        self.partitions.put(key, replayed(self.partitions[key], record))
+
+    def replay_remove(self, record: RemoveTopicRecord) -> None:
+        """A topic and its partitions are gone."""
+        topic = self.topics[record.topic_id]
+        for number in range(topic.partition_count):
+            self.partitions.discard((record.topic_id, number))
+        self.topics.remove(record.topic_id)
+        self.ids.remove(topic.name)
+        self.plain_names.discard(plain_name(topic.name))
+
+    def replay_clear_elr(self, record: ClearElrRecord) -> None:
+        """Eligible leader replicas are void: of one topic, or of all."""
+        for key, partition in list(self.partitions.items()):
+            if not record.topic_name or self.topics[key[0]].name == record.topic_name:
+                cleared = attrs.evolve(partition, eligible_leader_replicas=None, last_known_elr=None)
+                self.partitions.put(key, cleared)
+
+    def snapshot(self, topics: Mapping[UUID, Topic], partitions: Mapping[Key, PartitionRecord]) -> Iterator[Message]:
+        """Yield the records of all topics, each followed by its partitions."""
+        for topic in topics.values():
+            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for number in range(topic.partition_count):
+                yield partitions[topic.topic_id, number]
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def named(self, name: str) -> Topic | None:
+        """Return the topic of this name, or None."""
+        topic_id = self.ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def of(self, topic: Topic) -> Iterator[PartitionRecord]:
+        """Yield the partitions of a topic in order."""
+        for number in range(topic.partition_count):
+            yield self.partitions[topic.topic_id, number]
+
+    def in_sync_on(self, broker_id: int) -> list[PartitionRecord]:
+        """Return the partitions of whose ISR the broker is a part."""
+        return [self.partitions[key] for key in self._in_sync.get(broker_id, ())]
+
+    def leaderless(self) -> list[PartitionRecord]:
+        """Return the partitions without a leader."""
+        return [self.partitions[key] for key in self._leaderless]

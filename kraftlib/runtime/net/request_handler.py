@@ -1,0 +1,107 @@
+"""The requests that an application serves on the port of its replica, beside those of the protocol.
+
+A metadata controller serves brokers and admin clients this way (`kraftlib.controller`). The replica answers ApiVersions
+for both, authenticates and authorizes the sender, and unpacks an Envelope, if the application serves that: the request
+inside is then handled as if its client had sent it here (KIP-590).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from kraftlib.codec.declarations import Message
+from kraftlib.codec.reader import Reader
+from kraftlib.codec.versions import Versions
+from kraftlib.errors import ProtocolError
+from kraftlib.runtime.net.transport import Frame, Peer, Reply
+from kraftlib.security.access import Role
+from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.frames import Request, decode_request, encode_response
+from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
+
+Answer = Callable[[Message | None], None]
+"""Takes the response to a request, once; None closes the connection."""
+
+
+class RequestHandler(Protocol):
+    """Serves requests of an application. All calls come on the replica's event loop and must not block."""
+
+    served: Mapping[int, Versions]
+    """The versions by API. An API of the replica that stands here too is the application's."""
+    roles: Mapping[int, Role]
+    """The role that each of these APIs needs."""
+    forwardable: frozenset[int]
+    """The APIs, the replica's own included, that may stand in an Envelope."""
+    supported_features: Mapping[str, Versions]
+    """The features that ApiVersions names, beside kraft.version."""
+    elements_max: int
+    """The largest number of array elements in one request of these APIs."""
+
+    def finalized_features(self) -> Mapping[str, int]:
+        """Return the levels in force, beside kraft.version."""
+        ...
+
+    def handle_request(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
+        """Take a request; `answer` may be called later, also after the replica has closed."""
+        ...
+
+
+NO_ADDRESS: Final = "unknown"
+_ANONYMOUS: Final = ("User", "ANONYMOUS")
+
+
+class BadEnvelopeError(ProtocolError):
+    """The envelope does not hold a request that may be forwarded."""
+
+
+def open_envelope(envelope: EnvelopeRequest, *, forwardable: frozenset[int], elements_max: int) -> tuple[Request, Peer]:
+    """Return the request in an envelope, and its sender as the broker has authenticated it.
+
+    Raises: ProtocolError, if it cannot be read, or if such a request is never forwarded.
+    """
+    request = decode_request(envelope.request_data, elements_max=elements_max)
+    if request.api_key not in forwardable:
+        raise BadEnvelopeError(f"API {request.api_key} is never forwarded")
+    address = ".".join(map(str, envelope.client_host_address))
+    if len(envelope.client_host_address) != 4:
+        address = envelope.client_host_address.hex() or NO_ADDRESS
+    return request, Peer(address=f"{address}:0", principals=_principals(envelope.request_principal))
+
+
+def _principals(data: bytes | None) -> tuple[str, ...]:
+    if data is None:
+        raise BadEnvelopeError("the envelope names no principal")
+    from kraftlib.codec import declared
+
+    reader = Reader(data)
+    version = reader.int16()
+    principal = declared.read(DefaultPrincipalData, reader, version, expect_end=True)
+    named = (principal.type, principal.name)
+    return () if named == _ANONYMOUS else (":".join(named),)
+
+
+def in_envelope(reply: Reply, *, correlation_id: int) -> Reply:
+    """Return what wraps the answer to the inner request, and hands it to `reply`."""
+
+    def wrapped(frame: Frame | None) -> None:
+        if frame is None:
+            reply(envelope_error(ErrorCode.UNSUPPORTED_VERSION, correlation_id=correlation_id))
+        else:
+            reply(
+                encode_response(EnvelopeResponse(response_data=bytes(frame)), version=0, correlation_id=correlation_id)
+            )
+
+    return wrapped
+
+
+def envelope_error(error_code: int, *, correlation_id: int) -> bytes:
+    """Return the answer to an envelope that was not opened, or whose broker must look for the active controller."""
+    return encode_response(EnvelopeResponse(error_code=error_code), version=0, correlation_id=correlation_id)
+
+
+def is_for_the_active_controller(response: Message) -> bool:
+    """Whether a response says NOT_CONTROLLER: the broker then finds the active one, and asks again by itself."""
+    if response.api_key == ApiKey.CREATE_TOPICS:
+        return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in getattr(response, "topics", ()))
+    return bool(getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER)

@@ -1,0 +1,41 @@
+"""`kraftlib controller`: formatted, run in a process, asked for its cluster, stopped, and started on another log."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from tests.cli.conftest import Command
+from tests.cli.processes import free_port, running
+
+
+def configuration(directory: Path) -> tuple[Path, str]:
+    place = f"127.0.0.1:{free_port()}"
+    path = directory / "controller.toml"
+    path.write_text(f'node_id = 1\ndirectory = "data"\nlisten = "{place}"\nbootstrap_servers = ["{place}"]\n')
+    return path, place
+
+
+def test_a_controller_begins_a_cluster_shows_it_and_ends_when_told(kraftlib: Command, tmp_path: Path) -> None:
+    path, place = configuration(tmp_path)
+    made = kraftlib("controller", "format", "-c", path, "--standalone", "--cluster-id", "blue", "-r", "3.9")
+    assert (made.status, made.err) == (0, "")
+    with running("controller", "run", "-c", path) as process:
+        assert place in process.line_with("brokers connect to")
+        shown = kraftlib("controller", "status", "--bootstrap", place, "--output", "json")
+        assert shown.status == 0
+        picture = json.loads(shown.out)
+        assert (picture["cluster_id"], picture["leader_id"], picture["brokers"]) == ("blue", 1, {})
+        assert picture["features"] in ({}, {"metadata.version": 21})  # asked before or after its first records
+        status, errors = process.end(signal.SIGTERM)
+        assert (status, errors) == (0, "")
+
+
+def test_the_directory_of_another_replica_is_not_taken(kraftlib: Command, tmp_path: Path) -> None:
+    path, _ = configuration(tmp_path)
+    assert kraftlib("format", "-c", path, "--standalone", "--cluster-id", "blue").status == 0
+    refused = kraftlib("controller", "run", "-c", path)
+    assert refused.status == 1
+    assert "kraftlib controller format" in refused.err
+    assert kraftlib("controller", "run", "-c", path, "--num-partitions", 0).err.count("num_partitions=0") == 1

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftlib.metadata import ConfigRecord, PartitionRecord, TopicRecord
+from kraftlib.types import ZERO_UUID
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from tests.controller.world import World, directory
+
+
+def test_a_topic_is_one_batch_of_topic_configs_and_partitions() -> None:
+    world = World().with_brokers(1, 2)
+    before = len(world.log)
+    answer = world.create("a", partitions=2, factor=2, configs={"retention.ms": "5"})
+
+    records = world.log[before:]
+    assert [type(record) for record in records] == [TopicRecord, ConfigRecord, PartitionRecord, PartitionRecord]
+    assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 2, 2)
+    assert [(one.name, one.value) for one in answer.configs or ()] == [("retention.ms", "5")]
+    one = world.partition("a", 1)
+    assert (one.leader, one.isr, one.leader_epoch, one.partition_epoch) == (one.replicas[0], one.replicas, 0, 0)
+    assert one.directories == tuple(map(directory, one.replicas))
+    assert answer.topic_id == one.topic_id
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "code"),
+    [
+        ("", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (".", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("ä", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x" * 250, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x" * 249, {}, ErrorCode.NONE),
+        ("a.topic", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),  # metrics could not tell it from a_topic
+        ("a_topic", {}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("b", {"partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ("b", {"partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+        ("b", {"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("b", {"factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("b", {"partitions": 10_000}, ErrorCode.POLICY_VIOLATION),
+        ("b", {"partitions": 2_000_000_000}, ErrorCode.POLICY_VIOLATION),
+        ("b", {"partitions": 9_999}, ErrorCode.NONE),
+        ("b", {"assignments": [[1]], "partitions": 1}, ErrorCode.INVALID_REQUEST),
+        ("b", {"assignments": [[1]], "factor": 1}, ErrorCode.INVALID_REQUEST),
+        ("b", {"assignments": [[]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("b", {"assignments": [[1, 1]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("b", {"assignments": [[1, 7]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("b", {"assignments": [[1], [1, 2]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("b", {"assignments": [[3]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),  # fenced
+        ("b", {"configs": {"retention": "5"}}, ErrorCode.INVALID_CONFIG),
+        ("b", {"configs": {"retention.ms": "five"}}, ErrorCode.INVALID_CONFIG),
+        ("b", {"configs": {"retention.ms": None}}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused_with_kafkas_code(name: str, how: dict[str, Any], code: ErrorCode) -> None:
+    world = World().with_brokers(1, 2)
+    world.create("a_topic")
+    if how.get("assignments") == [[3]]:
+        world.register(3)
+    before = len(world.log)
+    answer = world.create(name, **how)
+    assert answer.error_code == code
+    assert (len(world.log) == before) is (code != ErrorCode.NONE)
+    assert (answer.topic_id == ZERO_UUID) is (code != ErrorCode.NONE)
+
+
+def test_topics_of_one_request_stand_and_fall_alone_except_twins() -> None:
+    world = World().with_brokers(1)
+    row = CreateTopicsRequest.CreatableTopic
+    names = ("good", "twin", "twin", "a.b", "a_b")
+    answer = world.ask(
+        CreateTopicsRequest(topics=tuple(row(name=name, num_partitions=1, replication_factor=1) for name in names))
+    )
+    assert [topic.error_code for topic in answer.topics] == [0, 42, 42, 0, 17]
+    assert set(world.state.topics.ids) == {"good", "a.b"}
+
+
+def test_validation_alone_writes_nothing() -> None:
+    world = World(num_partitions=3).with_brokers(1)
+    before = len(world.log)
+    assert world.create("a", validate_only=True).num_partitions == 3
+    assert world.create("a", validate_only=True, factor=9).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert len(world.log) == before

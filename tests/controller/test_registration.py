@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kraftlib.metadata import RegisterBrokerRecord, UnregisterBrokerRecord
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest
+from kraftlib.wire.messages.controller_registration import ControllerRegistrationRequest
+from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tests.controller.world import World, directory
+
+FEATURE = BrokerRegistrationRequest.Feature
+
+
+def test_a_broker_is_registered_fenced_and_its_epoch_is_the_offset_of_its_record() -> None:
+    world = World()
+    offset = world.next_offset
+    listener = BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="h", port=9092, security_protocol=0)
+    answer = world.register(5, listeners=(listener,), rack="r")
+
+    assert (answer.error_code, answer.broker_epoch) == (0, offset)
+    record = world.log[-1]
+    assert isinstance(record, RegisterBrokerRecord)
+    assert (record.broker_epoch, record.fenced, record.rack, record.log_dirs) == (offset, True, "r", (directory(5),))
+    assert [(place.name, place.host, place.port) for place in record.end_points] == [("PLAINTEXT", "h", 9092)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"cluster_id": "red"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ({"log_dirs": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (directory(5), directory(5))}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (UUID(int=2),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": (directory(1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": ()}, ErrorCode.INVALID_REGISTRATION),
+        (
+            {"features": (FEATURE(name="metadata.version", min_supported_version=7, max_supported_version=29),)},
+            ErrorCode.UNSUPPORTED_VERSION,
+        ),
+        ({"broker_id": 1}, ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+    ],
+)
+def test_what_kafka_refuses_is_refused_and_writes_nothing(changes: dict[str, Any], code: ErrorCode) -> None:
+    world = World().with_brokers(1)
+    before = len(world.log)
+    answer = world.ask(world.registration(**{"broker_id": 5, **changes}))
+    assert (answer.error_code, answer.broker_epoch) == (code, -1)
+    assert len(world.log) == before
+
+
+def test_a_second_process_waits_for_the_end_of_the_session_of_the_first() -> None:
+    world = World(no_op_interval_ms=0).with_brokers(1, 2)
+    world.create("a", assignments=[[1, 2]])
+    world.now_ms += 9_000
+    assert world.register(1).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    world.now_ms += 1
+    assert world.register(1).error_code == 0
+    assert world.shape("a")[:2] == (2, (2,))  # its earlier process is out of every ISR
+    assert world.state.cluster.brokers[1].fenced
+
+
+def test_the_same_process_may_register_again_and_keeps_its_epoch_and_state() -> None:
+    world = World()
+    request = world.registration(1)
+    epoch = world.ask(request).broker_epoch
+    world.beat(1)
+    assert world.ask(request).broker_epoch == epoch
+    assert not world.state.cluster.brokers[1].fenced
+
+
+def test_a_broker_that_is_unregistered_leads_nothing_and_is_gone() -> None:
+    world = World().with_brokers(1, 2)
+    world.create("a", assignments=[[1, 2]])
+    assert world.ask(UnregisterBrokerRequest(broker_id=1)).error_code == 0
+    assert isinstance(world.log[-1], UnregisterBrokerRecord)
+    assert world.shape("a")[:2] == (2, (2,))
+    assert world.ask(UnregisterBrokerRequest(broker_id=1)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert world.beat(1, broker_epoch=9).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_controller_that_lacks_a_level_is_not_registered() -> None:
+    world = World()
+    rows = tuple(
+        ControllerRegistrationRequest.Feature(name=name, min_supported_version=0, max_supported_version=30)
+        for name in ("metadata.version", "group.version", "transaction.version")
+    )
+    answer = world.ask(ControllerRegistrationRequest(controller_id=3, features=rows))
+    assert (answer.error_code, answer.error_message) == (0, "")
+    assert sorted(world.state.cluster.controllers) == [1, 3]
+    answer = world.ask(ControllerRegistrationRequest(controller_id=4, features=rows[:1]))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -1,0 +1,191 @@
+"""Controllers on real replicas and sockets, asked by a client that speaks Kafka's frames as a broker does."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from kraftlib import Endpoint, RaftConfig
+from kraftlib.codec.declared import write
+from kraftlib.controller import ControllerConfig, MetadataController, format_controller
+from kraftlib.errors import ConfigError, NotFormattedError
+from kraftlib.storage.bootstrap import InitialController
+from kraftlib.storage.directory import format_directory
+from kraftlib.types import new_uuid
+from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
+from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
+from tests.cli.processes import free_port
+from tests.controller.world import World, picture
+
+PRINCIPAL = struct.pack(">h", 0) + write(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
+ORDERS = CreateTopicsRequest(
+    topics=(CreateTopicsRequest.CreatableTopic(name="orders", num_partitions=2, replication_factor=1),)
+)
+
+
+class Client:
+    """One connection of a broker."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        version = request.valid_versions.last if version is None else version
+        frame = encode_request(request, version=version, correlation_id=7, client_id="10")
+        return decode_response(await self.exchange(frame), api_key=request.api_key, version=version)[1]
+
+    async def exchange(self, frame: bytes) -> bytes:
+        self.writer.write(struct.pack(">i", len(frame)) + frame)
+        async with asyncio.timeout(20):
+            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+            return await self.reader.readexactly(size)
+
+    async def forward(self, request: Any, version: int | None = None) -> Any:
+        """Ask in an envelope; return the inner answer, or the error code of the envelope."""
+        version = request.valid_versions.last if version is None else version
+        inner = encode_request(request, version=version, correlation_id=99, client_id="admin")
+        envelope = EnvelopeRequest(
+            request_data=inner, request_principal=PRINCIPAL, client_host_address=bytes([127, 0, 0, 1])
+        )
+        answer = await self.ask(envelope)
+        if answer.error_code:
+            assert answer.response_data is None
+            return answer.error_code
+        correlation_id, message = decode_response(answer.response_data, api_key=request.api_key, version=version)
+        assert correlation_id == 99
+        return message
+
+
+@asynccontextmanager
+async def connected(place: Endpoint) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(place.host, place.port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+
+
+async def join(client: Client, broker_id: int) -> int:
+    """Register a broker and let it serve; return its epoch."""
+    request = attrs.evolve(World().registration(broker_id), incarnation_id=new_uuid())
+    answer = await client.ask(request)
+    assert answer.error_code == 0
+    beat = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=answer.broker_epoch, current_metadata_offset=1000)
+    assert (await client.ask(beat)).is_fenced is False
+    return int(answer.broker_epoch)
+
+
+def formatted(home: Path, count: int) -> list[MetadataController]:
+    """Controllers 1 to `count` of one quorum; none is started."""
+    first = [
+        InitialController(number, Endpoint("127.0.0.1", free_port()), new_uuid()) for number in range(1, count + 1)
+    ]
+    for one in first:
+        format_controller(home / str(one.id), node_id=one.id, cluster_id="blue", initial_controllers=first)
+    servers = tuple(one.endpoint for one in first)
+    return [
+        MetadataController(
+            RaftConfig(node_id=one.id, directory=home / str(one.id), listen=one.endpoint, bootstrap_servers=servers)
+        )
+        for one in first
+    ]
+
+
+async def until_active(controllers: list[MetadataController]) -> MetadataController:
+    async with asyncio.timeout(20):
+        while True:
+            for one in controllers:
+                if one.is_active and one.state.features.metadata_version and one.state.cluster.controllers:
+                    return one
+            await asyncio.sleep(0)
+
+
+async def test_a_broker_is_served_bare_and_in_envelopes_and_all_survives_a_restart(tmp_path: Path) -> None:
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            await join(client, 10)
+            answer = await client.forward(ORDERS)
+            assert (answer.topics[0].error_code, answer.topics[0].num_partitions) == (0, 2)
+            assert (await client.ask(ORDERS)).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            quorum = await client.forward(DescribeQuorumRequest())
+            assert quorum.topics == () or quorum.error_code == 0
+            versions = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+            served = {row.api_key for row in versions.api_keys}
+            assert served >= {ApiKey.ENVELOPE, ApiKey.CREATE_TOPICS, ApiKey.BROKER_HEARTBEAT, ApiKey.FETCH}
+            assert "metadata.version" in {row.name for row in versions.supported_features}
+            assert ("metadata.version", 30) in {
+                (row.name, row.max_version_level) for row in versions.finalized_features
+            }
+        await controller.client.create_snapshot()
+        before = picture(controller.state)
+    (again,) = [MetadataController(controller.client.config)]
+    async with again:
+        await until_active([again])
+        # The registration of this controller is new; all else is as it was.
+        assert {line for line in picture(again.state) if "RegisterController" not in line} == {
+            line for line in before if "RegisterController" not in line
+        }
+
+
+async def test_an_envelope_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    (controller,) = formatted(tmp_path, 1)
+    async with controller, connected(controller.client.endpoint) as client:
+        await until_active([controller])
+        heartbeat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=1)
+        assert await client.forward(heartbeat) == ErrorCode.INVALID_REQUEST  # a broker speaks for itself
+        good = encode_request(ORDERS, version=7, correlation_id=1, client_id=None)
+        for data, principal in ((b"", PRINCIPAL), (good[:20], PRINCIPAL), (good, None), (good, b""), (good, b"\0\1")):
+            envelope = EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=b"")
+            assert (await client.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
+        assert controller.state.topics.named("orders") is None
+
+
+async def test_a_standby_sends_brokers_on_and_the_next_controller_knows_everything(tmp_path: Path) -> None:
+    controllers = formatted(tmp_path, 3)
+    await asyncio.gather(*(one.start() for one in controllers))
+    try:
+        active = await until_active(controllers)
+        standby = next(one for one in controllers if one is not active)
+        async with connected(active.client.endpoint) as client, connected(standby.client.endpoint) as other:
+            epoch = await join(client, 10)
+            assert (await client.ask(ORDERS)).topics[0].error_code == 0
+            assert await other.forward(ORDERS) == ErrorCode.NOT_CONTROLLER
+            beat = BrokerHeartbeatRequest(broker_id=10, broker_epoch=epoch)
+            assert (await other.ask(beat)).error_code == ErrorCode.NOT_CONTROLLER
+        await active.close()
+        left = [one for one in controllers if one is not active]
+        following = await until_active(left)
+        async with connected(following.client.endpoint) as client:
+            again = await client.ask(ORDERS)
+            assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            assert (await client.ask(beat)).error_code == 0, "a broker keeps its registration"
+    finally:
+        await asyncio.gather(*(one.close() for one in controllers))
+
+
+async def test_a_directory_must_be_formatted_for_a_controller(tmp_path: Path) -> None:
+    place = Endpoint("127.0.0.1", free_port())
+    config = RaftConfig(node_id=1, directory=tmp_path / "1", listen=place, bootstrap_servers=(place,))
+    with pytest.raises(NotFormattedError):
+        await MetadataController(config).start()
+    format_directory(tmp_path / "1", node_id=1, cluster_id="blue", standalone=place)
+    with pytest.raises(ConfigError, match="kraftlib controller format"):  # eligible leader replicas
+        await MetadataController(config).start()
+    with pytest.raises(ConfigError, match="directory"):
+        MetadataController(RaftConfig(node_id=1, bootstrap_servers=(place,)))
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        ControllerConfig(broker_session_timeout_ms=0)

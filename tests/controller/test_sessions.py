@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from kraftlib.controller.sessions import Sessions
+
+
+def test_a_session_lasts_from_the_last_sign_of_life() -> None:
+    sessions = Sessions(9_000)
+    assert not sessions.is_live(1, 5, 0)
+    sessions.heard(1, 5, 1_000)
+    assert sessions.is_live(1, 5, 10_000)
+    assert not sessions.is_live(1, 5, 10_001)
+    assert not sessions.is_live(1, 6, 1_000)
+    sessions.forget(1)
+    assert not sessions.is_live(1, 5, 1_000)
+
+
+def test_the_longest_silent_broker_comes_first_and_one_never_heard_before_all() -> None:
+    sessions = Sessions(9_000)
+    for broker_id, heard_ms in ((1, 3_000), (2, 2_000), (3, 9_000)):
+        sessions.heard(broker_id, 5, heard_ms)
+    assert sessions.expired([1, 2, 3], 12_001) == [2, 1]
+    assert sessions.expired([1, 2, 3, 4], 12_001) == [4, 2, 1]
+    assert sessions.expired([3], 12_001) == []
+
+
+def test_a_new_epoch_of_a_broker_begins_with_nothing_read() -> None:
+    sessions = Sessions(9_000)
+    sessions.heard(1, 5, 0).metadata_offset = 70
+    sessions.heard(2, 6, 0).metadata_offset = 50
+    assert sessions.lowest_offset([1, 2]) == 50
+    assert sessions.heard(1, 8, 1).metadata_offset == -1
+    assert sessions.lowest_offset([]) > 1 << 60

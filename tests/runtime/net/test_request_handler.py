@@ -1,0 +1,58 @@
+"""Envelopes: what is in them, and who has sent it. `tests/controller/test_service.py` has them over sockets."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kraftlib.codec.declared import write
+from kraftlib.errors import ProtocolError
+from kraftlib.runtime.net.request_handler import is_for_the_active_controller, open_envelope
+from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
+from kraftlib.wire.frames import encode_request
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
+from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
+
+TOPICS = CreateTopicsRequest(topics=tuple(CreateTopicsRequest.CreatableTopic(name=str(number)) for number in range(9)))
+
+
+def envelope(name: str = "ann", *, address: bytes = b"\x0a\0\0\1") -> EnvelopeRequest:
+    return EnvelopeRequest(
+        request_data=encode_request(TOPICS, version=7, correlation_id=3, client_id="c"),
+        request_principal=struct.pack(">h", 0) + write(DefaultPrincipalData(type="User", name=name), 0),
+        client_host_address=address,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "principals", "shown"),
+    [
+        ("ann", b"\x0a\0\0\1", ("User:ann",), "10.0.0.1:0"),
+        ("ANONYMOUS", b"\x7f\0\0\1", (), "127.0.0.1:0"),
+        ("ann", bytes(15) + b"\1", ("User:ann",), "0" * 31 + "1:0"),
+        ("ann", b"", ("User:ann",), "unknown:0"),
+    ],
+)
+def test_the_sender_is_the_one_that_the_broker_names(
+    name: str, address: bytes, principals: tuple[str, ...], shown: str
+) -> None:
+    request, peer = open_envelope(
+        envelope(name, address=address), forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=100
+    )
+    assert (request.message, request.correlation_id, request.api_version) == (TOPICS, 3, 7)
+    assert (peer.principals, peer.address) == (principals, shown)
+
+
+def test_what_is_not_forwardable_or_too_large_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="never forwarded"):
+        open_envelope(envelope(), forwardable=frozenset(), elements_max=100)
+    with pytest.raises(ProtocolError):
+        open_envelope(envelope(), forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=5)
+
+
+def test_not_controller_is_seen_wherever_it_stands() -> None:
+    for request in (TOPICS, UnregisterBrokerRequest(broker_id=1)):
+        assert is_for_the_active_controller(error_answer(request, ErrorCode.NOT_CONTROLLER))
+        assert not is_for_the_active_controller(error_answer(request, ErrorCode.INVALID_REQUEST))
