@@ -7,12 +7,13 @@
     │   └── DiskFullError           the disk of the leader is full
     ├── RecordTooLargeError         nothing was appended; it never will be
     ├── ClosedError                 nothing was appended; the client is shut down
-    ├── RefusedError                nothing was appended: no leader in time, or a command that the machine refuses
+    ├── RefusedError                nothing was changed: no leader in time, or a command that the machine refuses
     ├── HoldExpiredError            the log no longer waits for this reader: begin with the newest snapshot
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
     │   └── SessionEndedError       the session of the call is over, and with it its ephemeral keys and locks
     ├── FencedError                 nothing was changed: the lock of the fence is held with another token, or by nobody
     ├── TimedOutError (TimeoutError) the time is up; nothing was changed
+    ├── TermLostError               the lock, or the leadership, may be another's: the body was cancelled
     ├── UnsupportedError            nothing was done: the leader, or the quorum's version, does not know it
     ├── ProtocolError               bytes or messages that the protocol forbids
     │   ├── LocalProtocolError      we were about to send them
@@ -93,7 +94,7 @@ class OutcomeUnknownError(KraftError):
 
 
 class RefusedError(KraftError):
-    """Nothing was appended, and nothing will be: no leader was found in time, or the command breaks a rule."""
+    """Nothing was changed, and nothing will be: no leader was found in time, or the command breaks a rule."""
 
 
 class SessionEndedError(OutcomeUnknownError):
@@ -109,6 +110,13 @@ class FencedError(KraftError):
 
 class TimedOutError(KraftError, TimeoutError):
     """The time is up, and what the caller waited for did not happen. Nothing was changed."""
+
+
+class TermLostError(KraftError):
+    """A term ended before its body did: its session was not renewed in time, or another bid has replaced it.
+
+    The body was cancelled, and what it wrote since may have been refused by its fence.
+    """
 
 
 class UnsupportedError(KraftError):

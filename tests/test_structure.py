@@ -23,6 +23,7 @@ LINES: Final[Mapping[str, int]] = {
     "consensus": 5_500,
     "coordination": 2_000,
     "offline": 1_200,
+    "recipes": 2_000,
     "runtime": 8_000,
     "storage": 6_500,
     "testing": 9_000,

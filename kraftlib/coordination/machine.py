@@ -141,6 +141,9 @@ class ServiceMachine(StateMachine):
             case Acquire() as body:
                 return self._acquire(session, body, command.identity.sequence, offset)
             case Release(number=number):
+                if number not in session.results and number >= session.acknowledged:
+                    # The bid may still be on its way, and must not be made after it was withdrawn.
+                    session.keep(number, encode(Result(status=Status.GIVEN_UP, offset=offset)))
                 return Result(offset=offset, succeeded=state.locks.release(session.id, number))
         return Result(offset=offset)
 

@@ -235,7 +235,10 @@ class Acquire(Message):
 @message(kind="data", versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Release(Message):
-    """End the bid that this session made in the call `number`, granted or not. Repeated: nothing changes."""
+    """End the bid that this session made in the call `number`, granted or not. Repeated: nothing changes.
+
+    If that call arrives later, it is not applied any more.
+    """
 
     number: int = int64("0+")
 

@@ -201,6 +201,12 @@ def test_a_lock_is_granted_first_come_first_served_by_the_record_that_frees_it(d
     assert driver.bids("lock") == [(B, freed.offset)]
 
 
+def test_a_bid_that_was_withdrawn_before_it_arrived_is_not_made(driver: Driver) -> None:
+    driver.send(A, Release(number=5), number=6)
+    assert driver.send(A, Acquire(lock="lock"), number=5).status == Status.GIVEN_UP
+    assert driver.bids("lock") == []
+
+
 def test_a_record_grants_one_bid_at_most_and_a_renewal_grants_the_own_one(driver: Driver) -> None:
     everything = 2**31 - 1
     driver.send(A, Acquire(lock="rw", limit=everything, permits=everything))

@@ -1,0 +1,208 @@
+"""The recipes for threads: the same names and signatures, and every call waits for its end.
+
+    with Recipes(access) as kraft:
+        with kraft.lock("report") as term:
+            write_report(fence=term.token)
+
+The classes here are made from those of asyncio: a coroutine becomes a call that waits, an asynchronous iterator an
+iterator. All of them run on one event loop in a thread of its own, which renews the session whatever the host does.
+
+A thread cannot be cancelled: the body asks `term.is_valid()`, and fences its writes. When the block ends and the term
+was lost meanwhile, TermLostError says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any, Final
+
+from kraftlib.coordination.access import Access
+from kraftlib.errors import ClosedError
+from kraftlib.recipes import counting, face, groups, locks, map, session, terms
+from kraftlib.recipes.holding import Holding
+from kraftlib.recipes.signals import ExitAtSigterm
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kraftlib-recipes", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine and return its result. If this thread is interrupted, the coroutine is cancelled."""
+        if self._loop.is_closed():
+            work.close()
+            raise ClosedError("these recipes are closed: nothing was sent")
+        done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        finally:
+            done.cancel()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        """End the loop."""
+        if not self.closed:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+class _Face:
+    """Stands in a thread for an object on the loop."""
+
+    def __init__(self, inner: Any, loop: Loop) -> None:
+        self._inner = inner
+        self._loop = loop
+        self._held: dict[int, list[Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _outside(getattr(self._inner, name), self._loop)
+
+    def _enter(self) -> Any:
+        """Hold the inner object; or what it hands out, if it is one of those that several may enter."""
+        if not isinstance(self._inner, Holding):
+            return self
+        held = self._loop.run(self._inner.acquire())
+        self._held.setdefault(threading.get_ident(), []).append(held)
+        return _outside(held, self._loop)
+
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        stack = self._held.get(threading.get_ident())
+        self._loop.run((stack.pop() if stack else self._inner).end(error))
+
+
+def _outside(value: Any, loop: Loop) -> Any:
+    made = FACES.get(type(value))
+    return value if made is None else made(value, loop)
+
+
+def _inside(value: Any) -> Any:
+    return value._inner if isinstance(value, _Face) else value
+
+
+def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method for threads that stands for `method`."""
+
+    @functools.wraps(method)
+    def call(self: _Face, /, *values: Any, **named: Any) -> Any:
+        result = method(self._inner, *[_inside(one) for one in values], **{k: _inside(v) for k, v in named.items()})
+        if inspect.isasyncgen(result):
+            return _iterate(result, self._loop)
+        if inspect.iscoroutine(result):
+            result = self._loop.run(result)
+        return _outside(result, self._loop)
+
+    return call
+
+
+def _iterate(values: Any, loop: Loop) -> Iterator[Any]:
+    try:
+        while True:
+            try:
+                yield loop.run(values.__anext__())
+            except StopAsyncIteration:
+                return
+    finally:
+        with suppress(ClosedError):  # the loop has ended, and the iterator with it
+            loop.run(values.aclose())
+
+
+def _thread_face(cls: type) -> type[_Face]:
+    members: dict[str, Any] = {"__doc__": cls.__doc__, "__module__": __name__}
+    for base in reversed(cls.__mro__[:-1]):
+        members |= {
+            name: _waiting(member)
+            for name, member in vars(base).items()
+            if inspect.isfunction(member) and not name.startswith("_") and name != "bind"
+        }
+    if hasattr(cls, "__aenter__"):
+        members |= {"__enter__": _Face._enter, "__exit__": _Face._exit}
+    return type(cls.__name__, (_Face,), members)
+
+
+FACES: Final[dict[type, type[_Face]]] = {
+    cls: _thread_face(cls)
+    for cls in (
+        locks.Election,
+        locks.Lock,
+        locks.RWLock,
+        locks.Semaphore,
+        locks.Lease,
+        map.ReplicatedMap,
+        counting.Counter,
+        counting.Barrier,
+        counting.DoubleBarrier,
+        groups.Party,
+        groups.Queue,
+        groups.LockingQueue,
+        groups.Membership,
+        groups.Claim,
+        terms.Term,
+        session.Session,
+    )
+}
+"""The class for threads that stands for each class of asyncio."""
+
+
+class Recipes(_thread_face(face.Recipes)):  # type: ignore[misc]
+    """As `kraftlib.recipes.face.Recipes`. The access is entered, and left, on the loop of these recipes."""
+
+    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = 10_000, timeout_ms: int = 30_000) -> None:
+        self._stack = AsyncExitStack()
+        self._access = access
+        self._sigterm = ExitAtSigterm()
+        super().__init__(face.Recipes(access, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms), Loop())
+
+    def __enter__(self) -> Recipes:
+        try:
+            self._loop.run(self._open())
+        except BaseException:
+            self.close()
+            raise
+        self._sigterm.__enter__()
+        return self
+
+    async def _open(self) -> None:
+        if isinstance(self._access, AbstractAsyncContextManager):
+            await self._stack.enter_async_context(self._access)
+        await self._inner.session()
+
+    async def _close(self) -> None:
+        try:
+            await self._inner.close()
+        finally:
+            await self._stack.aclose()
+
+    def close(self) -> None:
+        """End the session, and with it all that it holds, and leave the access. Twice is allowed."""
+        if self._loop.closed:
+            return
+        try:
+            self._loop.run(self._close())
+        finally:
+            self._loop.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        finally:
+            self._sigterm.__exit__(kind, error, trace)

@@ -1,0 +1,113 @@
+"""`Recipes`: the recipes of one client, by name, on one session."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from kraftlib.coordination.access import Access
+from kraftlib.errors import ConfigError
+from kraftlib.recipes.counting import Barrier, Counter, DoubleBarrier
+from kraftlib.recipes.groups import LockingQueue, Party, Queue
+from kraftlib.recipes.locks import Election, Lease, Lock, RWLock, Semaphore
+from kraftlib.recipes.map import ReplicatedMap
+from kraftlib.recipes.session import Session
+from kraftlib.recipes.sessions import SharedSession
+from kraftlib.recipes.signals import ExitAtSigterm
+
+
+class Recipes:
+    """The recipes by which a service coordinates itself, over any access.
+
+        async with Recipes(access) as kraft:
+            async with kraft.election("scheduler") as term: ...
+
+    Locks and ephemeral keys live as long as the session: `ttl_ms` after this process was last heard of, it ends. If it
+    has ended while the process lives on, its terms are lost, and the next call opens another one.
+
+    Within the block, SIGTERM ends the task that has entered it as Ctrl-C does, unless the process has its own handler.
+    """
+
+    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = 10_000, timeout_ms: int = 30_000) -> None:
+        """`owner` names this process to others. `timeout_ms` is how long a call looks for a leader."""
+        for name, value in (("ttl_ms", ttl_ms), ("timeout_ms", timeout_ms)):
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name}={value!r} must be a whole number of ms, at least 1")
+        self._sessions = SharedSession(access, ttl_ms=ttl_ms, owner=owner, timeout_ms=timeout_ms)
+        self._sigterm = ExitAtSigterm()
+
+    async def session(self) -> Session:
+        """Return the session, which tells how sure it is to be alive."""
+        return await self._sessions.get()
+
+    async def close(self) -> None:
+        """End the session, and with it all that it holds. The access stays open."""
+        await self._sessions.close()
+
+    async def __aenter__(self) -> Recipes:
+        await self._sessions.get()
+        self._sigterm.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        finally:
+            self._sigterm.__exit__(kind, error, trace)
+
+    # --- recipes -----------------------------------------------------------------------------------------------------
+
+    def election(self, name: str, *, identity: str = "") -> Election:
+        """One leader at a time, with a fencing token."""
+        return Election(self._sessions, _named(name), identity=identity)
+
+    def lock(self, name: str) -> Lock:
+        """One holder at a time."""
+        return Lock(self._sessions, _named(name))
+
+    def rwlock(self, name: str) -> RWLock:
+        """Many readers or one writer."""
+        return RWLock(self._sessions, _named(name))
+
+    def semaphore(self, name: str, *, limit: int, permits: int = 1) -> Semaphore:
+        """At most `limit` permits at a time."""
+        return Semaphore(self._sessions, _named(name), limit=limit, permits=permits)
+
+    def lease(self, name: str) -> Lease:
+        """A lock that is had at once or not at all."""
+        return Lease(self._sessions, _named(name))
+
+    def map(self, name: str) -> ReplicatedMap:
+        """Keys and values, with revisions, transactions and watches."""
+        return ReplicatedMap(self._sessions, _named(name))
+
+    def counter(self, name: str) -> Counter:
+        """A number to which each addition counts once."""
+        return Counter(self._sessions, _named(name))
+
+    def barrier(self, name: str) -> Barrier:
+        """Holds up all that wait for it."""
+        return Barrier(self._sessions, _named(name))
+
+    def double_barrier(self, name: str, *, size: int) -> DoubleBarrier:
+        """`size` processes begin together and end together."""
+        return DoubleBarrier(self._sessions, _named(name), size=size)
+
+    def party(self, name: str, *, identity: str = "") -> Party:
+        """A group whose members see each other."""
+        return Party(self._sessions, _named(name), identity=identity)
+
+    def queue(self, name: str) -> Queue:
+        """First in, first out."""
+        return Queue(self._sessions, _named(name))
+
+    def locking_queue(self, name: str) -> LockingQueue:
+        """A queue whose items are removed only when their work is done."""
+        return LockingQueue(self._sessions, _named(name))
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{name!r} is no name: expected text that is not empty")
+    return name

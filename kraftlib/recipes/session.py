@@ -1,0 +1,251 @@
+"""The client's side of a session: it numbers calls, renews itself, and knows until when it is surely alive.
+
+The quorum ends a session at the earliest when its time to live has passed since it applied the last renewal. The client
+counts from when it *sent* that, and subtracts a margin for clocks that run at different rates. So `is_valid()` is false
+before anybody else can hold what this session held, whatever was delayed; it asks nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final, NamedTuple
+
+from kraftlib.codec.declared import Message
+from kraftlib.coordination.access import LINEARIZABLE, Access, Consistency
+from kraftlib.coordination.commands import decode, encode, encode_command
+from kraftlib.coordination.messages import (
+    Answer,
+    CloseSession,
+    KeepAlive,
+    OpenSession,
+    Question,
+    Release,
+    Result,
+    Selector,
+    Status,
+)
+from kraftlib.errors import ClosedError, FencedError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.types import Offset, new_uuid
+
+RENEWALS: Final = 6
+"""Renewals within a time to live; without a confirmation for two of them the session is uncertain."""
+
+MARGIN: Final = 10
+"""A tenth of the time to live is left for clocks that run at different rates."""
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now_ms() -> int:
+    """Return the time in ms, of a clock that also runs while the machine sleeps, where there is one."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+
+
+class SessionState(enum.Enum):
+    """The certainty that a session is alive."""
+
+    VALID = "valid"
+    UNCERTAIN = "uncertain"
+    """No renewal was confirmed for a third of its time."""
+    INVALID = "invalid"
+    """Others may hold what it held. If it is renewed all the same, it is valid again, but its terms are lost."""
+    ENDED = "ended"
+
+
+class Changes(NamedTuple):
+    """One step of a watch: rows of a record; or, if `full`, of all that is watched, as of `offset`."""
+
+    offset: Offset
+    rows: Sequence[Answer.Row]
+    full: bool
+
+
+class Session:
+    """A session over an access. Made by `Session.open`, ended by `close`."""
+
+    def __init__(
+        self, access: Access, *, ttl_ms: int, owner: str, timeout_ms: int, clock_ms: Callable[[], int]
+    ) -> None:
+        self.id = new_uuid()
+        self.ttl_ms = ttl_ms
+        self.owner = owner
+        self.timeout_ms = timeout_ms
+        self.ended = asyncio.Event()
+        self._access = access
+        self._clock_ms = clock_ms
+        self._confirmed_ms = clock_ms() - ttl_ms
+        """Sending time of the last call that is known to have renewed the session."""
+        self._next = 1
+        self._waiting: set[int] = set()
+        """Calls whose results matter still."""
+        self._renewing: asyncio.Task[None] | None = None
+        self._releases: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(
+        cls,
+        access: Access,
+        *,
+        ttl_ms: int = 10_000,
+        owner: str = "",
+        timeout_ms: int = 30_000,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> Session:
+        """Open a session and renew it from now on. Raises: RefusedError, OutcomeUnknownError, ConfigError."""
+        session = cls(access, ttl_ms=ttl_ms, owner=owner, timeout_ms=timeout_ms, clock_ms=clock_ms)
+        await session.call(OpenSession(ttl_ms=ttl_ms, owner=owner), number=0)
+        session._renewing = asyncio.create_task(session._renew())
+        return session
+
+    async def close(self) -> None:
+        """End the session, and with it all that it holds; if the quorum is not reached in time, it expires."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        if not self.ended.is_set():
+            # If that fails: it is not renewed any more, so the leader ends it.
+            with contextlib.suppress(RefusedError, OutcomeUnknownError, ClosedError):
+                await self.call(CloseSession(), number=0, timeout_ms=min(self.timeout_ms, self.ttl_ms))
+        self.ended.set()
+        if self._releases:
+            await asyncio.wait(self._releases)
+
+    # --- being alive -------------------------------------------------------------------------------------------------
+
+    @property
+    def valid_until_ms(self) -> int:
+        """Until then, by the clock of this session, nobody else holds what it holds."""
+        return self._confirmed_ms + self.ttl_ms - self.ttl_ms // MARGIN
+
+    def is_valid(self) -> bool:
+        """Whether the session is surely alive. Never blocks."""
+        return not self.ended.is_set() and self._clock_ms() < self.valid_until_ms
+
+    @property
+    def state(self) -> SessionState:
+        """The certainty that it is alive."""
+        if self.ended.is_set():
+            return SessionState.ENDED
+        if not self.is_valid():
+            return SessionState.INVALID
+        sure = self._clock_ms() - self._confirmed_ms < self.ttl_ms // 3
+        return SessionState.VALID if sure else SessionState.UNCERTAIN
+
+    async def wait_invalid(self) -> None:
+        """Return as soon as it is not surely alive any more."""
+        while self.is_valid():
+            await self._ended_within(self.valid_until_ms - self._clock_ms())
+
+    async def _ended_within(self, time_ms: float) -> bool:
+        try:
+            async with asyncio.timeout(max(time_ms, 1) / 1_000):
+                await self.ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _renew(self) -> None:
+        interval_ms = self.ttl_ms / RENEWALS
+        while not await self._ended_within(max(interval_ms - (self._clock_ms() - self._confirmed_ms), interval_ms / 4)):
+            try:
+                await self.renew(timeout_ms=max(1, self.ttl_ms // 3))
+            except (SessionEndedError, ClosedError):
+                self.ended.set()
+            except (RefusedError, OutcomeUnknownError):
+                continue  # the state says how long that has been so
+
+    async def renew(self, *, timeout_ms: int | None = None) -> None:
+        """Renew the session now. Raises: SessionEndedError, RefusedError, OutcomeUnknownError."""
+        await self.call(KeepAlive(), number=0, timeout_ms=timeout_ms)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def reserve(self) -> int:
+        """Return the number of a call that may be sent more than once; `forget` it when its result does not matter."""
+        number, self._next = self._next, self._next + 1
+        self._waiting.add(number)
+        return number
+
+    def forget(self, number: int) -> None:
+        """Let go of a call: if it arrives after a later call of this session, it is not applied."""
+        self._waiting.discard(number)
+
+    async def call(self, body: Message, *, number: int | None = None, timeout_ms: int | None = None) -> Result:
+        """Have a command applied once, and return its result.
+
+        With a `number` of `reserve`, the call may be repeated until it is done, and returns the first result.
+
+        Raises: RefusedError, FencedError (nothing was changed); SessionEndedError; OutcomeUnknownError.
+        """
+        own = self.reserve() if number is None else number
+        try:
+            acknowledged = min(self._waiting, default=self._next)
+            command = encode_command(
+                body, session=self.id, sequence=own, acknowledged=min(acknowledged, own) if own else acknowledged
+            )
+            sent_ms = self._clock_ms()
+            done = await self._access.call(command, timeout_ms=timeout_ms or self.timeout_ms)
+        finally:
+            if number is None:
+                self.forget(own)
+        return self._judged(decode(Result, done.result), sent_ms)
+
+    def _judged(self, result: Result, sent_ms: int) -> Result:
+        if result.status == Status.SESSION_ENDED:
+            self.ended.set()
+            raise SessionEndedError(f"session {self.id} has ended: its locks and ephemeral keys are gone")
+        if result.status in (Status.OK, Status.FENCED):
+            self._confirmed_ms = max(self._confirmed_ms, sent_ms)
+        if result.status == Status.FENCED:
+            raise FencedError("the lock is not held with the token of the fence any more: nothing was changed")
+        if result.status != Status.OK:
+            raise RefusedError(result.reason or "the call was given up before it arrived: nothing was changed")
+        return result
+
+    async def ask(self, question: Question, consistency: Consistency = LINEARIZABLE) -> tuple[Offset, Answer]:
+        """Return the answer, and the offset of the last record that is in it. Raises: TimeoutError, ConfigError."""
+        offset, data = await self._access.query(encode(question), consistency=consistency, timeout_ms=self.timeout_ms)
+        return offset, decode(Answer, data)
+
+    async def watch(self, selector: Selector, since: Offset | None) -> AsyncGenerator[Changes, None]:
+        """Yield what changes after the record at `since`; None: from now on."""
+        watch = self._access.watch(encode(selector), since)
+        try:
+            async for change in watch:
+                yield Changes(change.offset, decode(Answer, change.data).rows, change.full)
+        finally:
+            close = getattr(watch, "aclose", None)
+            if close is not None:
+                await close()
+
+    # --- bids --------------------------------------------------------------------------------------------------------
+
+    async def release(self, number: int) -> None:
+        """End the bid of the call `number`. Returns when that is done, or when the session is not surely alive.
+
+        It is done beside the caller, who may be cancelled: a bid that nobody wants is not kept by a live session.
+        """
+        self.forget(number)
+        task = asyncio.create_task(self._release(number))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+        invalid = asyncio.ensure_future(self.wait_invalid())
+        try:
+            await asyncio.wait([task, invalid], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            invalid.cancel()
+
+    async def _release(self, number: int) -> None:
+        while not self.ended.is_set():
+            try:
+                await self.call(Release(number=number))
+            except (SessionEndedError, ClosedError):
+                return
+            except (RefusedError, OutcomeUnknownError):
+                await self._ended_within(self.ttl_ms / RENEWALS)
+            else:
+                return

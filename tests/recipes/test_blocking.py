@@ -1,0 +1,115 @@
+"""The recipes for threads are those for tasks: same names, same signatures, same outcomes."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kraftlib.errors import ClosedError, FencedError, SessionEndedError, TermLostError
+from kraftlib.recipes import blocking, face
+from kraftlib.recipes.map import MapChange
+from tests.recipes.world import Troubled
+
+
+def public(cls: type) -> dict[str, Any]:
+    """The methods of a class, those of its bases included."""
+    return {
+        name: member
+        for name, member in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_") and name != "bind"
+    }
+
+
+PAIRS = [(face.Recipes, blocking.Recipes), *blocking.FACES.items()]
+
+
+@pytest.mark.parametrize(("ours", "threads"), PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_both_faces_have_the_same_names_and_signatures(ours: type, threads: type) -> None:
+    assert set(public(threads)) == set(public(ours))
+    for name, method in public(ours).items():
+        assert inspect.signature(public(threads)[name]) == inspect.signature(method)
+    assert hasattr(threads, "__enter__") == hasattr(ours, "__aenter__")
+
+
+def test_both_are_made_alike() -> None:
+    assert inspect.signature(blocking.Recipes) == inspect.signature(face.Recipes)
+    made = {name for name in public(face.Recipes) if name not in ("close", "session")}
+    assert made == set(
+        "election lock rwlock semaphore lease map counter barrier double_barrier party queue locking_queue".split()
+    )
+
+
+@pytest.fixture
+def access() -> Troubled:
+    return Troubled(seed=4)
+
+
+@pytest.fixture
+def kraft(access: Troubled) -> Iterator[Any]:
+    with blocking.Recipes(access, owner="w0") as kraft:
+        yield kraft
+    assert not [thread for thread in threading.enumerate() if thread.name == "kraftlib-recipes"]
+
+
+def test_threads_hold_a_lock_one_after_the_other(kraft: Any) -> None:
+    lock, counter = kraft.lock("x"), kraft.counter("n")
+    inside = 0
+    tokens = []
+
+    def work(_: int) -> None:
+        nonlocal inside
+        with lock as term:
+            inside += 1
+            assert inside == 1
+            tokens.append(term.token)
+            assert term.is_valid()
+            counter.add()
+            inside -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(40)))
+    assert counter.value() == 40
+    assert len(set(tokens)) == 40
+    assert kraft.rwlock("x").reader.try_acquire().token > max(tokens)
+
+
+def test_a_term_fences_a_write_and_a_lost_one_is_told_at_the_end(kraft: Any, access: Troubled) -> None:
+    settings = kraft.map("settings")
+    with pytest.raises(TermLostError), kraft.election("x") as term:  # noqa: PT012
+        first = settings.put("k", b"1", fence=term)
+        session = kraft.session()
+        kraft._loop._loop.call_soon_threadsafe(access.end_session, session.id)
+        kraft._loop.run(term._inner.wait_lost())
+        assert not term.is_valid()
+        with pytest.raises((FencedError, SessionEndedError)):
+            settings.put("k", b"2", fence=term)
+    change = next(settings.watch("k", since=first - 1))
+    assert change == MapChange(first, "k", b"1")
+
+
+def test_a_block_gives_back_what_it_took(kraft: Any) -> None:
+    queue = kraft.locking_queue("x")
+    queue.put(b"item")
+    with pytest.raises(ZeroDivisionError), queue as claim:  # noqa: PT012
+        assert claim.value == b"item"
+        _ = 1 / 0
+    with queue as claim, kraft.party("p", identity="a"):
+        assert kraft.party("p").members() == ["a"]
+    assert kraft.party("p").members() == []
+    term = kraft.lease("l").take()
+    with term:
+        assert kraft.lease("l").take() is None
+    assert kraft.lease("l").holder() is None
+
+
+def test_after_the_end_a_call_says_so() -> None:
+    with blocking.Recipes(Troubled()) as kraft:
+        counter = kraft.counter("n")
+    kraft.close()
+    with pytest.raises(ClosedError):
+        counter.add()

@@ -1,0 +1,95 @@
+"""The session: how sure it is to be alive, and how often its calls count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraftlib.coordination.messages import Do, Transact
+from kraftlib.errors import ClosedError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.recipes.session import Session, SessionState
+from tests.recipes.world import Silent, Troubled, clients
+
+ADD = Transact(then=(Transact.Operation(do=Do.ADD, key="n", delta=1),))
+
+
+async def test_it_is_valid_until_the_time_of_the_last_renewal_that_was_confirmed_is_nearly_over() -> None:
+    now = 1_000
+    async with Troubled() as access:
+        session = await Session.open(access, ttl_ms=900, clock_ms=lambda: now)
+        states = []
+        for now in (1_000, 1_299, 1_300, 1_809, 1_810):  # noqa: B007 - the clock reads it
+            states.append(session.state)
+        assert states == [SessionState.VALID] * 2 + [SessionState.UNCERTAIN] * 2 + [SessionState.INVALID]
+        assert not session.is_valid()
+        await session.renew()
+        assert session.state is SessionState.VALID
+        await session.close()
+        assert session.state is SessionState.ENDED
+
+
+async def test_it_counts_from_when_a_renewal_was_sent_and_not_from_its_answer() -> None:
+    now = 0
+
+    class Slow(Troubled):
+        async def call(self, command: bytes, *, timeout_ms: int):  # type: ignore[no-untyped-def]
+            nonlocal now
+            now += 500
+            return await super().call(command, timeout_ms=timeout_ms)
+
+    async with Slow() as access:
+        session = await Session.open(access, ttl_ms=1_000, clock_ms=lambda: now)
+        assert session.valid_until_ms == 900
+        await session.close()
+
+
+async def test_it_renews_itself_and_is_lost_when_it_does_not() -> None:
+    async with clients(1, ttl_ms=200) as (access, [kraft]):
+        session = await kraft.session()
+        await asyncio.sleep(0.5)
+        assert session.is_valid()
+        access.reachable.clear()
+        await asyncio.wait_for(session.wait_invalid(), 10)
+        while access.machine._state.sessions.live:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        access.reachable.set()
+        await asyncio.wait_for(session.ended.wait(), 10)
+        assert (await kraft.session()).is_valid(), "another one is opened when it is needed"
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_calls_that_are_sent_more_than_once_count_once(seed: int) -> None:
+    async with clients(2, access=Troubled(seed)) as (_, kraft):
+        counters = [one.counter("n") for one in kraft]
+        sums = await asyncio.gather(*[counters[at % 2].add() for at in range(100)])
+        assert sorted(sums) == list(range(1, 101))
+        assert await counters[0].value() == 100
+
+
+async def test_a_caller_repeats_a_call_by_its_number_and_gets_the_first_result() -> None:
+    access = Silent()
+    async with clients(1, access=access) as (_, [kraft]):
+        session = await kraft.session()
+        number = session.reserve()
+        access.swallow = 1
+        with pytest.raises(OutcomeUnknownError):
+            await session.call(ADD, number=number)
+        await session.call(ADD)
+        first = await session.call(ADD, number=number)
+        assert first.items[0].value == b"1"
+        session.forget(number)
+        await session.renew()
+        with pytest.raises(RefusedError, match="given up"):
+            await session.call(ADD, number=number)
+
+
+async def test_a_session_that_is_over_says_so() -> None:
+    async with clients(1) as (access, [kraft]):
+        session = await kraft.session()
+        access.end_session(session.id)
+        with pytest.raises(SessionEndedError):
+            await session.call(ADD)
+        await kraft.close()
+        with pytest.raises(ClosedError):
+            await kraft.counter("n").add()

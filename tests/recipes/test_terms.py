@@ -1,0 +1,158 @@
+"""A term ends with its body, however that ends; and the body ends with its term."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraftlib.errors import FencedError, OutcomeUnknownError, SessionEndedError, TermLostError
+from kraftlib.recipes.face import Recipes
+from tests.recipes.world import Silent, Troubled, clients
+
+
+async def settled(access: Troubled, lock: str, count: int) -> None:
+    """Wait until a lock has `count` bids."""
+    async with asyncio.timeout(10):
+        while len(access.bids(lock)) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_a_body_that_raises_or_is_cancelled_or_returns_releases_at_once() -> None:
+    async with clients(1) as (access, [kraft]):
+        lock = kraft.lock("x")
+        with pytest.raises(ZeroDivisionError):
+            async with lock:
+                _ = 1 / 0
+        assert access.bids("lock/x") == []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), lock:
+                await asyncio.sleep(60)
+        assert access.bids("lock/x") == []
+        async with lock as term:
+            assert term.is_valid()
+        assert not term.is_valid()
+        assert access.bids("lock/x") == []
+
+
+async def test_a_body_is_cancelled_when_its_session_ends_and_its_writes_are_refused() -> None:
+    async with clients(2) as (access, [one, two]):
+        session = await one.session()
+        began = asyncio.Event()
+
+        async def lead() -> None:
+            async with one.election("jobs") as term:
+                began.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    assert not term.is_valid()
+                    with pytest.raises(FencedError):
+                        await two.map("jobs").put("by", b"one", fence=term)
+
+        leading = asyncio.create_task(lead())
+        await began.wait()
+        access.end_session(session.id)
+        with pytest.raises(TermLostError, match="jobs"):
+            await leading
+        assert leading.cancelling() == 0
+        async with one.election("jobs") as term:
+            assert term.is_valid(), "the next term has a session of its own"
+            assert (await one.session()).id != session.id
+
+
+async def test_a_body_is_cancelled_while_the_session_may_live_but_cannot_be_renewed() -> None:
+    """The holder gives up before the quorum does."""
+    async with clients(1, ttl_ms=300) as (access, [kraft]):
+        with pytest.raises(TermLostError):  # noqa: PT012
+            async with kraft.lock("x") as term:
+                access.reachable.clear()
+                asyncio.get_running_loop().call_later(0.5, access.reachable.set)
+                await asyncio.sleep(60)
+        assert not term.is_valid()
+
+
+async def test_a_cancellation_from_outside_stays_one() -> None:
+    async with clients(1) as (access, [kraft]):
+        began = asyncio.Event()
+
+        async def hold() -> None:
+            async with kraft.lock("x"):
+                began.set()
+                await asyncio.sleep(60)
+
+        holding = asyncio.create_task(hold())
+        await began.wait()
+        holding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holding
+        assert access.bids("lock/x") == []
+
+
+async def test_a_bid_that_is_cancelled_or_late_is_withdrawn() -> None:
+    async with clients(2) as (access, [one, two]), one.lock("x"):
+        with pytest.raises(TimeoutError, match="10 ms"):
+            await two.lock("x").acquire(timeout_ms=10)
+        assert len(access.bids("lock/x")) == 1
+        waiting = asyncio.create_task(two.lock("x").acquire())
+        await settled(access, "lock/x", 2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert len(access.bids("lock/x")) == 1
+
+
+async def test_a_bid_whose_outcome_is_unknown_is_withdrawn() -> None:
+    access = Silent()
+    async with clients(1, access=access) as (_, [kraft]):
+        access.swallow = 1
+        with pytest.raises(OutcomeUnknownError):
+            await kraft.lock("x").acquire()
+        assert access.bids("lock/x") == []
+
+
+async def test_a_session_that_ends_while_it_waits_never_wins() -> None:
+    async with clients(2) as (access, [one, two]), one.lock("x"):
+        waiting = asyncio.create_task(two.lock("x").acquire())
+        await settled(access, "lock/x", 2)
+        access.end_session((await two.session()).id)
+        with pytest.raises((SessionEndedError, TermLostError)):
+            await waiting
+
+
+async def test_a_term_is_resigned_within_its_body() -> None:
+    async with clients(2) as (_, [one, two]), one.election("x") as term:
+        await term.release()
+        assert not term.is_valid()
+        async with two.election("x") as next_term:
+            assert next_term.token > term.token
+
+
+async def test_one_object_is_entered_by_several_tasks() -> None:
+    async with clients(1) as (_, [kraft]):
+        lock = kraft.lock("x")
+        inside = 0
+
+        async def enter() -> None:
+            nonlocal inside
+            async with lock:
+                inside += 1
+                await asyncio.sleep(0.001)
+                assert inside == 1
+                inside -= 1
+
+        await asyncio.gather(*[enter() for _ in range(20)])
+
+
+async def test_tokens_grow_over_all_locks_and_elections() -> None:
+    async with clients(3) as (_, kraft):
+        tokens: list[int] = []
+
+        async def use(client: Recipes, at: int) -> None:
+            for one in (client.lock("a"), client.election("b"), client.rwlock("c").reader, client.lock("d")):
+                async with one as term:
+                    tokens.append(term.token)
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*[use(client, at) for at, client in enumerate(kraft)])
+        assert len(set(tokens)) == 12
