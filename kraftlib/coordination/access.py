@@ -139,7 +139,7 @@ class Access(Protocol):
     ) -> tuple[Offset, bytes]:
         """Return the answer of the applied state, and the offset of the last record that is in it.
 
-        Raises: TimeoutError; ConfigError, if the machine does not understand the question; ClosedError.
+        Raises: TimedOutError; ConfigError, if the machine does not understand the question; ClosedError.
         """
         ...
 

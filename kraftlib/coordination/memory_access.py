@@ -15,7 +15,7 @@ from typing import Final
 
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Gone
 from kraftlib.coordination.machine import ServiceMachine
-from kraftlib.errors import ClosedError, ConfigError, RefusedError
+from kraftlib.errors import ClosedError, ConfigError, RefusedError, TimedOutError
 from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.types import Epoch, Offset
 
@@ -96,7 +96,7 @@ class MemoryAccess:
                         await self._more.wait()
                         self._check_open()
             except TimeoutError:
-                raise TimeoutError(f"offset {consistency.offset} was not applied within {timeout_ms} ms") from None
+                raise TimedOutError(f"offset {consistency.offset} was not applied within {timeout_ms} ms") from None
         return self.machine.applied, self.machine.query(question)
 
     async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:

@@ -58,7 +58,7 @@ class Lock(Holding[Term]):
     async def acquire(self, *, timeout_ms: int | None = None) -> Term:
         """Wait until it is held; `async with` the lock does this, and releases.
 
-        Raises: TimeoutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then.
+        Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then.
         """
         term = await acquire_term(await self._sessions.get(), self._bid, name=self.name, timeout_ms=timeout_ms)
         ensure(term is not None, f"the bid for {self.name!r} waits, and was over without being granted")

@@ -207,7 +207,7 @@ class Session:
         return result
 
     async def ask(self, question: Question, consistency: Consistency = LINEARIZABLE) -> tuple[Offset, Answer]:
-        """Return the answer, and the offset of the last record that is in it. Raises: TimeoutError, ConfigError."""
+        """Return the answer, and the offset of the last record that is in it. Raises: TimedOutError, ConfigError."""
         offset, data = await self._access.query(encode(question), consistency=consistency, timeout_ms=self.timeout_ms)
         return offset, decode(Answer, data)
 

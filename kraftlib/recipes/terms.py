@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from kraftlib.coordination.messages import NONE, Acquire, Event, Selector, Transact, Watched
-from kraftlib.errors import SessionEndedError, TermLostError
+from kraftlib.errors import SessionEndedError, TermLostError, TimedOutError
 from kraftlib.recipes.session import Changes, Session
 from kraftlib.types import Offset
 
@@ -102,7 +102,7 @@ class Term:
 async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms: int | None = None) -> Term | None:
     """Bid, wait until the bid is granted, and return the term; None, if the bid was not to wait.
 
-    Whatever goes wrong, cancellation included, the bid is withdrawn. Raises: TimeoutError, if it was not granted in
+    Whatever goes wrong, cancellation included, the bid is withdrawn. Raises: TimedOutError, if it was not granted in
     time; TermLostError, if another bid of the same owner has replaced it; SessionEndedError, RefusedError,
     OutcomeUnknownError.
     """
@@ -118,7 +118,7 @@ async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
                     token = await bid_reaches(Event.GRANTED, session, bid.lock, result.offset, result.offset)
             except TimeoutError:
-                raise TimeoutError(f"{name!r} was not granted within {timeout_ms} ms") from None
+                raise TimedOutError(f"{name!r} was not granted within {timeout_ms} ms") from None
         if not session.is_valid():
             await session.renew()  # to win is to be alive in the same state
         return Term(session, lock=bid.lock, name=name, number=number, ticket=result.offset, token=token)
