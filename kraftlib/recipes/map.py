@@ -91,7 +91,7 @@ class At:
 
 @attrs.frozen
 class Outcome:
-    """The outcome of a transaction: whether its conditions held, its offset, and what its `Get`s have read, by key."""
+    """The outcome of a transaction: whether its conditions held, its offset, and what each `Get` has read, by key."""
 
     succeeded: bool
     offset: Offset

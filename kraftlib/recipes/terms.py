@@ -140,8 +140,7 @@ async def bid_reaches(event: Event, session: Session, lock: str, ticket: Offset,
         async for changes in watch:
             found, token = _latest(changes, ticket)
             if found == Event.ENDED and event != Event.ENDED:
-                if session.ended.is_set():
-                    raise SessionEndedError(f"session {session.id} ended while it waited for {lock!r}")
+                await session.renew()  # raises SessionEndedError, if that is the reason
                 raise TermLostError(f"the bid for {lock!r} is over: another one of the same owner has replaced it")
             if found == event:
                 return token
