@@ -83,6 +83,26 @@ async def test_it_keeps_the_promises_with_sasl_too(check: TransportCheck) -> Non
     await check(lambda at: TcpTransport(at or LOOPBACK, sasl=users()))
 
 
+async def test_a_voter_that_has_logged_in_has_a_slot_of_its_own() -> None:
+    """It leaves that of a stranger to others, and its own one to nobody, not even to those that log in as well."""
+    few = TcpLimits(connections_max=1, voter_connections_max=1, idle_ms=600_000)
+    async with server(limits=few) as opened, stranger(opened.endpoint) as voter, AsyncExitStack() as stack:
+        await log_in(voter, users(2))
+        voter.write(framed(b"vote"))
+        assert await voter.answer() == b"vote"
+        tcp(opened).recognized(opened.requests[0][2], is_voter=True)
+        other = await stack.enter_async_context(stranger(opened.endpoint))
+        await log_in(other, users(3))
+        other.write(framed(b"question"))
+        assert await other.answer() == b"question"
+        late = await stack.enter_async_context(stranger(opened.endpoint))
+        assert await late.closed() == b""
+        for each in (voter, other):
+            each.write(framed(b"still here"))
+            assert await each.answer() == b"still here"
+        assert tcp(opened).trouble == {"too_many": 1}
+
+
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
 async def test_a_peer_is_named_after_its_user(mechanism: str) -> None:
     options = {"mechanism": mechanism, "insecure": True}
