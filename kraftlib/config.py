@@ -72,6 +72,8 @@ def parse_voters(text: str) -> tuple[StaticVoter, ...]:
 
 
 def _absolute(path: str | Path | None) -> Path | None:
+    if path is not None and UNIX in str(path):
+        raise ConfigError(f"unix_socket={str(path)!r} must be a path, without {UNIX!r} before it")
     return None if path is None else Path(path).absolute()
 
 
@@ -487,7 +489,9 @@ def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
     if name == "yield_to":
         return _numbers(name, value)
     if name in ("file_mode", "unix_socket_mode") and isinstance(value, str):
-        return int(value, 8) if re.fullmatch(r"0?[0-7]{3}", value) else value
+        if re.fullmatch(r"(?:0o?)?[0-7]{3}", value) is None:
+            raise ConfigError(f"{name}={value!r} must be an integer, or an octal mode of three digits such as '660'")
+        return int(value.removeprefix("0o"), 8)
     kinds = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
     kind = next(kind for kind in kinds if kind is not type(None))
     if kind is Path:
@@ -500,6 +504,8 @@ def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
         return tuple(_texts(name, value))
     if typing.get_origin(kind) is Mapping or (name == "password" and not isinstance(value, str)):
         return value  # the class checks it; a password must not be shown
+    if attrs.has(kind):
+        raise ConfigError(f"{name}={value!r} must be a table [{name}]")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ConfigError(f"{name}={value!r} must be of type {kind.__name__}")
     return value

@@ -89,7 +89,9 @@ def test_fields_may_stand_at_the_top_of_the_file(tmp_path: Path) -> None:
         ("node_id = 1\nengine = 'fork'", "engine='fork' must be one of thread, inline"),
         ("node_id = 1\nfile_mode = 'rw'", "file_mode='rw' must be an integer"),
         ("node_id = 1\nunix_socket = '" + "a" * 107 + "'", "unix_socket: .*at most 107 fit: take a shorter one"),
-        ("node_id = 1\nunix_socket_mode = '1777'", "unix_socket_mode='1777' must be an integer"),
+        ("node_id = 1\nunix_socket_mode = '1777'", "unix_socket_mode='1777' must be an integer, or an octal mode"),
+        ("node_id = 1\nunix_socket = 'unix:/run/1.sock'", "must be a path, without 'unix:' before it"),
+        ("node_id = 1\ntls = 'cert.pem'", r"tls='cert.pem' must be a table \[tls\]"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(text: str, message: str, tmp_path: Path) -> None:

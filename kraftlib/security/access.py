@@ -37,6 +37,12 @@ PRINCIPAL_MAX: Final = 1_024
 """The longest principal, in characters."""
 
 
+_PRINCIPAL: Final = re.compile(
+    r"User:.+|cert:.+|unix:(?:0|[1-9][0-9]{0,9})|(?i:kraft)://[^/]+/[0-9]{1,10}|(?!(?i:kraft):).+://.+"
+)
+"""A name that no peer has would be a role that nobody gets, and nobody would say so."""
+
+
 class Role(enum.Enum):
     """A set of requests that a principal may send; see the table of this module."""
 
@@ -73,10 +79,10 @@ def _names(value: Iterable[str]) -> tuple[str, ...]:
 def _are_principals(_: object, attribute: attrs.Attribute[Any], value: tuple[Any, ...]) -> None:
     for text in value:
         named = isinstance(text, str) and len(text) <= PRINCIPAL_MAX and text.isprintable()
-        if not named or not (text.startswith(("User:", "cert:", UNIX)) or "://" in text):
+        if not named or _PRINCIPAL.fullmatch(text) is None:
             raise ConfigError(
                 f"{attribute.name}={text!r} is no principal: expected User:NAME (SASL), the URI of a certificate, "
-                "cert:NAME (a certificate without a URI) or unix:UID"
+                "cert:NAME (a certificate without a URI) or unix:UID, with the number of a user (`id -u NAME`)"
             )
 
 

@@ -195,6 +195,13 @@ def _loaded(context: ssl.SSLContext, tls: TlsConfig) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     cert, key, ca = map(str, (tls.cert, tls.key, tls.ca))
+    for name, file in (("cert", cert), ("key", key)):  # OpenSSL does not say which of the two is missing
+        try:
+            open(file, "rb").close()
+        except OSError as error:
+            raise ConfigError(
+                f"{name}={file!r} cannot be read: {_text(error)}; name a PEM file that this user may read"
+            ) from error
     try:
         context.load_cert_chain(cert, key, password=lambda: _password(tls))
     except (OSError, ValueError) as error:

@@ -57,7 +57,9 @@ def read_private(path: Path) -> list[str]:
                 raise ConfigError(f"{path} has mode {mode:o}, and others may read it: chmod 600 {path}")
             data = file.read(FILE_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ConfigError(
+            f"cannot read {path}, which [sasl] names: {error.strerror or error}; name a file that this user may read"
+        ) from error
     try:
         text = data.decode()
     except UnicodeDecodeError:

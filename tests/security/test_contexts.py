@@ -58,6 +58,10 @@ WRONG: dict[str, tuple[Callable[[Authority, Authority], TlsConfig], str]] = {
         lambda ours, other: attrs.evolve(ours.files("2", ours.issue(BLUE_2)), ca=Path("none.pem")),
         "ca='none.pem' cannot be used: No such file or directory; it must be a PEM file",
     ),
+    "no such key": (
+        lambda ours, other: attrs.evolve(ours.files("2", ours.issue(BLUE_2)), key=Path("none.key")),
+        "key='none.key' cannot be read: No such file or directory; name a PEM file",
+    ),
     "no PEM": (lambda ours, other: not_pem(ours.files("2", ours.issue(BLUE_2))), "they must be PEM files that fit"),
     "key of another": (
         lambda ours, other: ours.files("2", attrs.evolve(ours.issue(BLUE_2), key=ours.issue(BLUE_2).key)),

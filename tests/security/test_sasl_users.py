@@ -46,7 +46,7 @@ def test_a_file_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: i
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read .*nothing-here"):
+    with pytest.raises(ConfigError, match=r"cannot read .*nothing-here.*; name a file"):
         read_private(tmp_path / "nothing-here")
     path = private(tmp_path / "binary", "")
     path.write_bytes(b"\xff\xfe")
