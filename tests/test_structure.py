@@ -41,6 +41,7 @@ BORROWERS: Final[frozenset[str]] = frozenset()
 
 FOREIGN: Final[Mapping[str, str]] = {
     "_replace": "a method of every NamedTuple",
+    "_exit": "a public function of os",
     "_jvm": "PySpark has no public name for it",
     "_gateway": "PySpark has no public name for it",
     "_ensure_initialized": "PySpark has no public name for it",

@@ -254,10 +254,34 @@ def an_installed_snapshot_replaces_the_log(open_log: OpenLog) -> None:
     log = open_log()
     ensure((log.start_offset, log.end_offset) == (100, 100), "a restart changes nothing")
     fill(log, 8, 8)
+    starts = [(start.epoch, start.start_offset) for start in log.epoch_starts()]
+    ensure(starts == [(8, 100)], f"the only epoch is that of the batches behind the snapshot; found {starts}")
     ensure(log.truncate(100) == 100, "the log may be emptied again")
     fill(log, 9)
     log.close()
     ensure([(b.base_offset, b.epoch) for b in read_all(open_log())] == [(100, 9)], "the log goes on")
+
+
+def its_size_is_that_of_its_batches(open_log: OpenLog) -> None:
+    """Retention counts it: it grows with what is appended, and what is dropped no longer counts."""
+    log = open_log()
+    sizes = [log.size_bytes]
+    for _ in range(2):
+        log.append([some_batch(log.end_offset, 1, size=5_000)])
+        sizes.append(log.size_bytes)
+    log.flush()
+    sizes.append(log.size_bytes)
+    least = sum(len(batch.data) for batch in read_all(log))
+    ensure(sizes[0] < sizes[1] < sizes[2] <= sizes[3], f"sizes grow with what is appended: {sizes}")
+    ensure(sizes[3] >= least, f"{least} bytes of batches count as {sizes[3]}")
+    log.truncate(1)
+    ensure(log.size_bytes < sizes[2], f"a truncation makes it smaller: {sizes[2]}, then {log.size_bytes}")
+    log.install_snapshot(store_snapshot(log, 100, 7))
+    ensure(log.size_bytes < sizes[1], f"an installed snapshot leaves no batch: {log.size_bytes} bytes count")
+    log.close()
+    again = open_log()
+    ensure(again.size_bytes < sizes[1], f"nor after a restart: {again.size_bytes} bytes count")
+    again.close()
 
 
 def what_a_snapshot_replaces_may_go(open_log: OpenLog) -> None:
@@ -360,6 +384,7 @@ LOG_CHECKS: Final[Sequence[Callable[[OpenLog], None]]] = (
     a_closed_log_opens_as_it_was,
     a_snapshot_exists_once_frozen,
     an_installed_snapshot_replaces_the_log,
+    its_size_is_that_of_its_batches,
     what_a_snapshot_replaces_may_go,
     a_snapshot_that_comes_too_late_is_dropped,
     it_agrees_with_the_memory_log,
