@@ -11,9 +11,13 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.codec.versions import Versions
+from kraftlib.controller.alter_configs import incremental_alter_configs
 from kraftlib.controller.alter_partition import alter_partition
 from kraftlib.controller.context import Context
+from kraftlib.controller.create_partitions import create_partitions
 from kraftlib.controller.create_topics import create_topics
+from kraftlib.controller.delete_topics import delete_topics
+from kraftlib.controller.elect_leaders import elect_leaders, list_partition_reassignments
 from kraftlib.controller.heartbeats import heartbeat
 from kraftlib.controller.producer_ids import allocate_producer_ids
 from kraftlib.controller.registration import register_broker, register_controller, unregister_broker
@@ -38,6 +42,13 @@ class Served:
 
 SERVED: Final[Mapping[int, Served]] = {
     ApiKey.CREATE_TOPICS: Served(create_topics, Versions(2, 7), Role.ADMIN, forwardable=True),
+    ApiKey.DELETE_TOPICS: Served(delete_topics, Versions(1, 6), Role.ADMIN, forwardable=True),
+    ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
+    ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Served(
+        list_partition_reassignments, Versions(0, 0), Role.CLIENT, forwardable=True
+    ),
     ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.OBSERVER),
     ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.OBSERVER),
     ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.OBSERVER),

@@ -89,16 +89,24 @@ LISTS: Final = frozenset(
 """Keys whose values are lists, to which APPEND and SUBTRACT apply."""
 
 
+DEFAULTS: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}
+"""The defaults of keys whose values are lists, where there is one."""
+
+
+def check_topic_key(key: str) -> None:
+    """Raises: RefusedError with INVALID_CONFIG, if a topic has no such key."""
+    if key not in CHECKS:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
+
+
 def check_topic_config(key: str, value: str | None) -> None:
     """Raises: RefusedError with INVALID_CONFIG, if a topic has no such key, or if it does not take this value."""
-    check = CHECKS.get(key)
-    if check is None:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
+    check_topic_key(key)
     if value is None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
     if len(value) > VALUE_MAX:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"The value of {key} has {len(value)} characters, above {VALUE_MAX}"
         )
-    if not check(value.strip()):
+    if not CHECKS[key](value.strip()):
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {key}")

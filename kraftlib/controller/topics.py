@@ -45,6 +45,7 @@ class Topics:
         self.partitions: Final[Table[Key, PartitionRecord]] = Table(journal, watch=self._index)
         self._in_sync: dict[int, dict[Key, None]] = {}
         self._leaderless: dict[Key, None] = {}
+        self._moving: dict[Key, None] = {}
         # Dictionaries stand for sets that keep their order: the records of a decision must not depend on hashes.
 
     def _index(self, key: Key, old: PartitionRecord | None, new: PartitionRecord | None) -> None:
@@ -58,6 +59,10 @@ class Topics:
             self._leaderless[key] = None
         else:
             self._leaderless.pop(key, None)
+        if new is not None and (new.adding_replicas or new.removing_replicas):
+            self._moving[key] = None
+        else:
+            self._moving.pop(key, None)
 
     # --- the fold ----------------------------------------------------------------------------------------------------
 
@@ -121,3 +126,7 @@ class Topics:
     def leaderless(self) -> list[PartitionRecord]:
         """Return the partitions without a leader."""
         return [self.partitions[key] for key in self._leaderless]
+
+    def moving(self) -> list[PartitionRecord]:
+        """Return the partitions that are being moved to other brokers."""
+        return [self.partitions[key] for key in self._moving]

@@ -34,6 +34,11 @@ class ApiKey(enum.IntEnum):
     SASL_AUTHENTICATE = 36
 
     CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    CREATE_PARTITIONS = 37
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    LIST_PARTITION_REASSIGNMENTS = 46
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     ENVELOPE = 58
@@ -153,16 +158,13 @@ def api(key: int) -> Api | None:
 def error_answer(request: Message, error_code: int) -> Message:
     """Return the answer to `request` that is this error and nothing else.
 
-    All but one have a place for it at the top; what was asked of CreateTopics is refused topic by topic.
+    Most have a place for it at the top; in the others each row has it.
     """
-    if request.api_key == ApiKey.CREATE_TOPICS:
-        from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from kraftlib.wire.error_rows import error_rows
 
-        row = CreateTopicsResponse.CreatableTopicResult
-        wanted = request.topics if isinstance(request, CreateTopicsRequest) else ()
-        return CreateTopicsResponse(
-            topics=tuple(row(name=topic.name, error_code=error_code, error_message=None) for topic in wanted)
-        )
+    rows = error_rows(request, error_code)
+    if rows is not None:
+        return rows
     response: Message = APIS[request.api_key].response(error_code=error_code)  # type: ignore[call-arg]
     return response
 
@@ -244,6 +246,32 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import create_topics
 
             return create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse
+        case ApiKey.DELETE_TOPICS:
+            from kraftlib.wire.messages import delete_topics
+
+            return delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse
+        case ApiKey.CREATE_PARTITIONS:
+            from kraftlib.wire.messages import create_partitions
+
+            return create_partitions.CreatePartitionsRequest, create_partitions.CreatePartitionsResponse
+        case ApiKey.ELECT_LEADERS:
+            from kraftlib.wire.messages import elect_leaders
+
+            return elect_leaders.ElectLeadersRequest, elect_leaders.ElectLeadersResponse
+        case ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            from kraftlib.wire.messages import incremental_alter_configs
+
+            return (
+                incremental_alter_configs.IncrementalAlterConfigsRequest,
+                incremental_alter_configs.IncrementalAlterConfigsResponse,
+            )
+        case ApiKey.LIST_PARTITION_REASSIGNMENTS:
+            from kraftlib.wire.messages import list_partition_reassignments
+
+            return (
+                list_partition_reassignments.ListPartitionReassignmentsRequest,
+                list_partition_reassignments.ListPartitionReassignmentsResponse,
+            )
         case ApiKey.ALTER_PARTITION:
             from kraftlib.wire.messages import alter_partition
 

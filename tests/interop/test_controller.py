@@ -15,7 +15,7 @@ from kraftlib.controller import format_controller
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.types import Endpoint, new_uuid
 from kraftlib.wire_client import UnreachableError
-from tests.interop.kafka import CONSUMER, PRODUCER, TOPICS, KafkaNode, Output, broker
+from tests.interop.kafka import CONFIGS, CONSUMER, PRODUCER, TOPICS, KafkaNode, Output, broker
 from tests.interop.lab import Lab
 from tests.interop.logs import assert_equal_logs
 from tests.interop.ours import ROOT
@@ -96,6 +96,11 @@ class Cluster:
         """Run `kafka-topics`."""
         return self.lab.release.tool(TOPICS, "--bootstrap-server", self.broker.endpoint, *words).ok()
 
+    def configure(self, kind: str, name: object, setting: str) -> None:
+        """Run `kafka-configs --alter`."""
+        words = ("--entity-type", kind, "--entity-name", name, "--alter", "--add-config", setting)
+        self.lab.release.tool(CONFIGS, "--bootstrap-server", self.broker.endpoint, *words).ok()
+
     def produce(self, topic: str, lines: list[str]) -> None:
         """Run `kafka-console-producer`, which is idempotent and so asks for producer ids."""
         text = "".join(f"{line}\n" for line in lines)
@@ -134,12 +139,24 @@ def test_a_broker_lives_on_one_controller_from_registration_to_controlled_shutdo
     assert "retention.ms=100000" in shown
     assert shown.count("Leader: 10") == 3
 
+    cluster.topics("--alter", "--topic", "orders", "--partitions", 4)
+    cluster.configure("topics", "orders", "retention.ms=200000")
+    shown = cluster.topics("--describe", "--topic", "orders").out
+    assert "PartitionCount: 4" in shown
+    assert "retention.ms=200000" in shown
+    cluster.topics("--create", "--topic", "short-lived")
+    cluster.topics("--delete", "--topic", "short-lived")
+    assert "short-lived" not in cluster.topics("--list").out.split()
+
     assert cluster.broker.stop() == 143
-    assert cluster.broker.warnings() == []
+    # A broker says so of each partition by which a topic grows, whoever its controller is.
+    usual = "Expected partition orders-3 with topic id"
+    assert [line for line in cluster.broker.warnings() if usual not in line] == []
     cluster.controllers[1].stop()
     records = cluster.dumped(1)
     names = [record["data"]["name"] for record in records if record["type"] == "TOPIC_RECORD"]
-    assert names == ["orders", "__consumer_offsets"]
+    assert names == ["orders", "__consumer_offsets", "short-lived"]
+    assert [record["type"] for record in records].count("REMOVE_TOPIC_RECORD") == 1
     changes = [record["data"] for record in records if record["type"] == "BROKER_REGISTRATION_CHANGE_RECORD"]
     steps = [change.get("fenced", 0) or 2 * change.get("inControlledShutdown", 0) for change in changes]
     assert [step for step in steps if step] == [-1, 2, 1]  # unfenced, in controlled shutdown, fenced

@@ -73,6 +73,7 @@ def test_every_message_and_version_of_a_release_is_compared() -> None:
         ("kafka-3.9.2", "RequestHeader", 0),  # of the ControlledShutdown of long ago
         *(("kafka-3.9.2", name, v) for name in ("FetchRequest", "FetchResponse") for v in range(4)),  # before KRaft
         *(("kafka-3.9.2", name, v) for name in ("CreateTopicsRequest", "CreateTopicsResponse") for v in range(2)),
+        *(("kafka-3.9.2", name, 0) for name in ("DeleteTopicsRequest", "DeleteTopicsResponse")),
     }
 
 

@@ -16,7 +16,8 @@ from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security.access import Role
-from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.error_rows import has_error_row
 from kraftlib.wire.frames import Request, decode_request, encode_response
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 
@@ -102,6 +103,5 @@ def envelope_error(error_code: int, *, correlation_id: int) -> bytes:
 
 def is_for_the_active_controller(response: Message) -> bool:
     """Whether a response says NOT_CONTROLLER: the broker then finds the active one, and asks again by itself."""
-    if response.api_key == ApiKey.CREATE_TOPICS:
-        return any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in getattr(response, "topics", ()))
-    return bool(getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER)
+    code = ErrorCode.NOT_CONTROLLER
+    return has_error_row(response, code) or bool(getattr(response, "error_code", 0) == code)

@@ -1,0 +1,66 @@
+"""DeleteTopics: by name or by id (KIP-516)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from kraftlib.codec.declarations import Message
+from kraftlib.controller.context import Context
+from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
+from kraftlib.controller.topics import Topic
+from kraftlib.metadata.topic_records import RemoveTopicRecord
+from kraftlib.types import ZERO_UUID
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+Row = DeleteTopicsResponse.DeletableTopicResult
+Named = tuple[str | None, UUID]
+
+
+def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) -> Decision:
+    """Delete what there is; the answer has a line for each."""
+    wanted: list[Named] = [(name, ZERO_UUID) for name in request.topic_names]
+    wanted += [(topic.name, topic.topic_id) for topic in request.topics]
+    names = Counter(name for name, _ in wanted if name is not None)
+    ids = Counter(topic_id for _, topic_id in wanted if topic_id != ZERO_UUID)
+    records: list[Message] = []
+    gone: set[UUID] = set()
+    rows: list[Row] = []
+    for name, topic_id in wanted:
+        try:
+            if (name is not None and names[name] > 1) or ids[topic_id] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            topic = _find(context, name, topic_id)
+            if topic.topic_id in gone:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was also given."
+                )
+            if len(records) == RECORDS_MAX:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of topics per request.")
+        except RefusedError as refused:
+            rows.append(Row(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message))
+            continue
+        gone.add(topic.topic_id)
+        records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+        rows.append(Row(name=topic.name, topic_id=topic.topic_id))
+    return Decision(records, DeleteTopicsResponse(responses=tuple(rows)))
+
+
+def _find(context: Context, name: str | None, topic_id: UUID) -> Topic:
+    """Return the topic. Raises: RefusedError, if there is none, or if it is not said which."""
+    if (name is None) == (topic_id == ZERO_UUID):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id was specified, or both were.")
+    topics = context.state.topics
+    if name is None:
+        found, code, text = (
+            topics.topics.get(topic_id),
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            "This server does not host this topic ID.",
+        )
+    else:
+        found, code = topics.named(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        text = "This server does not host this topic-partition."
+    if found is None:
+        raise RefusedError(code, text)
+    return found

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Request
+from tests.controller.world import World
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+Change = tuple[str, int, str | None]
+
+
+def alter(world: World, kind: int, name: str, *changes: Change, validate_only: bool = False) -> Any:
+    rows = tuple(Request.AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes)
+    resource = Request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+    (row,) = world.ask(Request(resources=(resource,), validate_only=validate_only)).responses
+    return row.error_code
+
+
+def test_values_are_set_removed_and_extended() -> None:
+    world = World().with_brokers(1)
+    world.create("a")
+    of = world.state.configs.of
+    assert alter(world, TOPIC, "a", ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")) == 0
+    assert of(TOPIC, "a") == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+    before = len(world.log)
+    assert alter(world, TOPIC, "a", ("retention.ms", SET, "5"), ("segment.ms", DELETE, None)) == 0
+    assert alter(world, TOPIC, "a", ("retention.ms", SET, "6"), validate_only=True) == 0
+    assert len(world.log) == before, "nothing has changed"
+    assert alter(world, TOPIC, "a", ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert of(TOPIC, "a") == {"cleanup.policy": "compact"}
+    assert alter(world, BROKER, "1", ("log.cleaner.threads", SET, "2")) == 0
+    assert alter(world, BROKER, "", ("log.retention.ms", SET, "9")) == 0
+    assert (of(BROKER, "1"), of(BROKER, "")) == ({"log.cleaner.threads": "2"}, {"log.retention.ms": "9"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "code"),
+    [
+        (TOPIC, "nope", [("retention.ms", SET, "5")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", [("retention.ms", SET, "5")], ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "a", [("retention.ms", SET, "5"), ("nope", SET, "5")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("nope", DELETE, None)], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, "a", [("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("retention.ms", 4, "5")], ErrorCode.INVALID_REQUEST),
+        (TOPIC, "a", [("retention.ms", SET, "5"), ("retention.ms", SET, "6")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "7", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", [("x" * 257, SET, "2")], ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", [("x", SET, "2" * 40_000)], ErrorCode.INVALID_CONFIG),
+        (16, "metrics", [("interval.ms", SET, "2")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_resource_is_changed_wholly_or_not_at_all(
+    kind: int, name: str, changes: list[Change], code: ErrorCode
+) -> None:
+    world = World().with_brokers(1)
+    world.create("a")
+    before = len(world.log)
+    assert alter(world, kind, name, *changes) == code
+    assert len(world.log) == before
+
+
+def test_each_resource_stands_alone_except_twins() -> None:
+    world = World().with_brokers(1)
+    for name in ("a", "b"):
+        world.create(name)
+    row = Request.AlterableConfig(name="retention.ms", value="5")
+    resources = tuple(
+        Request.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=(row,))
+        for name in ("a", "nope", "b", "b")
+    )
+    answer = world.ask(Request(resources=resources))
+    assert [row.error_code for row in answer.responses] == [0, 3, 42, 42]
