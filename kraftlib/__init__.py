@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kraftlib.config import RaftConfig, StaticVoter
+    from kraftlib.coordination.net.client import connect
+    from kraftlib.coordination.net.replica import open
     from kraftlib.errors import (
         BacklogFullError,
         ClosedError,
@@ -42,6 +44,8 @@ __version__ = "0.1.0.dev0"
 
 _HOMES: Final = {
     "kraftlib.config": ["RaftConfig", "StaticVoter"],
+    "kraftlib.coordination.net.client": ["connect"],
+    "kraftlib.coordination.net.replica": ["open"],
     "kraftlib.errors": [
         "BacklogFullError",
         "ClosedError",
@@ -71,6 +75,8 @@ _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in name
 
 __all__ = [
     "RaftClient",
+    "open",
+    "connect",
     "RaftConfig",
     "StaticVoter",
     "Endpoint",

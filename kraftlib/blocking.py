@@ -31,6 +31,7 @@ from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.client.appender import MAX_IN_FLIGHT
 from kraftlib.runtime.client.home import Home
+from kraftlib.runtime.client.proposing import Service
 from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_appender import Appender
 from kraftlib.runtime.client.thread_engine import loop_factory
@@ -70,6 +71,7 @@ class RaftClient(Generic[T]):
         listener: Listener | None = None,
         serde: RecordSerde[T] | None = None,
         result_serde: RecordSerde[Any] | None = None,
+        service: Service | None = None,
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
@@ -87,6 +89,7 @@ class RaftClient(Generic[T]):
             listener=listener,
             serde=serde,
             result_serde=result_serde,
+            service=service,
             server_ssl=server_ssl,
             client_ssl=client_ssl,
             authorize=authorize,

@@ -21,7 +21,7 @@ LINES: Final[Mapping[str, int]] = {
     "cli": 5_200,
     "controller": 3_500,
     "consensus": 5_500,
-    "coordination": 2_000,
+    "coordination": 3_200,
     "offline": 1_200,
     "recipes": 2_000,
     "runtime": 8_000,

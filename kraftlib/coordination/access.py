@@ -89,8 +89,10 @@ class Machine(Protocol):
     All methods run where `apply` does: on the engine's loop, one at a time. None of them blocks.
     """
 
-    applied: Offset
-    """The offset of the last record that was applied; `BEFORE_ALL` at first."""
+    @property
+    def applied(self) -> Offset:
+        """The offset of the last record that was applied; `BEFORE_ALL` at first."""
+        ...
 
     def check(self, command: bytes) -> None:
         """Return if a client may propose `command`. Raises: ConfigError, which says what is wrong with it."""

@@ -8,7 +8,8 @@
                                      UpdateFeatures; and what a client may
     observer  DESCRIBE, and the log  fetch under a replica id that is no voter's: Fetch, FetchSnapshot, the private
                                      ReadBarrier and SnapshotHash; and what a client may
-    client    DESCRIBE               look: DescribeQuorum, DescribeCluster; and be told that this is no controller
+    client    DESCRIBE               look: DescribeQuorum, DescribeCluster; be told that this is no controller; use the
+                                     machine that the replica serves: Call, Query, Watch
 
 A role belongs to a principal (`kraftlib.runtime.net.transport.Peer`). A certificate with the URI
 `kraft://CLUSTER/ID` is the replica ID of CLUSTER by itself, and may also add and remove the voter ID (`auto_join`).

@@ -35,6 +35,9 @@ NEEDED: Final[Mapping[int, Role]] = {
     ApiKey.FETCH_SNAPSHOT: Role.OBSERVER,
     PrivateApiKey.READ_BARRIER: Role.OBSERVER,
     PrivateApiKey.SNAPSHOT_HASH: Role.OBSERVER,
+    PrivateApiKey.CALL: Role.CLIENT,
+    PrivateApiKey.QUERY: Role.CLIENT,
+    PrivateApiKey.WATCH: Role.CLIENT,
     ApiKey.DESCRIBE_QUORUM: Role.CLIENT,
     ApiKey.DESCRIBE_CLUSTER: Role.CLIENT,
     # A replica that is no controller refuses these with NOT_CONTROLLER, whatever they hold.

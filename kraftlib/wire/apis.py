@@ -59,6 +59,9 @@ class PrivateApiKey(enum.IntEnum):
     SNAPSHOT_HASH = 30_001
     ELECTION_PRIORITY = 30_002
     PROPOSE = 30_003
+    CALL = 30_004
+    QUERY = 30_005
+    WATCH = 30_006
 
 
 FIRST_PRIVATE_KEY: Final = 30_000
@@ -341,3 +344,15 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import propose
 
             return propose.ProposeRequest, propose.ProposeResponse
+        case PrivateApiKey.CALL:
+            from kraftlib.wire.messages import call
+
+            return call.CallRequest, call.CallResponse
+        case PrivateApiKey.QUERY:
+            from kraftlib.wire.messages import query
+
+            return query.QueryRequest, query.QueryResponse
+        case PrivateApiKey.WATCH:
+            from kraftlib.wire.messages import watch
+
+            return watch.WatchRequest, watch.WatchResponse

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
+from kraftlib.runtime.net.api_versions import PRIVATE, SERVED, SERVICE
 from kraftlib.runtime.net.controller_apis import REFUSED
 from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, Role
 from kraftlib.security.authorizer import NEEDED, REMEMBERED_MAX, Authorizer
@@ -135,7 +135,7 @@ def test_every_served_request_needs_a_role_and_an_unknown_one_is_refused() -> No
     class Unknown:
         api_key = 12_345
 
-    assert set(SERVED) | set(PRIVATE) | set(REFUSED) == set(NEEDED) | {ApiKey.API_VERSIONS}
+    assert set(SERVED) | set(PRIVATE) | set(SERVICE) | set(REFUSED) == set(NEEDED) | {ApiKey.API_VERSIONS}
     assert set(NEEDED) <= set(ApiKey) | set(PrivateApiKey)
     assert authorizer().complaint(("User:kraft", "User:ops"), Unknown()) == (
         "Unknown needs no known role, which User:kraft does not have"

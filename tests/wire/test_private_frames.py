@@ -6,7 +6,10 @@ import pytest
 
 from kraftlib.codec.declared import Message
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
+from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
+from kraftlib.wire.messages.query import QueryRequest, QueryResponse
+from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
 
 REQUESTS = [
     pytest.param(
@@ -14,6 +17,22 @@ REQUESTS = [
         # key, version, correlation id, client id "me", tags | "blue", 5000 ms, level 3, two values, tags
         "7533 0000 00000007 0002 6d65 00  05 626c7565 00001388 03 03 04 6f6e65 01 00",
         id="Propose",
+    ),
+    pytest.param(
+        CallRequest(timeout_ms=5_000, command=b"do"),
+        "7534 0000 00000007 0002 6d65 00  00001388 03 646f 00",
+        id="Call",
+    ),
+    pytest.param(
+        QueryRequest(timeout_ms=5_000, consistency=1, offset=10, question=b"what"),
+        "7535 0000 00000007 0002 6d65 00  00001388 01 000000000000000a 05 77686174 00",
+        id="Query",
+    ),
+    pytest.param(
+        WatchRequest(max_wait_ms=2_000, max_bytes=4_096, watches=(WatchRequest.Watch(selector=b"all", since=-2),)),
+        # 2000 ms, 4096 bytes, one watch: its selector, since, tags; tags
+        "7536 0000 00000007 0002 6d65 00  000007d0 00001000 02 04 616c6c fffffffffffffffe 00 00",
+        id="Watch",
     ),
 ]
 RESPONSES = [
@@ -32,6 +51,28 @@ RESPONSES = [
         ),
         "00000007 00  0006 03 6e6f 00000002 00000005 02 62 00002385 00ffffffffffffffff ffffffffffffffff ffffffff 01 00",
         id="Propose, refused",
+    ),
+    pytest.param(
+        CallResponse(offset=10, epoch=4, result=b"did"),
+        "00000007 00  0000 00 000000000000000a 00000004 04 646964 00",
+        id="Call",
+    ),
+    pytest.param(
+        QueryResponse(offset=10, answer=b"that"),
+        "00000007 00  0000 00 000000000000000a 05 74686174 00",
+        id="Query",
+    ),
+    pytest.param(
+        WatchResponse(
+            found=(
+                WatchResponse.Found(
+                    next_since=12, changes=(WatchResponse.Change(offset=11, full=True, data=b"state"),)
+                ),
+            )
+        ),
+        # no error, no text, one watch: no error, no text, next since, one change: offset, full, data, tags; tags; tags
+        "00000007 00  0000 00 02 0000 00 000000000000000c 02 000000000000000b 01 06 7374617465 00 00 00",
+        id="Watch",
     ),
 ]
 

@@ -24,7 +24,7 @@ from kraftlib.proposals.taking import ProposalServer
 from kraftlib.records.serde import JsonSerde, RecordSerde
 from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.background import BackgroundThread
-from kraftlib.runtime.client.proposing import EngineFirst, NodeReplica
+from kraftlib.runtime.client.proposing import EngineFirst, NodeReplica, Service
 from kraftlib.runtime.client.release import Release
 from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
@@ -67,12 +67,14 @@ class Node:
         authorize: Authorize | None = None,
         result_serde: RecordSerde[Any] | None = None,
         handler: RequestHandler | None = None,
+        service: Service | None = None,
     ) -> None:
         self._config = config
         self._opened = opened
         self._transport = transport
         self._serde = serde
         self._result_serde = result_serde or JsonSerde()
+        self._service = service
         self._random = random
         self._post = self.engine_first = EngineFirst(post)
         self._on_failure = on_failure
@@ -194,6 +196,9 @@ class Node:
             timeout_max_ms=self._config.request_timeout_ms,
         )
         self.router.serve(PrivateApiKey.PROPOSE, server.take)
+        if self._service is not None:
+            self._service.begin(self)
+            self._controllers.served.update(self._service.served)
 
     def _features(self) -> dict[str, int]:
         own = {} if self._handler is None else self._handler.finalized_features()
@@ -418,6 +423,8 @@ class Node:
             await self._handed_over.wait()
 
     async def _close(self) -> None:
+        if self._service is not None:
+            self._service.end()
         self._assembly.stop()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
         try:

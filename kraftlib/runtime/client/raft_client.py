@@ -24,6 +24,7 @@ from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client.appender import MAX_IN_FLIGHT, Appender
 from kraftlib.runtime.client.engine import Engine, InlineEngine
 from kraftlib.runtime.client.node import Node
+from kraftlib.runtime.client.proposing import Service
 from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
@@ -53,6 +54,7 @@ class RaftClient(Generic[T]):
     every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
     more of them may be registered later. `result_serde` carries results of the state machine from the leader to the
     replica that proposed; None and bytes need none, and by default other results must have a JSON form.
+    `service` answers requests of clients that are no replicas, as that of `kraftlib.coordination.net` does.
     `authorize(peer, api_key)` says whether a peer may send requests of an API, on the engine's thread, where
     `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `handler` serves requests of your
     own on the same port. `random` makes elections repeatable in tests.
@@ -69,6 +71,7 @@ class RaftClient(Generic[T]):
         listener: Listener | None = None,
         serde: RecordSerde[T] | None = None,
         result_serde: RecordSerde[Any] | None = None,
+        service: Service | None = None,
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
@@ -92,6 +95,7 @@ class RaftClient(Generic[T]):
         self._listeners = [listener] if listener is not None else []
         self._serde = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
         self._result_serde = result_serde
+        self._service = service
         self._to_bytes = self._serde.to_bytes
         self._bare = isinstance(self._serde, BytesSerde)
         self._server_ssl = server_ssl
@@ -163,6 +167,7 @@ class RaftClient(Generic[T]):
                 authorize=self._authorize,
                 result_serde=self._result_serde,
                 handler=self._handler,
+                service=self._service,
             )
         except BaseException:
             opened.close()

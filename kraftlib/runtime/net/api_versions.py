@@ -41,6 +41,13 @@ PRIVATE: Final[Mapping[int, Versions]] = {
 }
 """The APIs that only kraftlib replicas serve each other (`RaftConfig.private_apis`); other peers do not see them."""
 
+SERVICE: Final[Mapping[int, Versions]] = {
+    PrivateApiKey.CALL: Versions(0, 0),
+    PrivateApiKey.QUERY: Versions(0, 0),
+    PrivateApiKey.WATCH: Versions(0, 0),
+}
+"""The APIs for clients of a replicated machine, which a replica serves whose application has one (`kraftlib.open`)."""
+
 SOFTWARE_NAME: Final = "kraftlib"
 """The client software name of our requests, by which kraftlib replicas recognize each other."""
 

@@ -1,0 +1,161 @@
+"""Requests of clients: Call, Query and Watch, read, handed to the service and answered. On the engine's loop.
+
+Answers leave in the order of the requests. So a Watch that waits for a change would hold up the answers behind it: a
+further request over its connection ends its wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kraftlib.codec.declarations import Message
+from kraftlib.coordination.access import LINEARIZABLE, STALE, AtLeast, Consistency, Machine
+from kraftlib.coordination.net.service import Pull, Pulled, Service
+from kraftlib.errors import ClosedError, ConfigError, RefusedError, ReplicaFailedError
+from kraftlib.proposals.outcomes import code_of, text_of
+from kraftlib.runtime.client.node import Node
+from kraftlib.runtime.net.api_versions import SERVICE
+from kraftlib.runtime.net.transport import Peer
+from kraftlib.wire.apis import APIS, ErrorCode, PrivateApiKey
+from kraftlib.wire.messages.call import CallRequest, CallResponse
+from kraftlib.wire.messages.query import QueryRequest, QueryResponse
+from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
+
+WAIT_MAX_MS: Final = 30_000
+"""No request of a client is remembered for longer."""
+
+FROM_NOW: Final = -2
+"""The `since` of a watch that begins now."""
+
+
+class AccessServer:
+    """Serves a machine to clients. One node has it as its `service`."""
+
+    served = SERVICE
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine: Final = machine
+        self._node: Node | None = None
+        self._service: Service | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._working: set[asyncio.Task[None]] = set()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        """The Watch that waits on each connection, by the identity of its peer."""
+
+    @property
+    def service(self) -> Service:
+        """The service, once the node has begun. Raises: ClosedError."""
+        if self._service is None:
+            raise ClosedError("the replica is not started, or closed")
+        return self._service
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the engine. Raises: ClosedError."""
+        if self._loop is None:
+            raise ClosedError("the replica is not started, or closed")
+        return self._loop
+
+    def begin(self, node: Node) -> None:
+        """Take requests from now on."""
+        self._node, self._loop = node, asyncio.get_running_loop()
+        self._service = Service(node, self._machine)
+        for key in (PrivateApiKey.CALL, PrivateApiKey.QUERY, PrivateApiKey.WATCH):
+            node.router.serve(key, self._take)
+
+    def end(self) -> None:
+        """The node closes."""
+        service, self._service, self._loop = self._service, None, None
+        if service is not None:
+            service.end()
+        for task in self._working:
+            task.cancel()
+
+    def _take(self, request_id: int, request: Message, peer: Peer) -> None:
+        waiting = self._waiting.pop(id(peer), None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        interrupted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if isinstance(request, WatchRequest):
+            # At once: the request that ends its wait may come in this very turn.
+            self._waiting[id(peer)] = interrupted
+        task = asyncio.ensure_future(self._answer(request_id, request, self._work(request, interrupted)))
+        self._working.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._working.discard(task)
+            if self._waiting.get(id(peer)) is interrupted:
+                del self._waiting[id(peer)]
+
+        task.add_done_callback(done)
+
+    async def _answer(self, request_id: int, request: Message, work: Coroutine[Any, Any, Message]) -> None:
+        try:
+            response = await work
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            response = _refusal(request, error)
+        if self._node is not None:
+            self._node.router.respond(request_id, response)
+
+    async def _work(self, request: Message, interrupted: asyncio.Future[None]) -> Message:
+        match request:
+            case CallRequest():
+                done = await self.service.call(request.command, timeout_ms=_bounded(request.timeout_ms))
+                return CallResponse(offset=done.offset, epoch=done.epoch, result=done.result)
+            case QueryRequest():
+                offset, answer = await self.service.query(
+                    request.question, consistency=_consistency(request), timeout_ms=_bounded(request.timeout_ms)
+                )
+                return QueryResponse(offset=offset, answer=answer)
+            case WatchRequest():
+                return await self._watch(request, interrupted)
+        raise ConfigError(f"{type(request).__name__} is no request of a client")
+
+    async def _watch(self, request: WatchRequest, interrupted: asyncio.Future[None]) -> WatchResponse:
+        pulls = [Pull(watch.selector, None if watch.since == FROM_NOW else watch.since) for watch in request.watches]
+        pulled = await self.service.pull(
+            pulls,
+            max_wait_ms=_bounded(request.max_wait_ms),
+            max_bytes=request.max_bytes,
+            interrupted=interrupted,
+        )
+        return WatchResponse(found=tuple(map(_found, pulled)))
+
+
+def _bounded(timeout_ms: int) -> int:
+    return min(max(timeout_ms, 0), WAIT_MAX_MS)
+
+
+def _consistency(request: QueryRequest) -> Consistency:
+    match request.consistency:
+        case 0:
+            return LINEARIZABLE
+        case 1:
+            return AtLeast(request.offset)
+        case 2:
+            return STALE
+    raise ConfigError(f"consistency={request.consistency} must be 0, 1 or 2")
+
+
+def _found(pulled: Pulled) -> WatchResponse.Found:
+    if pulled.error is not None:
+        return WatchResponse.Found(error_code=ErrorCode.INVALID_REQUEST, error_message=text_of(pulled.error))
+    return WatchResponse.Found(
+        next_since=pulled.next_since,
+        changes=tuple(
+            WatchResponse.Change(offset=change.offset, full=change.full, data=change.data) for change in pulled.changes
+        ),
+    )
+
+
+def _refusal(request: Message, error: Exception) -> Message:
+    code = code_of(error)
+    if isinstance(error, RefusedError):
+        # What another leader would take is asked for again; what is wrong stays wrong.
+        code = code_of(error.__cause__ or ConfigError())
+    elif isinstance(error, ReplicaFailedError) and not isinstance(request, CallRequest):
+        code = ErrorCode.BROKER_NOT_AVAILABLE  # nothing is in doubt: another replica may know
+    response: Message = APIS[request.api_key].response(error_code=code, error_message=text_of(error))  # type: ignore[call-arg]
+    return response

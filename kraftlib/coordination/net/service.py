@@ -1,0 +1,190 @@
+"""Calls, queries and pulls of watches on one replica, and the expiry that its leader proposes. On the engine's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from kraftlib.coordination.access import AtLeast, Change, Consistency, Done, Gone, Linearizable, Machine
+from kraftlib.errors import (
+    BacklogFullError,
+    ClosedError,
+    ConfigError,
+    KraftError,
+    NotLeaderError,
+    RecordTooLargeError,
+    RefusedError,
+)
+from kraftlib.proposals.ports import APPLIED
+from kraftlib.runtime.client.node import Node
+from kraftlib.runtime.client.proposing import EngineFuture
+from kraftlib.runtime.waiters import COMMITTED
+from kraftlib.types import Epoch, Offset
+from kraftlib.wire.bounds import CHANGES
+
+TICK_S: Final = 0.1
+"""The leader looks this often for what has expired."""
+
+PULL_MAX_BYTES: Final = 1024 * 1024
+"""The changes that one pull returns; a single change may be larger."""
+
+
+@attrs.frozen
+class Pull:
+    """A watch that asks for its next changes."""
+
+    selector: bytes
+    since: Offset | None
+    """None: from now on."""
+
+
+@attrs.frozen
+class Pulled:
+    """The changes of a watch, in order, and from where it goes on; or the error that ends it."""
+
+    next_since: Offset
+    changes: Sequence[Change] = ()
+    error: ConfigError | None = None
+
+
+class Service:
+    """One machine on one node. `machine` is also the state machine of the node."""
+
+    def __init__(self, node: Node, machine: Machine) -> None:
+        self._node: Final = node
+        self._machine: Final = machine
+        self._loop: Final = asyncio.get_running_loop()
+        self._more: EngineFuture | None = None
+        self._expiring: Final = asyncio.ensure_future(self._expire())
+
+    def end(self) -> None:
+        """Propose nothing more."""
+        self._expiring.cancel()
+
+    async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+        """Have a command committed and applied, here too. Raises as `Access.call` does."""
+        try:
+            self._machine.check(command)
+        except ConfigError as error:
+            raise RefusedError(str(error)) from None
+        try:
+            proposed = await self._node.proposals.propose(
+                [command], level=APPLIED, timeout_ms=timeout_ms, repeatable=True
+            )
+        except (NotLeaderError, BacklogFullError, RecordTooLargeError, ConfigError) as error:
+            raise RefusedError(str(error)) from error
+        return Done(offset=proposed.last_offset, epoch=proposed.epoch, result=proposed.results[0])
+
+    async def query(self, question: bytes, *, consistency: Consistency, timeout_ms: int) -> tuple[Offset, bytes]:
+        """Answer a question as `Access.query` does."""
+        self._node.ensure_running()
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                if isinstance(consistency, Linearizable):
+                    await self._barrier(timeout_ms)
+                elif isinstance(consistency, AtLeast):
+                    await self._applied(consistency.offset)
+        except TimeoutError:
+            raise TimeoutError(f"{consistency} was not reached here within {timeout_ms} ms") from None
+        return self._machine.applied, self._machine.query(question)
+
+    async def pull(
+        self, pulls: Sequence[Pull], *, max_wait_ms: int, max_bytes: int, interrupted: asyncio.Future[None]
+    ) -> Sequence[Pulled]:
+        """Return the next changes of these watches: at once if there are any, else when there are, or at the end.
+
+        Raises: TimeoutError, if a watch begins now and no leader says what that is; ClosedError, ReplicaFailedError.
+        """
+        self._node.ensure_running()
+        if any(pull.since is None for pull in pulls):
+            await self._barrier(max_wait_ms)
+            max_wait_ms = 0
+            pulls = [attrs.evolve(p, since=self._machine.applied) if p.since is None else p for p in pulls]
+        deadline = self._loop.time() + max_wait_ms / 1_000
+        while True:
+            pulled = self._look(pulls, max_bytes)
+            left_s = deadline - self._loop.time()
+            if left_s <= 0 or interrupted.done() or any(one.changes or one.error for one in pulled):
+                return pulled
+            more = self._when_more()
+            await asyncio.wait((more, interrupted), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if more.done():
+                more.result()
+
+    def _look(self, pulls: Sequence[Pull], max_bytes: int) -> list[Pulled]:
+        pulled, left = [], min(max_bytes, PULL_MAX_BYTES)
+        for pull in pulls:
+            since = -1 if pull.since is None else pull.since
+            one = self._look_at(pull.selector, since, left)
+            left -= sum(len(change.data) for change in one.changes)
+            pulled.append(one)
+        return pulled
+
+    def _look_at(self, selector: bytes, since: Offset, max_bytes: int) -> Pulled:
+        machine = self._machine
+        if max_bytes <= 0:
+            return Pulled(since)
+        try:
+            found = machine.changes(selector, since, most=CHANGES)
+        except ConfigError as error:
+            return Pulled(since, error=error)
+        if isinstance(found, Gone):
+            return Pulled(found.offset, (Change(found.offset, found.state, full=True),))
+        changes: list[Change] = []
+        for offset, data in found:
+            if changes and len(data) > max_bytes:
+                return Pulled(changes[-1].offset, changes)
+            max_bytes -= len(data)
+            changes.append(Change(offset, data))
+        if len(found) < CHANGES:
+            return Pulled(max(since, machine.applied), changes)
+        return Pulled(changes[-1].offset, changes)
+
+    def _when_more(self) -> EngineFuture:
+        """Return what is done when something more is applied; all that wait share it."""
+        if self._more is None or self._more.done():
+            self._more = self._node.engine_first.future()
+            self._node.wait_for_offset(self._node.applier.applied_offset, self._more)
+        return self._more
+
+    async def _applied(self, offset: Offset) -> None:
+        future = self._node.engine_first.future()
+        self._node.wait_for_offset(offset, future)
+        await future
+
+    async def _barrier(self, timeout_ms: int) -> None:
+        future = self._node.engine_first.future()
+        self._node.read_barrier(future, max(1, timeout_ms))
+        await future
+
+    # --- expiry ------------------------------------------------------------------------------------------------------
+
+    async def _expire(self) -> None:
+        """As leader propose what is over, once all records from before the epoch are applied."""
+        caught_up: Epoch = -1
+        while True:
+            await asyncio.sleep(TICK_S)
+            epoch = self._node.appends.epoch
+            try:
+                if epoch >= 0 and epoch != caught_up:
+                    await self._barrier(1_000)
+                    caught_up = epoch
+                if epoch >= 0 and epoch == self._node.appends.epoch:
+                    await self._propose_due(epoch)
+            except ClosedError:
+                return
+            except (KraftError, TimeoutError):
+                continue  # leadership is lost, or the backlog is full: what is over is still over at the next tick
+
+    async def _propose_due(self, epoch: Epoch) -> None:
+        for command in self._machine.due(epoch, round(self._loop.time() * 1_000)):
+            future = self._node.engine_first.future()
+            try:
+                self._node.appends.append([command], epoch, COMMITTED, future)
+            except BaseException:
+                future.cancel()
+                raise
+            await future

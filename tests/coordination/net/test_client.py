@@ -1,0 +1,140 @@
+"""`connect` over real sockets: calls count once, through leaders and replicas that are killed; and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.coordination.access import STALE, AtLeast
+from kraftlib.coordination.net.client import connect
+from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.security.access import AccessConfig
+from kraftlib.security.limits import TcpLimits
+from kraftlib.types import Endpoint
+from tests.coordination.net.ways import CALL_MS, Caller, addition, question, replicas, value
+from tests.runtime.client.test_node import free_ports
+
+
+async def test_a_client_of_any_replica_calls_and_asks() -> None:
+    async with replicas() as quorum:
+        for node_id in quorum.ids:
+            async with connect([quorum.endpoint(node_id)]) as access:
+                caller = await Caller(access).begin()
+                done = await caller.put("key", b"of %d" % node_id)
+                assert await value(access, "key") == b"of %d" % node_id
+                assert await value(access, "key", consistency=AtLeast(done.offset)) == b"of %d" % node_id
+                assert await value(access, "key", consistency=STALE) == b"of %d" % node_id
+
+
+async def test_increments_through_changes_of_leader_sum_to_the_calls() -> None:
+    """Each of them is retried by the client with its identity, and none of the callers notices but in latency."""
+    async with replicas() as quorum, connect(quorum.servers) as access:
+        await Caller(access).begin()
+        done = asyncio.Event()
+
+        async def increment() -> int:
+            caller, made = await Caller(access).begin(), 0
+            while not done.is_set():
+                await caller.add("sum")
+                made += 1
+            return made
+
+        async with asyncio.TaskGroup() as tasks:
+            callers = [tasks.create_task(increment()) for _ in range(8)]
+            for number in range(12):
+                await quorum.change_leader(kill=number % 2 == 0)
+            done.set()
+        calls = sum(caller.result() for caller in callers)
+        assert calls > 12
+        assert await value(access, "sum") == b"%d" % calls
+
+
+async def test_the_replica_that_a_client_has_is_killed() -> None:
+    async with replicas() as quorum, connect(quorum.servers) as access:
+        caller = await Caller(access).begin()
+        for number in range(1, 7):
+            await caller.add("sum")
+            connected = await access.connection()
+            victim = next(node_id for node_id in quorum.ids if quorum.endpoint(node_id) == connected.endpoint)
+            await quorum.kill(victim)
+            assert (await value(access, "sum")) == b"%d" % number
+            await quorum.start(victim)
+
+
+async def test_the_same_bytes_are_applied_once_whoever_repeats_them() -> None:
+    async with replicas() as quorum, connect(quorum.servers) as one, connect(quorum.servers) as other:
+        caller = await Caller(one).begin()
+        first = await caller.add("sum")
+        command = caller.command(addition("sum"), 1)
+        again = [await access.call(command, timeout_ms=CALL_MS) for access in (one, other, *quorum.running.values())]
+        assert {done.result for done in again} == {first.result}
+        assert await value(one, "sum") == b"1"
+
+
+async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time() -> None:
+    async with replicas() as quorum, connect(quorum.servers) as access:
+        with pytest.raises(RefusedError, match="this is no command"):
+            await access.call(b"garbage", timeout_ms=CALL_MS)
+        with pytest.raises(ConfigError, match="this is no question"):
+            await access.query(b"garbage", timeout_ms=CALL_MS)
+        with pytest.raises(ConfigError, match="timeout_ms=0"):
+            await access.call(b"garbage", timeout_ms=0)
+        caller = await Caller(access).begin()
+        for node_id in (1, 2):
+            await quorum.kill(node_id)
+        with pytest.raises((RefusedError, OutcomeUnknownError), match="700 ms"):
+            await access.call(caller.command(addition("sum"), 1), timeout_ms=700)
+        with pytest.raises(TimeoutError, match="700 ms"):
+            await access.query(question("sum"), timeout_ms=700)
+        assert await value(access, "sum", consistency=STALE) is None
+    with pytest.raises(ClosedError):
+        await access.call(b"x", timeout_ms=1)
+
+
+async def test_where_nobody_listens_nothing_was_appended() -> None:
+    async with connect("127.0.0.1:1,127.0.0.1:2") as access:
+        with pytest.raises(RefusedError, match=r"within 300 ms: 127\.0\.0\.1:\d cannot be reached"):
+            await access.call(b"x", timeout_ms=300)
+
+
+async def test_who_is_no_client_of_the_replica_is_refused() -> None:
+    async with replicas(1, access=AccessConfig(anonymous="nothing")) as quorum, connect(quorum.servers) as access:
+        with pytest.raises(RefusedError, match=r"needs the role client"):
+            await access.call(b"x", timeout_ms=CALL_MS)
+        with pytest.raises(RefusedError, match=r"needs the role client"):
+            await anext(access.watch(b"x", None))
+
+
+async def test_a_replica_without_a_machine_refuses_them_like_any_unknown_request() -> None:
+    place = Endpoint("127.0.0.1", free_ports(1)[0])
+    plain: RaftClient[bytes] = RaftClient(
+        RaftConfig(node_id=1, voters=(StaticVoter(1, place),), cluster_id="plain", listen=place)
+    )
+    async with plain, connect([place]) as access:
+        with pytest.raises(RefusedError, match=r"serves no clients: open that replica with kraftlib\.open"):
+            await access.call(b"x", timeout_ms=300)
+
+
+@pytest.mark.parametrize("servers", ["", " , ", "nonsense", [], ["127.0.0.1:1"]])
+def test_servers_that_are_none_are_refused_before_anything_happens(servers: object) -> None:
+    with pytest.raises(ConfigError):
+        connect(servers)  # type: ignore[arg-type]
+
+
+async def test_two_hundred_clients_on_one_replica() -> None:
+    async with replicas(1, limits=TcpLimits(connections_max=300, connections_per_address_max=300)) as quorum:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(200):
+                tasks.create_task(_one_client(quorum.servers))
+        async with connect(quorum.servers) as access:
+            assert await value(access, "sum") == b"1000"
+
+
+async def _one_client(servers: str) -> None:
+    async with connect(servers) as access:
+        caller = await Caller(access).begin()
+        for _ in range(5):
+            await caller.add("sum")
