@@ -109,6 +109,11 @@ class Keys:
             if key > after or not after:
                 yield key
 
+    def frozen(self) -> Iterator[tuple[str, Value]]:
+        """Return the keys in order as they are now, to be iterated over while they change."""
+        order, values = list(self._order), dict(self.values)  # copied as a whole: a million take tens of ms
+        return ((key, values[key]) for key in order)
+
     def end_session(self, session: UUID, offset: Offset) -> None:
         """Delete the ephemeral keys of a session."""
         # In order: that of a set differs from process to process.

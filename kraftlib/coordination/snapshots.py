@@ -126,7 +126,7 @@ _TAG_OF: Final = {part: tag for tag, part in _PARTS.items()}
 def freeze(state: State) -> Iterable[bytes]:
     """Return the parts, to be iterated over later: what is copied now are references to values that do not change."""
     header = Header(version=VERSION, applied=state.applied, history_start=state.history.start)
-    sessions, keys = state.sessions.copies(), sorted(state.keys.values.items())
+    sessions, keys = state.sessions.copies(), state.keys.frozen()
     bids = [bid for name in state.locks.names() for bid in state.locks.bids(name)]
     ready, changes = list(state.locks.ready), list(state.history.records)
     return (
@@ -137,7 +137,7 @@ def freeze(state: State) -> Iterable[bytes]:
 def _parts(
     header: Header,
     sessions: list[Session],
-    keys: list[tuple[str, Value]],
+    keys: Iterable[tuple[str, Value]],
     bids: list[Bid],
     ready: list[Offset],
     changes: list[tuple[Offset, tuple[Answer.Row, ...]]],
