@@ -11,6 +11,8 @@ that an earlier one has returned and left. It raises InvariantError, with the pr
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -39,10 +41,14 @@ class Station:
     """Answers (None or the frame) and lost connections, as they came."""
     echo: bool = True
     """Answer each request at once, with its own bytes."""
+    foreign: set[str] = attrs.Factory(set)
+    """The callbacks that came on another thread than that of the loop."""
+    _thread: int = attrs.Factory(threading.get_ident)
     _news: asyncio.Event = attrs.Factory(asyncio.Event)
 
     def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         """Take a request."""
+        self._came("request_received")
         self.requests.append((bytes(frame), reply, peer))
         self._news.set()
         if self.echo:
@@ -50,13 +56,19 @@ class Station:
 
     def connection_lost(self, destination: Destination, refused: bool) -> None:
         """Take note of a lost connection."""
+        self._came("connection_lost")
         self.heard.append(Lost(destination, refused))
         self._news.set()
 
     def answered(self, frame: Frame | None) -> None:
         """Take an answer: the `Reply` of most requests here."""
+        self._came("a reply")
         self.heard.append(None if frame is None else bytes(frame))
         self._news.set()
+
+    def _came(self, callback: str) -> None:
+        if threading.get_ident() != self._thread:
+            self.foreign.add(callback)
 
     def ask(self, destination: Destination, frame: bytes = b"question") -> None:
         """Send a request whose answer will be heard, and not before this returns."""
@@ -97,6 +109,8 @@ async def station(make: MakeTransport, *, at: Endpoint | None = None, echo: bool
         yield opened
     finally:
         await opened.transport.close()
+        called = ", ".join(sorted(opened.foreign))
+        ensure(not called, f"all is called on the loop that start() ran on; another thread called {called}")
 
 
 async def a_request_is_answered(make: MakeTransport) -> None:
@@ -106,6 +120,7 @@ async def a_request_is_answered(make: MakeTransport) -> None:
         await client.until_heard(1)
         ensure(client.heard == [b"\x00\x12 question"], f"the answer is what was given, not {client.heard}")
         ensure(server.requests[0][2].address != "", "a peer has an address")
+        ensure(len(server.requests) == 1, f"a request is given once, not {len(server.requests)} times")
 
 
 async def frames_of_any_size_pass(make: MakeTransport) -> None:
@@ -275,6 +290,28 @@ async def closing_leaves_nobody_waiting(make: MakeTransport) -> None:
         server.requests[0][1](b"to nobody")
 
 
+async def closing_releases_every_descriptor(make: MakeTransport) -> None:
+    """A client that is closed and made anew, again and again, must not run out of them: on both sides."""
+    await _meet(make)  # what a loop opens at its first use stays
+    before = len(os.listdir("/proc/self/fd"))
+    await _meet(make)
+    await _meet(make)
+    left = 0
+    for _ in range(int(PATIENCE_S * 100)):  # what was closed goes with the next turns of the loop
+        left = len(os.listdir("/proc/self/fd")) - before
+        if left <= 0:
+            return
+        await asyncio.sleep(0.01)
+    ensure(False, f"{left} descriptors are open that were not before transports were opened and closed")
+
+
+async def _meet(make: MakeTransport) -> None:
+    async with station(make) as server, station(make) as client:
+        client.ask(Destination(1, server.endpoint))
+        client.ask(Destination(2, server.endpoint))
+        await client.until_heard(2)
+
+
 async def _left(make: MakeTransport) -> Endpoint:
     """Return an endpoint at which no transport listens any more."""
     async with station(make) as gone:
@@ -295,5 +332,6 @@ TRANSPORT_CHECKS: Final[tuple[TransportCheck, ...]] = (
     destinations_of_different_numbers_share_nothing,
     a_number_that_moves_is_followed,
     closing_leaves_nobody_waiting,
+    closing_releases_every_descriptor,
 )
 """Every promise of `Transport`, each checked with transports of its own."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.errors import InvariantError
@@ -137,6 +140,62 @@ class AnswersOutOfOrder(MemoryTransport):
         super().take(accepted, frame)
 
 
+class AnswersTwice(MemoryTransport):
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        def twice(answer: Any) -> None:
+            reply(answer)
+            reply(answer)
+
+        super().send(destination, frame, twice)
+
+
+class AsksTwice(MemoryTransport):
+    async def start(self, receiver: FrameReceiver) -> Endpoint:
+        class Eager(Through):
+            def request_received(self, frame: Any, reply: Reply, peer: Any) -> None:
+                self.receiver.request_received(frame, reply, peer)
+                self.receiver.request_received(frame, lambda answer: None, peer)
+
+        return await super().start(Eager(receiver))
+
+
+class NamesNobody(MemoryTransport):
+    async def start(self, receiver: FrameReceiver) -> Endpoint:
+        class Nameless(Through):
+            def request_received(self, frame: Any, reply: Reply, peer: Any) -> None:
+                self.receiver.request_received(frame, reply, attrs.evolve(peer, address=""))
+
+        return await super().start(Nameless(receiver))
+
+
+class CallsFromAThread(MemoryTransport):
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        def elsewhere(answer: Any) -> None:
+            thread = threading.Thread(target=reply, args=(answer,))
+            thread.start()
+            thread.join()
+
+        super().send(destination, frame, elsewhere)
+
+
+class SwapsRequests(MemoryTransport):
+    """Two that are sent in one turn arrive the other way round."""
+
+    def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
+        self.post(super().send, destination, frame, reply) if len(frame) % 2 else super().send(
+            destination, frame, reply
+        )
+
+
+class KeepsADescriptor(MemoryTransport):
+    async def start(self, receiver: FrameReceiver) -> Endpoint:
+        self.kept = os.dup(0)
+        KEPT.append(self.kept)
+        return await super().start(receiver)
+
+
+KEPT: list[int] = []
+
 BUGS = {
     WrongBytes: kit.a_request_is_answered,
     ShortFrames: kit.frames_of_any_size_pass,
@@ -152,6 +211,12 @@ BUGS = {
     IgnoresNone: kit.none_instead_of_an_answer_closes_the_connection,
     OneAtATime: kit.a_held_answer_holds_back_no_other_connection,
     AnswersOutOfOrder: kit.answers_leave_in_the_order_of_their_requests,
+    AnswersTwice: kit.answers_leave_in_the_order_of_their_requests,
+    AsksTwice: kit.a_request_is_answered,
+    NamesNobody: kit.a_request_is_answered,
+    CallsFromAThread: kit.a_request_is_answered,
+    SwapsRequests: kit.frames_of_any_size_pass,
+    KeepsADescriptor: kit.closing_releases_every_descriptor,
 }
 
 
@@ -165,6 +230,8 @@ async def test_a_planted_bug_is_found(
     with pytest.raises((InvariantError, TimeoutError)):
         await check(lambda at: bug(hub, at or Endpoint("memory", 0)))
     await asyncio.sleep(0)
+    while KEPT:
+        os.close(KEPT.pop())
 
 
 def test_every_check_is_broken_by_a_planted_bug() -> None:
