@@ -38,11 +38,11 @@ LAYERS: Final[dict[str, float]] = {
     "storage": 3,  # deeds on disk do not know each other
     "proposals": 3.5,  # what any replica appends, through the leader: without sockets or replicas
     "runtime": 4,
-    "blocking": 4.5,  # the client for threads: a public face of runtime
     "wire_client": 4.5,  # what tools ask a quorum with
     "find_leader": 4.7,  # a question that they all ask first
     "coordination": 4.6,  # a state machine and the way in to it; a way in is a client or a replica
     "doctor": 5,
+    "blocking": 4.7,  # the client and the ways in for threads: a public face of runtime and coordination
     "recipes": 5,
     "controller": 5,
     "testing": 5,
