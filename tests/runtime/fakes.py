@@ -11,6 +11,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ReplicaFailedError
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.serde import TextSerde
@@ -41,6 +42,7 @@ class ScriptedCore:
         self.is_indispensable = False
         self.leader_and_epoch = LeaderAndEpoch(None, 0)
         self.role = Role.FOLLOWER
+        self.voters = VoterSet()
         self.error: Exception | None = None
 
     def on(self, event: type, *actions: act.Action) -> None:
