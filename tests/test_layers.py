@@ -97,7 +97,7 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
     ("spark", "import of a computed name"): "the public names: module names from a table in the same file",
     ("cli", "import of a computed name"): "the commands: names from a table in the same file",
     ("analysis", "import of a computed name"): "valueDecoder: whoever sets options of a reader runs code of their own",
-    ("testing", "import of a computed name"): "machine_contract: a class that its caller holds, by name in a process of its own",
+    ("testing", "import of a computed name"): "machine_contract: a class that its caller holds, in another process",
 }
 
 NO_TEST_MODULE: Final[dict[str, str]] = {
