@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kraftlib.config import RaftConfig, StaticVoter
-    from kraftlib.coordination.net.client import connect
-    from kraftlib.coordination.net.replica import open
     from kraftlib.errors import (
         BacklogFullError,
         ClosedError,
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
         StorageError,
         UnsupportedError,
     )
+    from kraftlib.recipes.kraft import connect, open
     from kraftlib.records.serde import BytesSerde, JsonSerde, RecordSerde, TextSerde
     from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
     from kraftlib.runtime.client.raft_client import RaftClient
@@ -44,8 +43,6 @@ __version__ = "0.1.0.dev0"
 
 _HOMES: Final = {
     "kraftlib.config": ["RaftConfig", "StaticVoter"],
-    "kraftlib.coordination.net.client": ["connect"],
-    "kraftlib.coordination.net.replica": ["open"],
     "kraftlib.errors": [
         "BacklogFullError",
         "ClosedError",
@@ -60,6 +57,7 @@ _HOMES: Final = {
         "StorageError",
         "UnsupportedError",
     ],
+    "kraftlib.recipes.kraft": ["connect", "open"],
     "kraftlib.records.serde": ["BytesSerde", "JsonSerde", "RecordSerde", "TextSerde"],
     "kraftlib.records.snapshot": ["SnapshotReader", "SnapshotWriter"],
     "kraftlib.runtime.client.raft_client": ["RaftClient"],

@@ -1,4 +1,6 @@
-"""`RaftClient` for threads: the same names and signatures as `kraftlib.RaftClient`, and every call waits for its end.
+"""kraftlib for threads: the same names and signatures, and every call waits for its end.
+
+    with kraftlib.blocking.open("replica-1.toml") as kraft, kraft.election("scheduler") as term: ...
 
     with kraftlib.blocking.RaftClient(config, state_machine=machine) as client:
         client.wait_for_leader()
@@ -19,17 +21,15 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError, wait
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.coordination.access import Machine
-from kraftlib.coordination.net import client, replica
-from kraftlib.coordination.net.threads import ThreadAccess
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, ReplicaFailedError
+from kraftlib.recipes.blocking import connect as connect
+from kraftlib.recipes.blocking import open as open
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client import raft_client as asyncio_face
@@ -46,8 +46,6 @@ from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import Appended, again
-from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.tls import TlsConfig
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
@@ -58,18 +56,6 @@ LAST_CALLS_S: Final = 5.0
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def open(config: RaftConfig | str | Path, *, machine: Machine | None = None, **options: Any) -> ThreadAccess:
-    """Return the access of a replica in this process, for a `with`. See `kraftlib.open`."""
-    return ThreadAccess(replica.open(config, machine=machine, **options))
-
-
-def connect(
-    servers: str | Iterable[Endpoint], *, tls: TlsConfig | None = None, sasl: SaslConfig | None = None
-) -> ThreadAccess:
-    """Return the access of a client of replicas elsewhere, for a `with`. See `kraftlib.connect`."""
-    return ThreadAccess(client.connect(servers, tls=tls, sasl=sasl))
 
 
 class RaftClient(Generic[T]):

@@ -42,8 +42,8 @@ LAYERS: Final[dict[str, float]] = {
     "find_leader": 4.7,  # a question that they all ask first
     "coordination": 4.6,  # a state machine and the way in to it; a way in is a client or a replica
     "doctor": 5,
-    "blocking": 4.7,  # the client and the ways in for threads: a public face of runtime and coordination
     "recipes": 5,
+    "blocking": 5.5,  # the client and the ways in for threads: a public face of runtime and recipes
     "controller": 5,
     "testing": 5,
     "archive": 5,

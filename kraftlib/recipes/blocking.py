@@ -17,17 +17,22 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from kraftlib.coordination.access import Access
+from kraftlib.config import RaftConfig
+from kraftlib.coordination.access import Access, Machine
 from kraftlib.errors import ClosedError
-from kraftlib.recipes import counting, face, groups, locks, map, session, terms
+from kraftlib.recipes import counting, face, groups, kraft, locks, map, session, terms
 from kraftlib.recipes.holding import Holding
 from kraftlib.recipes.signals import ExitAtSigterm
+from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.tls import TlsConfig
+from kraftlib.types import Endpoint
 
 
 class Loop:
@@ -161,16 +166,20 @@ FACES: Final[dict[type, type[_Face]]] = {
 """The class for threads that stands for each class of asyncio."""
 
 
-class Recipes(_thread_face(face.Recipes)):  # type: ignore[misc]
-    """As `kraftlib.recipes.face.Recipes`. The access is entered, and left, on the loop of these recipes."""
+class _Opened:
+    """Recipes on a loop of their own, which ends with them."""
 
-    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = 10_000, timeout_ms: int = 30_000) -> None:
-        self._stack = AsyncExitStack()
-        self._access = access
-        self._sigterm = ExitAtSigterm()
-        super().__init__(face.Recipes(access, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms), Loop())
+    _loop: Loop
+    _inner: Any
+    _sigterm: ExitAtSigterm
 
-    def __enter__(self) -> Recipes:
+    async def _open(self) -> None:
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        await self._inner.close()
+
+    def __enter__(self) -> Self:
         try:
             self._loop.run(self._open())
         except BaseException:
@@ -178,17 +187,6 @@ class Recipes(_thread_face(face.Recipes)):  # type: ignore[misc]
             raise
         self._sigterm.__enter__()
         return self
-
-    async def _open(self) -> None:
-        if isinstance(self._access, AbstractAsyncContextManager):
-            await self._stack.enter_async_context(self._access)
-        await self._inner.session()
-
-    async def _close(self) -> None:
-        try:
-            await self._inner.close()
-        finally:
-            await self._stack.aclose()
 
     def close(self) -> None:
         """End the session, and with it all that it holds, and leave the access. Twice is allowed."""
@@ -206,3 +204,61 @@ class Recipes(_thread_face(face.Recipes)):  # type: ignore[misc]
             self.close()
         finally:
             self._sigterm.__exit__(kind, error, trace)
+
+
+class Recipes(_Opened, _thread_face(face.Recipes)):  # type: ignore[misc]
+    """As `kraftlib.recipes.face.Recipes`. The access is entered, and left, on the loop of these recipes."""
+
+    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = 10_000, timeout_ms: int = 30_000) -> None:
+        self._stack = AsyncExitStack()
+        self._access = access
+        self._sigterm = ExitAtSigterm()
+        _Face.__init__(self, face.Recipes(access, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms), Loop())
+
+    async def _open(self) -> None:
+        if isinstance(self._access, AbstractAsyncContextManager):
+            await self._stack.enter_async_context(self._access)
+        await self._inner.session()
+
+    async def _close(self) -> None:
+        try:
+            await self._inner.close()
+        finally:
+            await self._stack.aclose()
+
+
+class Kraft(_Opened, _thread_face(kraft.Kraft)):  # type: ignore[misc]
+    """As `kraftlib.recipes.kraft.Kraft`."""
+
+    def __init__(self, inner: kraft.Kraft) -> None:
+        self._sigterm = ExitAtSigterm()
+        _Face.__init__(self, inner, Loop())
+
+    async def _open(self) -> None:
+        await self._inner.__aenter__()
+
+
+def open(
+    config: RaftConfig | str | Path,
+    *,
+    machine: Machine | None = None,
+    owner: str = "",
+    ttl_ms: int = kraft.TTL_MS,
+    timeout_ms: int = kraft.TIMEOUT_MS,
+    **options: Any,
+) -> Kraft:
+    """Return what runs a replica in this process, for a `with`. See `kraftlib.open`."""
+    return Kraft(kraft.open(config, machine=machine, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms, **options))
+
+
+def connect(
+    servers: str | Iterable[Endpoint],
+    *,
+    tls: TlsConfig | None = None,
+    sasl: SaslConfig | None = None,
+    owner: str = "",
+    ttl_ms: int = kraft.TTL_MS,
+    timeout_ms: int = kraft.TIMEOUT_MS,
+) -> Kraft:
+    """Return a client of replicas elsewhere, for a `with`. See `kraftlib.connect`."""
+    return Kraft(kraft.connect(servers, tls=tls, sasl=sasl, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms))
