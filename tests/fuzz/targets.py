@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,17 +16,21 @@ import attrs
 from crc32c import crc32c
 
 from kraftlib.config import RaftConfig
+from kraftlib.coordination.commands import KINDS, encode_command
+from kraftlib.coordination.machine import ServiceMachine
+from kraftlib.coordination.messages import OpenSession
 from kraftlib.errors import ConfigError, CorruptBatchError, KraftError, ProtocolError
 from kraftlib.metadata import RECORDS, decode_record, encode_record
 from kraftlib.properties import parse_properties, settings_of
 from kraftlib.records.batch import HEADER_SIZE, batch_size, check_kraft, read_batch
 from kraftlib.records.control import decode_control_batch
+from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_server import SaslServer
 from kraftlib.security.sasl_users import load_users
 from kraftlib.security.scram import ScramClient, ScramError
 from kraftlib.storage.directory import open_directory
-from kraftlib.wire.apis import APIS
+from kraftlib.wire.apis import APIS, PrivateApiKey, api
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
 from tests.declared_messages import any_message
 from tests.storage.replicas import make_replica
@@ -58,7 +64,8 @@ def captured(which: str) -> Iterator[tuple[int, int, bytes]]:
 def requests() -> Target:
     """Requests, as any stranger may send them."""
     samples = [data for _, _, data in captured("request")]
-    for entry in APIS.values():
+    private = [entry for entry in map(api, PrivateApiKey) if entry is not None]
+    for entry in [*APIS.values(), *private]:
         samples += [
             encode_request(
                 any_message(entry.request, version, seed=7), version=version, correlation_id=9, client_id="c"
@@ -173,6 +180,26 @@ def scram() -> Target:
     return Target(name="scram tokens", samples=samples, read=read, allowed=(ScramError,))
 
 
+def commands() -> Target:
+    """Commands of the coordination machine, as any client may send them: most are refused, none stops the machine."""
+    session, machine = uuid.UUID(int=7), ServiceMachine()
+    bodies = [any_message(cls, 0, seed=seed) for cls in KINDS.values() for seed in range(4)]
+    samples = [encode_command(body, session=session, sequence=number) for number, body in enumerate(bodies, 1)]
+    opening = encode_command(OpenSession(ttl_ms=10_000), session=session)
+    offsets = itertools.count()
+
+    def read(data: bytes) -> object:
+        nonlocal machine
+        offset = next(offsets)
+        if offset % 1_000 == 0:
+            machine = ServiceMachine()
+            machine.apply(CommittedRecord(offset, 1, 0, opening))
+        machine.check(data)
+        return machine.apply(CommittedRecord(offset, 1, 0, data))
+
+    return Target(name="commands", samples=samples, read=read, allowed=(ConfigError,))
+
+
 def properties() -> Target:
     """Kafka's own configuration files."""
     samples = [path.read_bytes() for path in sorted((DATA / "properties").glob("*.properties"))]
@@ -183,7 +210,7 @@ def properties() -> Target:
     return Target(name="properties", samples=samples, read=read, allowed=(ConfigError,))
 
 
-FRAMES: Final = (requests, responses, batches, metadata, logins, scram, properties)
+FRAMES: Final = (requests, responses, batches, metadata, logins, scram, commands, properties)
 
 
 class Directories:
