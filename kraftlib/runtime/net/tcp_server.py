@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from kraftlib import forks
+from kraftlib.runtime.net.acceptor import Acceptor
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
@@ -26,9 +27,6 @@ from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.security.unix_users import replica_users, user_of
 from kraftlib.types import Endpoint, socket_path
-
-ACCEPT_PAUSE_S: Final = 0.1
-"""Pause before the next connection is accepted after the system had no descriptor left."""
 
 
 class FrameServer:
@@ -70,7 +68,7 @@ class FrameServer:
             authenticates=tls.server is not None or sasl is not None,
         )
         self._listeners: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
+        self._acceptors: list[Acceptor] = []
         self._numbers: Final = itertools.count(1)
         self._connections: set[ServerConnection] = set()
         self._by_address: dict[str, ServerConnection] = {}
@@ -98,12 +96,14 @@ class FrameServer:
             raise
         for listener in self._listeners:
             forks.keep_from_children(listener.fileno())
-            self._accepting.append(self._loop.create_task(self._accept(listener), name="kraftlib-accept"))
+            self._acceptors.append(Acceptor(listener, self._admit, loop=self._loop, notices=self._notices))
         first = places[0]
         is_unix = self._listeners[0].family == socket.AF_UNIX
         return first if is_unix else Endpoint(first.host, self._listeners[0].getsockname()[1])
 
     def _stop_listening(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.stop()
         for listener in self._listeners:
             path = listener.getsockname() if listener.family == socket.AF_UNIX else None
             forks.forget(listener.fileno())
@@ -142,32 +142,19 @@ class FrameServer:
     async def close(self, patience_s: float) -> None:
         """Stop accepting; close every connection, and break those off that have not gone after `patience_s`."""
         self.voter_addresses.close()
-        tasks = [*self._accepting, *self._handshakes]
+        self._stop_listening()
+        tasks = list(self._handshakes)
         for task in tasks:
             task.cancel()
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            self._stop_listening()
             for connection in list(self._connections):
                 connection.close()
         if not await happens_within(self._all_gone, patience_s):
             for connection in list(self._connections):
                 connection.abort()
             await happens_within(self._all_gone, patience_s)
-
-    async def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                accepted, address = await self._loop.sock_accept(listener)
-            except ConnectionAbortedError:
-                continue  # it was gone before we came to it
-            except OSError as error:
-                # No descriptors or memory left: who is connected goes on, who is not waits in the backlog.
-                self._notices.warn("accept", "", "cannot accept connections for now: %s", error)
-                await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue
-            self._admit(accepted, address)
 
     def _admit(self, accepted: socket.socket, address: Any) -> None:
         try:

@@ -261,15 +261,14 @@ async def test_a_voter_that_authenticates_gets_a_slot_wherever_it_comes_from(aut
 async def test_no_descriptors_left_stops_accepting_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loop = asyncio.get_running_loop()
-    accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files"), ConnectionAbortedError()]
 
-    async def out_of_descriptors(listener: socket.socket) -> object:
+    def out_of_descriptors(listener: socket.socket) -> object:
         if failures:
             raise failures.pop(0)
-        return await accept(listener)
+        return accept(listener)
 
-    monkeypatch.setattr(loop, "sock_accept", out_of_descriptors)
+    monkeypatch.setattr(socket.socket, "accept", out_of_descriptors)
     async with server() as opened:
         assert await still_serves(opened)
         assert failures == []
