@@ -147,9 +147,10 @@ def _attach(pid: int, trace_to: Path) -> subprocess.Popen[bytes]:
 
 def _read_all(fd: int, pid: int) -> bytes:
     data, until = b"", time.monotonic() + PATIENCE_S
+    ready = select.poll()
+    ready.register(fd, select.POLLIN)
     while True:
-        ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
+        if not ready.poll(max(0.0, until - time.monotonic()) * 1_000):
             os.kill(pid, signal.SIGKILL)
             return b""
         piece = os.read(fd, 1 << 16)

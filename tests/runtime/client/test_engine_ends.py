@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +233,12 @@ async def test_a_callback_that_ends_the_loop_of_the_replica_fails_it_and_everybo
         def apply(self, record: CommittedRecord) -> None:
             if record.value == b"end":
                 asyncio.get_running_loop().call_soon(sys.exit, 3)
+
+        def snapshot(self) -> Iterable[bytes]:
+            return []
+
+        def restore(self, values: Iterable[bytes]) -> None:
+            pass
 
     directory = tmp_path / "replica"
     format_directory(directory, node_id=1, cluster_id="ending", static_voters=[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -33,6 +33,9 @@ class Stubborn(StateMachine):
         self.asked.set()
         self.may_go_on.wait(PATIENCE_S)
         yield b"value"
+
+    def restore(self, values: Iterable[bytes]) -> None:
+        pass
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
