@@ -209,7 +209,9 @@ class _Opened:
 class Recipes(_Opened, _thread_face(face.Recipes)):  # type: ignore[misc]
     """As `kraftlib.recipes.face.Recipes`. The access is entered, and left, on the loop of these recipes."""
 
-    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = 10_000, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, access: Access, *, owner: str = "", ttl_ms: int = face.TTL_MS, timeout_ms: int = face.TIMEOUT_MS
+    ) -> None:
         self._stack = AsyncExitStack()
         self._access = access
         self._sigterm = ExitAtSigterm()
@@ -243,8 +245,8 @@ def open(
     *,
     machine: Machine | None = None,
     owner: str = "",
-    ttl_ms: int = kraft.TTL_MS,
-    timeout_ms: int = kraft.TIMEOUT_MS,
+    ttl_ms: int = face.TTL_MS,
+    timeout_ms: int = face.TIMEOUT_MS,
     **options: Any,
 ) -> Kraft:
     """Return what runs a replica in this process, for a `with`. See `kraftlib.open`."""
@@ -257,8 +259,8 @@ def connect(
     tls: TlsConfig | None = None,
     sasl: SaslConfig | None = None,
     owner: str = "",
-    ttl_ms: int = kraft.TTL_MS,
-    timeout_ms: int = kraft.TIMEOUT_MS,
+    ttl_ms: int = face.TTL_MS,
+    timeout_ms: int = face.TIMEOUT_MS,
 ) -> Kraft:
     """Return a client of replicas elsewhere, for a `with`. See `kraftlib.connect`."""
     return Kraft(kraft.connect(servers, tls=tls, sasl=sasl, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms))

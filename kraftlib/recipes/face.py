@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Final
 
 from kraftlib.coordination.access import Access
 from kraftlib.errors import ConfigError
@@ -13,6 +14,9 @@ from kraftlib.recipes.map import ReplicatedMap
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession
 from kraftlib.recipes.signals import ExitAtSigterm
+
+TTL_MS: Final = 10_000
+TIMEOUT_MS: Final = 30_000
 
 
 class Recipes:
@@ -27,7 +31,7 @@ class Recipes:
     Within the block, SIGTERM ends the task that has entered it as Ctrl-C does, unless the process has its own handler.
     """
 
-    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = 10_000, timeout_ms: int = 30_000) -> None:
+    def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = TTL_MS, timeout_ms: int = TIMEOUT_MS) -> None:
         """`owner` names this process to others. `timeout_ms` is how long a call looks for a leader."""
         for name, value in (("ttl_ms", ttl_ms), ("timeout_ms", timeout_ms)):
             if not isinstance(value, int) or value < 1:

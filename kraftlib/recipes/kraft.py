@@ -17,15 +17,12 @@ from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import LINEARIZABLE, Change, Consistency, Done, Machine
 from kraftlib.coordination.net import client, replica
 from kraftlib.errors import ConfigError
-from kraftlib.recipes.face import Recipes
+from kraftlib.recipes.face import TIMEOUT_MS, TTL_MS, Recipes
 from kraftlib.recipes.signals import ExitAtSigterm
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, Offset
-
-TTL_MS = 10_000
-TIMEOUT_MS = 30_000
 
 
 class Kraft(Recipes):

@@ -14,6 +14,7 @@ from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.net.server import WAIT_MAX_MS, AccessServer
 from kraftlib.coordination.net.service import PULL_MAX_BYTES, Pull
 from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.runtime.client.arguments import check_config
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Offset
@@ -33,9 +34,7 @@ def open(config: RaftConfig | str | Path, *, machine: Machine | None = None, **o
     """
     if isinstance(config, str | Path):
         config = RaftConfig.from_toml(config)
-    if not isinstance(config, RaftConfig):
-        raise ConfigError(f"config={config!r} must be a RaftConfig or the path of a TOML file")
-    if not config.private_apis:
+    if not check_config(config).private_apis:
         raise ConfigError("private_apis=False: a replica that serves clients needs these APIs; leave it at true")
     return ReplicaAccess(config, machine if machine is not None else ServiceMachine(), options)
 

@@ -242,6 +242,7 @@ class RaftClient(Generic[T]):
         itself.
         """
         data, level = self._encoded(values), level_of(wait)
+        arguments.check_whole_timeout(timeout_ms)
         try:
             return await self._running().append(data, epoch, level)
         except NotLeaderError:
@@ -261,6 +262,8 @@ class RaftClient(Generic[T]):
         # A bare value of the right type is its own bytes, and on this path even a call that says so counts.
         data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
         level = COMMITTED if wait == "committed" else level_of(wait)
+        if timeout_ms is not FORWARD_TIMEOUT_MS:
+            arguments.check_whole_timeout(timeout_ms)
         try:
             return await self._append_one(data, epoch, level)
         except NotLeaderError:
@@ -269,8 +272,6 @@ class RaftClient(Generic[T]):
         return await self._forward([data], level, timeout_ms)
 
     def _forwards(self, timeout_ms: int) -> bool:
-        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
-            raise ConfigError(f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds from 0 on")
         return timeout_ms > 0 and self._config.private_apis
 
     async def _forward(self, data: Sequence[bytes], level: int, timeout_ms: int) -> Appended:

@@ -59,7 +59,7 @@ async def test_a_file_names_the_replica(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "options", "reason"),
     [
-        ({"node_id": 1}, {}, "must be a RaftConfig or the path"),
+        ({"node_id": 1}, {}, "config is a dict: use RaftConfig.from_mapping"),
         (RaftConfig(node_id=1, private_apis=False), {}, "private_apis=False"),
         (RaftConfig(node_id=1), {"machine": object()}, "must be a StateMachine, too"),
     ],
