@@ -241,7 +241,8 @@ def a_flush_vouches_for_nothing_that_came_later(open_log: OpenLog) -> None:
             running.wait()
             while thread.is_alive():
                 fill(log, 1)
-            thread.join()
+                # Without this pause a log that lets go of Python's lock at each row is given rows faster than it takes them.
+                thread.join(0.0001)
         die(seen)
 
     seen = in_a_dying_process(work)
