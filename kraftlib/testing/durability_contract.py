@@ -241,7 +241,7 @@ def a_flush_vouches_for_nothing_that_came_later(open_log: OpenLog) -> None:
             running.wait()
             while thread.is_alive():
                 fill(log, 1)
-                # Without this pause a log that lets go of Python's lock at each row is given rows faster than it takes them.
+                # A log that lets go of Python's lock at each row would be given rows faster than it takes them.
                 thread.join(0.0001)
         die(seen)
 
