@@ -1,4 +1,4 @@
-"""A transport of your own: replicas that talk over Unix sockets, in a framing that you choose.
+"""A transport of your own: replicas that talk HTTP/1.1, through proxies and firewalls that let nothing else pass.
 
 A transport moves opaque frames. It knows nothing of Kafka, elections or logs, and has four promises to keep
 (`kraftlib.Transport` has them in full, `kraftlib.testing.transport_contract` checks them):
@@ -8,7 +8,9 @@ A transport moves opaque frames. It knows nothing of Kafka, elections or logs, a
 3. a connection that is lost, or cannot be made, is told: first None to whoever waits, then `connection_lost`;
 4. nobody is called back from inside `send` or `disconnect`.
 
-An `Endpoint` is only a name for it: this one makes a file name of host and port.
+HTTP fits: a frame is the body of a POST, its answer the body of the response, and HTTP keeps pipelined responses in
+order. Without arguments this program starts three replicas as processes, kills the leader, and lets the others go on.
+`python examples/custom_transport.py 1 8001,8002,8003` runs one of them.
 
     python examples/custom_transport.py
 """
@@ -16,50 +18,62 @@ An `Endpoint` is only a name for it: this one makes a file name of host and port
 from __future__ import annotations
 
 import asyncio
-import struct
-import tempfile
+import contextlib
+import socket
+import subprocess
+import sys
 from collections import deque
-from pathlib import Path
 
-from kraftlib import Endpoint, MemoryQuorumStateStore, MemoryReplicatedLog, RaftClient, RaftConfig
+from kraftlib import (
+    Endpoint,
+    MemoryQuorumStateStore,
+    MemoryReplicatedLog,
+    OutcomeUnknownError,
+    RaftClient,
+    RaftConfig,
+)
 from kraftlib.runtime.net.transport import Destination, Frame, FrameReceiver, Peer, Reply
 
-HEAD = struct.Struct("<4sI")  # ours: a magic word, and the length in little endian
-MAGIC = b"krft"
+REQUEST = (
+    "POST /raft HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\nContent-Length: {size}\r\n\r\n"
+)
+RESPONSE = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {size}\r\n\r\n"
+BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 LARGEST_FRAME = 100 * 1024 * 1024
 
 
-def write_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
-    """Send one frame, soon."""
-    writer.write(HEAD.pack(MAGIC, len(frame)) + frame)
+class NotOursError(ConnectionError):
+    """The other side speaks HTTP, and is no replica."""
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Return the next frame. Raises: EOFError at the end; ConnectionError, if this is not our protocol."""
-    magic, size = HEAD.unpack(await reader.readexactly(HEAD.size))
-    if magic != MAGIC or size > LARGEST_FRAME:
-        raise ConnectionError(f"{magic!r} {size} is no frame of ours")
-    return await reader.readexactly(size)
+async def read_message(reader: asyncio.StreamReader, first_line: str) -> bytes:
+    """Return the body of the next HTTP message. Raises: EOFError at the end; NotOursError."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")  # the reader bounds it to 64 KiB
+    except asyncio.LimitOverrunError as error:
+        raise NotOursError("the head of a message has no end") from error
+    line, *fields = head.split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+    size = headers.get("content-length", "")
+    if not line.startswith(first_line) or not size.isdecimal() or int(size) > LARGEST_FRAME:
+        raise NotOursError(f"{line[:80]!r} with Content-Length {size[:20]!r} is no message of ours")
+    return await reader.readexactly(int(size))
 
 
-class UnixSocketTransport:
-    """Listens on one file of a directory, and connects to the others there."""
+class HttpTransport:
+    """Serves POST at one endpoint, and sends POST to the others."""
 
-    def __init__(self, directory: Path, endpoint: Endpoint) -> None:
-        self._directory = directory
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._links: dict[int, Link] = {}
         self._accepted: set[asyncio.StreamWriter] = set()
 
-    def path(self, endpoint: Endpoint) -> Path:
-        """Return the file of an endpoint."""
-        return self._directory / f"{endpoint.host}-{endpoint.port}.sock"
-
     async def start(self, receiver: FrameReceiver) -> Endpoint:
         """Listen."""
         self.receiver = receiver
-        self._server = await asyncio.start_unix_server(self._accept, self.path(self._endpoint))
-        return self._endpoint
+        self._server = await asyncio.start_server(self._accept, self._endpoint.host, self._endpoint.port)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return Endpoint(host, port)
 
     def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
         """Send a request, over the connection of this number; make one, if there is none."""
@@ -81,7 +95,6 @@ class UnixSocketTransport:
     async def close(self) -> None:
         """Listen no more, drop everything. Calling it twice is allowed."""
         self._server.close()
-        self.path(self._endpoint).unlink(missing_ok=True)
         for link in self._links.values():
             link.abandon()
         self._links.clear()
@@ -100,10 +113,12 @@ class UnixSocketTransport:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take the requests of one connection."""
         self._accepted.add(writer)
-        answers, peer = Answers(writer), Peer(f"unix socket of {self._endpoint}")
+        answers, peer = Answers(writer), Peer(":".join(map(str, writer.get_extra_info("peername")[:2])))
         try:
             while True:
-                self.receiver.request_received(await read_frame(reader), answers.expect(), peer)
+                self.receiver.request_received(await read_message(reader, "POST /raft "), answers.expect(), peer)
+        except NotOursError:
+            writer.write(BAD_REQUEST)
         except (EOFError, OSError):
             pass  # the other side has gone, and hears of it there
         finally:
@@ -114,7 +129,7 @@ class UnixSocketTransport:
 class Link:
     """A connection that we made: requests leave in order, and answers come back in that order."""
 
-    def __init__(self, owner: UnixSocketTransport, destination: Destination) -> None:
+    def __init__(self, owner: HttpTransport, destination: Destination) -> None:
         self.destination = destination
         self.waiting: deque[Reply] = deque()
         self._owner = owner
@@ -128,7 +143,11 @@ class Link:
         if self._writer is None:
             self._unsent.append(frame)
         else:
-            write_frame(self._writer, frame)
+            self._post(frame)
+
+    def _post(self, frame: bytes) -> None:
+        assert self._writer is not None
+        self._writer.write(REQUEST.format(host=self.destination.endpoint, size=len(frame)).encode() + frame)
 
     def abandon(self) -> None:
         """End it by our own wish."""
@@ -138,11 +157,12 @@ class Link:
 
     async def _run(self) -> None:
         try:
-            reader, self._writer = await asyncio.open_unix_connection(self._owner.path(self.destination.endpoint))
+            place = self.destination.endpoint
+            reader, self._writer = await asyncio.open_connection(place.host, place.port)
             for frame in self._unsent:
-                write_frame(self._writer, frame)
+                self._post(frame)
             while True:
-                answer = await read_frame(reader)
+                answer = await read_message(reader, "HTTP/1.1 200 ")
                 self.waiting.popleft()(answer)
         except (EOFError, OSError):
             self._owner.ended(self, refused=self._writer is None)
@@ -180,32 +200,64 @@ class Answers:
             if frame is None:
                 self.drop()
             else:
-                write_frame(self._writer, frame)
+                self._writer.write(RESPONSE.format(size=len(frame)).encode() + frame)
 
 
-async def main() -> None:
-    """Let three replicas elect a leader and agree on some records over Unix sockets."""
-    with tempfile.TemporaryDirectory() as directory:
-        voters = "1@replica:1,2@replica:2,3@replica:3"
-        clients: dict[int, RaftClient[bytes]] = {}
-        for number in (1, 2, 3):
-            transport = UnixSocketTransport(Path(directory), Endpoint("replica", number))
-            config = RaftConfig.from_mapping({"node_id": number, "voters": voters, "engine": "inline"})
-            clients[number] = RaftClient(
-                config, transport=transport, log=MemoryReplicatedLog(), elections=MemoryQuorumStateStore()
-            )
-        await asyncio.gather(*(client.start() for client in clients.values()))
-        leader = await clients[1].wait_for_leader(timeout_ms=10_000)
-        assert leader.leader_id is not None
-        print(f"replica {leader.leader_id} leads epoch {leader.epoch}")
-        appended = await clients[leader.leader_id].append([b"one", b"two", b"three"])
-        print(f"three records committed at offsets {appended.base_offset} to {appended.last_offset}")
-        for number, client in clients.items():
-            await client.wait_for_offset(appended.last_offset, timeout_ms=10_000)
-            print(f"replica {number} ends at offset {client.log_end_offset()}")
+async def replica(number: int, ports: str) -> None:
+    """Run one replica, and append a record ten times a second: where another one leads, forwarded to it by HTTP."""
+    voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports.split(","), 1))
+    config = RaftConfig.from_mapping({"node_id": number, "cluster_id": "http", "voters": voters})
+    client: RaftClient[bytes] = RaftClient(
+        config,
+        transport=HttpTransport(config.voters[number - 1].endpoint),
+        log=MemoryReplicatedLog(),
+        elections=MemoryQuorumStateStore(),
+    )
+    async with client:
+        while True:
+            with contextlib.suppress(OutcomeUnknownError):  # the leader was lost on the way
+                appended = await client.append_one(b"a record", timeout_ms=30_000)
+                print(client.leader_and_epoch().leader_id, appended.last_offset, flush=True)
+            await asyncio.sleep(0.1)
 
-        await asyncio.gather(*(client.shutdown() for client in clients.values()))
+
+def main() -> None:
+    """Start three replicas, kill the leader, and see that the other two go on."""
+    ports = ",".join(str(port) for port in free_ports(3))
+    replicas = {
+        number: subprocess.Popen([sys.executable, __file__, str(number), ports], stdout=subprocess.PIPE)
+        for number in (1, 2, 3)
+    }
+    try:
+        first, offset = said(replicas[1])
+        print(f"replica {first} leads and has committed offset {offset}: kill -9")
+        replicas[first].kill()
+        leader, survivor = first, replicas[first % 3 + 1]
+        while leader == first:
+            leader, offset = said(survivor)
+        print(f"another replica leads, and the log goes on with offset {offset}")
+    finally:
+        for process in replicas.values():
+            process.kill()
+            process.communicate()
+
+
+def said(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """Return the leader and the offset that a replica prints next."""
+    assert process.stdout is not None
+    leader, offset = process.stdout.readline().split()
+    return int(leader), int(offset)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nobody listens."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if len(sys.argv) == 3:
+        asyncio.run(replica(int(sys.argv[1]), sys.argv[2]))
+    else:
+        main()

@@ -1,62 +1,56 @@
-"""The Unix socket transport keeps what it promises, by the kit that is there for everybody's transports."""
+"""The HTTP transport keeps what it promises, by the kit that is there for everybody's transports."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from examples.custom_transport import UnixSocketTransport
+from examples.custom_transport import HttpTransport
 from kraftlib import Endpoint
-from kraftlib.runtime.net.transport import Destination, Transport
+from kraftlib.runtime.net.transport import Destination
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Lost, Station, TransportCheck, station
 
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A place with a short name: the path of a Unix socket has at most some hundred characters."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
+ANYWHERE = Endpoint("127.0.0.1", 0)
 
 
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
-async def test_the_unix_socket_transport_keeps_the_contract(check: TransportCheck, directory: Path) -> None:
-    free = itertools.count(1)
-
-    def make(at: Endpoint | None) -> Transport:
-        return UnixSocketTransport(directory, at or Endpoint("station", next(free)))
-
-    await check(make)
+async def test_the_http_transport_keeps_the_contract(check: TransportCheck) -> None:
+    await check(lambda at: HttpTransport(at or ANYWHERE))
 
 
-async def test_what_is_no_frame_of_ours_ends_the_connection(directory: Path) -> None:
-    """From whichever side."""
-    endpoint = Endpoint("station", 1)
-    async with station(lambda _: UnixSocketTransport(directory, endpoint)):
-        path = directory / "station-1.sock"
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(10):
-            assert await reader.read() == b""
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /raft HTTP/1.1\r\nContent-Length: 1\r\n\r\n",
+        b"POST /raft HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /raft HTTP/1.1\r\nContent-Length: 999999999999\r\n\r\n",
+        b"POST /raft HTTP/1.1\r\nX: " + b"x" * 100_000,
+    ],
+    ids=["a browser", "chunks", "a frame that is too long", "a head without an end"],
+)
+async def test_a_client_that_is_no_replica_is_told_so(request_head: bytes) -> None:
+    async with station(lambda _: HttpTransport(ANYWHERE)) as server, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(server.endpoint.host, server.endpoint.port)
+        writer.write(request_head)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
         writer.close()
+        assert server.requests == []
 
+
+async def test_a_server_that_is_no_replica_is_a_lost_connection() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(8)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_unix_server(answer, directory / "web-1.sock")
-    client = Station(UnixSocketTransport(directory, Endpoint("station", 2)))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    client = Station(HttpTransport(ANYWHERE))
     await client.transport.start(client)
-    web = Destination(1, Endpoint("web", 1))
-    client.ask(web)
+    gateway = Destination(1, Endpoint(*server.sockets[0].getsockname()))
+    client.ask(gateway)
     await client.until_heard(2)
-    assert client.heard == [None, Lost(web, refused=False)]
+    assert client.heard == [None, Lost(gateway, refused=False)]
     await client.transport.close()
     server.close()

@@ -28,7 +28,7 @@ FILES = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ELSEWH
 SAYS = {
     "archive": "problems: []",
     "custom_log": "all three databases hold [b'one', b'two', b'three', b'four']",
-    "custom_transport": "three records committed at offsets 1 to 3",
+    "custom_transport": "another replica leads, and the log goes on with offset",
     "kafka_topics": "and now it has  {'orders': 3}",
     "key_value_store": "before it became green:  blue",
     "metadata_store": "metadata.version 30",
