@@ -33,9 +33,12 @@ from kraftlib.coordination.messages import (
 )
 from kraftlib.errors import ConfigError, LocalProtocolError, ProtocolError, RemoteProtocolError, UnsupportedError
 from kraftlib.types import ZERO_UUID
+from kraftlib.wire.bounds import PROPOSED_BYTES
 
 VERSION: Final = 0
-COMMAND_BYTES_MAX: Final = 1024 * 1024
+COMMAND_BYTES_MAX: Final = PROPOSED_BYTES
+"""Any replica takes a command, and forwards it."""
+
 NAME_BYTES_MAX: Final = 1_024
 """Bytes of UTF-8 of a key, of the name of a lock, and of an owner."""
 

@@ -22,14 +22,11 @@ from kraftlib.proposals.ports import APPLIED, LocalReplica, Proposed, Unanswered
 from kraftlib.records.serde import RecordSerde
 from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.bounds import PROPOSED_VALUES
+from kraftlib.wire.bounds import PROPOSED_BYTES, PROPOSED_VALUES
 from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 
 PAUSE_S: Final = 0.02
 """Pause before the leader is looked for again, if no other leader becomes known meanwhile."""
-
-FORWARD_MAX_BYTES: Final = 1000 * 1024
-"""The values of one forwarded append: with their frame they stay below `newcomer_frame_max_bytes`."""
 
 
 @attrs.define
@@ -45,11 +42,12 @@ class _Attempts:
     reason: KraftError | None = None
     """The last error of an attempt."""
 
-    def outcome(self) -> KraftError:
-        """Return the error at the deadline."""
+    def outcome(self, end: object = None) -> KraftError:
+        """Return the error at the deadline, or at another `end` of attempts that are in doubt."""
         because = "" if self.reason is None else f": {self.reason}"
         if self.in_doubt:
-            text = f"the append was sent, and its outcome is not known after {self.timeout_ms} ms{because}"
+            when = f"after {self.timeout_ms} ms" if end is None else f"({end})"
+            text = f"the append was sent, and its outcome is not known {when}{because}"
             place = self.reason if isinstance(self.reason, OutcomeUnknownError) else OutcomeUnknownError("")
             return OutcomeUnknownError(text, base_offset=place.base_offset, epoch=place.epoch)
         if self.reason is not None:
@@ -79,8 +77,8 @@ class Proposals:
         `repeatable`: the state machine recognises a repetition, so values are proposed again after an unknown outcome.
 
         Raises, and then nothing was appended: NotLeaderError, if no leader took them within `timeout_ms`;
-        BacklogFullError, RecordTooLargeError, ClosedError, ConfigError. Raises OutcomeUnknownError, if they were sent
-        and no answer came, and ReplicaFailedError, if this replica stopped itself.
+        BacklogFullError, RecordTooLargeError, ClosedError, ConfigError; ReplicaFailedError, if this replica has stopped
+        itself. Raises OutcomeUnknownError, if an attempt may have appended them, whatever became of the later ones.
         """
         attempts = _Attempts(
             deadline=self._loop.time() + timeout_ms / 1_000, timeout_ms=timeout_ms, repeatable=repeatable
@@ -95,6 +93,15 @@ class Proposals:
                     await asyncio.wait((changed,), timeout=PAUSE_S)
         except TimeoutError:
             raise attempts.outcome() from None
+        except asyncio.CancelledError:
+            # By this replica, which ends; or by the caller, who does not want to know.
+            if attempts.in_doubt and self._replica.has_ended:
+                raise attempts.outcome("this replica ended meanwhile") from None
+            raise
+        except KraftError as error:
+            if not attempts.in_doubt or isinstance(error, OutcomeUnknownError):
+                raise
+            raise attempts.outcome(error) from error
 
     async def _attempt(self, values: Sequence[bytes], level: int, attempts: _Attempts) -> Proposed | None:
         """Try once; None, if a later attempt may do better."""
@@ -107,6 +114,11 @@ class Proposals:
             attempts.in_doubt = was_in_doubt
             if not was_in_doubt:
                 attempts.reason = error
+        except (BacklogFullError, ClosedError) as error:
+            attempts.in_doubt = was_in_doubt
+            if not was_in_doubt or isinstance(error, ClosedError):  # a replica that closes takes nothing more
+                raise
+            return None
         except OutcomeUnknownError as error:
             if not attempts.repeatable:
                 raise
@@ -139,9 +151,11 @@ class Proposals:
     async def _answer(self, asking: asyncio.Future[Any], attempts: _Attempts) -> ProposeResponse | None:
         """Return the answer; None, if another leader became known before and the values may be proposed to it."""
         if attempts.repeatable:
-            await asyncio.wait((asking, self._leader_changed), return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                asking.cancel()
+            try:
+                await asyncio.wait((asking, self._leader_changed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waits = not asking.done() and asking.cancel()
+            if waits:
                 return None
         answer: ProposeResponse = await asking
         return answer
@@ -172,7 +186,7 @@ class Proposals:
             return None
         attempts.in_doubt = was_in_doubt
         if answer.error_code not in ELSEWHERE and not (attempts.repeatable and isinstance(error, BacklogFullError)):
-            raise attempts.outcome() if was_in_doubt else error
+            raise error
         return None
 
     async def _done(self, answer: ProposeResponse, level: int, attempts: _Attempts) -> Proposed:
@@ -194,8 +208,8 @@ class Proposals:
 def check_size(values: Sequence[bytes]) -> None:
     """Raises: RecordTooLargeError, if a replica that does not lead cannot forward so much at once."""
     size = sum(map(len, values))
-    if len(values) > PROPOSED_VALUES or size > FORWARD_MAX_BYTES:
+    if len(values) > PROPOSED_VALUES or size > PROPOSED_BYTES:
         raise RecordTooLargeError(
             f"{len(values)} values of {size} bytes cannot be forwarded to the leader, nothing was appended: at most "
-            f"{PROPOSED_VALUES} values of {FORWARD_MAX_BYTES} bytes go at once; append them on the leader, or in parts"
+            f"{PROPOSED_VALUES} values of {PROPOSED_BYTES} bytes go at once; append them on the leader, or in parts"
         )

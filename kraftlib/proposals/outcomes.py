@@ -33,8 +33,8 @@ from kraftlib.wire.apis import ErrorCode, error_name
 TEXT_MAX: Final = 1_000
 """The longest error text that is sent, in characters."""
 
-RESULTS_MAX_BYTES: Final = 1024 * 1024
-"""The results of one append; the ones beyond are not sent."""
+RESULTS_MAX_BYTES: Final = 8 * 1024 * 1024
+"""The results of one append; the ones beyond are not sent. Two of the largest of `kraftlib.coordination` fit."""
 
 _CODES: Final[Sequence[tuple[type[BaseException], ErrorCode]]] = (
     (NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -47,6 +47,11 @@ class LocalReplica(Protocol):
         """The id of its cluster, if it is known."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it cancels what is under way, because it closes or has failed."""
+        ...
+
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         """Return the leader and epoch, and where the leader is reached, if that is known."""
         ...

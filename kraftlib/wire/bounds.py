@@ -22,6 +22,9 @@ FEATURES: Final = 256
 PROPOSED_VALUES: Final = 1_024
 """Values of one forwarded append."""
 
+PROPOSED_BYTES: Final = 1_000 * 1_024
+"""Bytes of these values, and of what a client sends: with their frame they stay below `newcomer_frame_max_bytes`."""
+
 WATCHES: Final = 256
 """Watches of one client, which share one request."""
 

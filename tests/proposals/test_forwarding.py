@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError, RecordTooLargeError
-from kraftlib.proposals.forwarding import FORWARD_MAX_BYTES, Proposals
+from kraftlib.errors import (
+    BacklogFullError,
+    ClosedError,
+    ConfigError,
+    DiskFullError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    RecordTooLargeError,
+    ReplicaFailedError,
+)
+from kraftlib.proposals.forwarding import Proposals
 from kraftlib.proposals.ports import UnansweredError
 from kraftlib.records.serde import JsonSerde, TextSerde
 from kraftlib.runtime.client.raft_client import RaftClient
@@ -21,7 +30,7 @@ from kraftlib.runtime.net.memory_transport import MemoryTransport
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.bounds import PROPOSED_VALUES
+from kraftlib.wire.bounds import PROPOSED_BYTES, PROPOSED_VALUES
 from kraftlib.wire.messages.propose import ProposeResponse
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, quorum, until
 
@@ -115,7 +124,7 @@ async def test_refusals_of_the_leader_arrive_as_they_are_and_leave_no_doubt() ->
         with pytest.raises(ConfigError, match="empty"):
             await follower.append_one(b"")
         with pytest.raises(RecordTooLargeError, match="nothing was appended"):
-            await follower.append_one(bytes(FORWARD_MAX_BYTES + 1))
+            await follower.append_one(bytes(PROPOSED_BYTES + 1))
         with pytest.raises(RecordTooLargeError, match=f"{PROPOSED_VALUES + 1} values"):
             await follower.append([b"x"] * (PROPOSED_VALUES + 1))
         with pytest.raises(ConfigError, match="no state machine"):
@@ -202,15 +211,21 @@ class Replica:
 
     node_id = 1
     cluster_id = "test"
+    has_ended = False
 
-    def __init__(self, *answers: ProposeResponse | Exception) -> None:
+    def __init__(self, *answers: ProposeResponse | Exception, then: Exception | None = None) -> None:
         self.answers = list(answers)
+        self.then = then
+        """What it says of its second append, in place of the leader."""
         self.asked: list[Any] = []
 
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         return LeaderAndEpoch(2, 5), Endpoint("replica", 2)
 
     def append(self, values: Any, level: int) -> asyncio.Future[Any]:
+        if self.asked and self.then is not None:
+            then, self.then = self.then, None
+            raise then
         raise NotLeaderError("replica 1 follows, nothing was appended", leader=LeaderAndEpoch(2, 5))
 
     def ask(self, leader_id: int, endpoint: Endpoint, request: Any) -> asyncio.Future[Any]:
@@ -280,3 +295,35 @@ async def test_a_refusal_after_a_doubt_does_not_pretend_that_nothing_was_appende
         await propose(Replica(LOST, too_large), repeatable=True)
     with pytest.raises(RecordTooLargeError):
         await propose(Replica(too_large), repeatable=True)
+
+
+@pytest.mark.parametrize("full", [BacklogFullError("full"), DiskFullError("full")], ids=["backlog", "disk"])
+async def test_a_full_replica_that_has_come_to_lead_is_asked_again_after_a_doubt(full: Exception) -> None:
+    replica = Replica(LOST, DONE, then=full)
+    assert (await propose(replica, repeatable=True, timeout_ms=20_000)).base_offset == 8
+    with pytest.raises(OutcomeUnknownError):
+        await propose(Replica(LOST, then=full), repeatable=True)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ClosedError("closed: nothing was appended"), ReplicaFailedError("failed"), RecordTooLargeError("too large")],
+    ids=["closed", "failed", "too large"],
+)
+async def test_what_this_replica_says_after_a_doubt_does_not_pretend_that_nothing_was_appended(
+    refusal: Exception,
+) -> None:
+    with pytest.raises(OutcomeUnknownError, match=str(refusal)) as unknown:
+        await propose(Replica(WRITTEN, then=refusal), repeatable=True, timeout_ms=20_000)
+    assert (unknown.value.base_offset, unknown.value.epoch) == (7, 5)
+
+
+async def test_a_caller_that_goes_is_cancelled_and_one_that_the_end_of_the_replica_cancels_is_in_doubt() -> None:
+    for has_ended, outcome in ((False, asyncio.CancelledError), (True, OutcomeUnknownError)):
+        replica = Replica()
+        proposing = asyncio.create_task(propose(replica, repeatable=False, timeout_ms=20_000))
+        await until(lambda replica=replica: bool(replica.asked))
+        replica.has_ended = has_ended
+        proposing.cancel()
+        with pytest.raises(outcome):
+            await proposing

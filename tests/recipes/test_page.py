@@ -33,7 +33,7 @@ def test_the_table_of_bounds_is_that_of_the_code() -> None:
     table = REFERENCE.partition("## Bounds")[2].partition("The full state")[0]
     mib = 1024 * 1024
     for text in (
-        f"{commands.COMMAND_BYTES_MAX // mib} MiB",
+        f"{commands.COMMAND_BYTES_MAX // 1024:,} KiB",
         f"{commands.NAME_BYTES_MAX:,} bytes",
         f"| {messages.OPERATIONS_MAX} |",
         f"| {keys.ANSWER_BYTES_MAX // mib} MiB",

@@ -24,6 +24,7 @@ from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint, Offset, parse_endpoint
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.bounds import PROPOSED_BYTES
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
 from kraftlib.wire_client import Login
@@ -106,6 +107,8 @@ class ClientAccess:
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
         self._check_open(timeout_ms)
+        if len(command) > PROPOSED_BYTES:
+            raise RefusedError(too_large("a command", len(command)))
         attempts = _Attempts(timeout_ms)
         try:
             async with asyncio.timeout_at(attempts.deadline):
@@ -133,6 +136,8 @@ class ClientAccess:
     ) -> tuple[Offset, bytes]:
         """Ask the applied state. See `Access.query`."""
         self._check_open(timeout_ms)
+        if len(question) > PROPOSED_BYTES:
+            raise ConfigError(too_large("a question", len(question)))
         attempts = _Attempts(timeout_ms)
         code, offset = (0, -1) if isinstance(consistency, Linearizable) else (2, -1)
         if isinstance(consistency, AtLeast):
@@ -239,6 +244,11 @@ class ClientAccess:
         self.check_open()
         if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 1:
             raise ConfigError(f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds, at least 1")
+
+
+def too_large(what: str, size: int) -> str:
+    """Return why it is not sent: a replica would break off the connection, and all that wait for it."""
+    return f"{what} of {size} bytes is larger than the {PROPOSED_BYTES} that a replica takes of a client"
 
 
 class _Attempts:

@@ -16,11 +16,11 @@ import attrs
 
 from kraftlib.coordination.access import Change
 from kraftlib.coordination.net.connection import Connection, LostError
-from kraftlib.errors import ClosedError, KraftError
+from kraftlib.errors import ClosedError, ConfigError, KraftError
 from kraftlib.proposals.outcomes import error_of
 from kraftlib.types import Offset
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.bounds import WATCHES
+from kraftlib.wire.bounds import PROPOSED_BYTES, WATCHES
 from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Watching:
         self._client.check_open()
         if len(self._watches) >= WATCHES:
             raise KraftError(f"one client has at most {WATCHES} watches: connect another one")
+        size = len(selector) + sum(len(watch.selector) for watch in self._watches)
+        if size > PROPOSED_BYTES:
+            raise ConfigError(f"all selectors of one client are {size} bytes: they may have {PROPOSED_BYTES} together")
         watch = _Watch(selector, FROM_NOW if since is None else since)
         self._watches.append(watch)
         self._hungry.set()

@@ -283,6 +283,11 @@ class Node:
         )
 
     @property
+    def has_ended(self) -> bool:
+        """Whether callers that wait are told of the end."""
+        return self._ended_by is not None
+
+    @property
     def log_end_offset(self) -> Offset:
         """One past the last record in the log."""
         return self._opened.log.end_offset

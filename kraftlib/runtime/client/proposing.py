@@ -91,6 +91,11 @@ class NodeReplica:
         """The id of its cluster."""
         return self._node.core.state.cluster_id
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether what is under way is cancelled."""
+        return self._node.has_ended
+
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         """Return the leader and epoch, and where the leader is reached."""
         return self._node.core.leader_and_epoch, self._node.core.state.leader_endpoint

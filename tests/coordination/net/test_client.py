@@ -14,6 +14,7 @@ from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
 from kraftlib.types import Endpoint
+from kraftlib.wire.bounds import PROPOSED_BYTES
 from tests.coordination.net.ways import CALL_MS, Caller, addition, question, replicas, value
 from tests.runtime.client.test_node import free_ports
 
@@ -80,6 +81,13 @@ async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time
             await access.call(b"garbage", timeout_ms=CALL_MS)
         with pytest.raises(ConfigError, match="this is no question"):
             await access.query(b"garbage", timeout_ms=CALL_MS)
+        large = bytes(PROPOSED_BYTES + 1)
+        with pytest.raises(RefusedError, match=f"a command of {len(large)} bytes"):
+            await access.call(large, timeout_ms=CALL_MS)
+        with pytest.raises(ConfigError, match=f"a question of {len(large)} bytes"):
+            await access.query(large, timeout_ms=CALL_MS)
+        with pytest.raises(ConfigError, match=f"selectors of one client are {len(large)} bytes"):
+            await anext(access.watch(large, None))
         with pytest.raises(ConfigError, match="timeout_ms=0"):
             await access.call(b"garbage", timeout_ms=0)
         caller = await Caller(access).begin()

@@ -10,9 +10,15 @@ import pytest
 
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import STALE, AtLeast
+from kraftlib.coordination.commands import COMMAND_BYTES_MAX, decode
+from kraftlib.coordination.messages import Do, Result, Transact
+from kraftlib.coordination.net.client import connect
 from kraftlib.coordination.net.replica import open
-from kraftlib.errors import ClosedError, ConfigError, RefusedError
-from tests.coordination.net.ways import CALL_MS, Caller, question, replicas, value
+from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError
+from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.types import Endpoint
+from tests.coordination.net.ways import CALL_MS, Caller, addition, putting, question, replicas, value
+from tests.runtime.quorum import until
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -48,6 +54,31 @@ async def test_refusals_deadlines_and_the_end(engine: str) -> None:
             await caller.add("sum")
 
 
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_the_outcome_of_what_the_leader_has_appended_is_unknown_where_the_replica_that_forwarded_closes(
+    engine: str,
+) -> None:
+    async with replicas() as quorum:
+        leader = await quorum.leader()
+        servers = tuple(quorum.endpoint(node_id) for node_id in quorum.ids)
+        observer = RaftConfig(
+            node_id=9, cluster_id="ways", bootstrap_servers=servers, listen=Endpoint("127.0.0.1", 0), engine=engine
+        )
+        async with open(observer, log=MemoryReplicatedLog(), elections=MemoryQuorumStateStore()) as access:
+            caller = await Caller(access).begin()
+            for node_id in set(quorum.ids) - {leader.node_id}:
+                await quorum.kill(node_id)  # nothing is committed any more
+            end_offset = leader.log_end_offset()
+            commands = [caller.command(addition("sum"), number) for number in (1, 2)]
+            appending = asyncio.create_task(access.client.append(commands[:1], timeout_ms=CALL_MS))
+            calling = asyncio.create_task(access.call(commands[1], timeout_ms=CALL_MS))
+            await until(lambda: leader.log_end_offset() == end_offset + 2)
+            await access.client.shutdown(timeout_ms=0)
+            for forwarded in (appending, calling):
+                with pytest.raises(OutcomeUnknownError):
+                    await forwarded
+
+
 async def test_a_file_names_the_replica(tmp_path: Path) -> None:
     path = tmp_path / "replica.toml"
     path.write_text('node_id = 1\nvoters = "1@127.0.0.1:19799"\nlisten = "127.0.0.1:0"\n')
@@ -67,3 +98,28 @@ async def test_a_file_names_the_replica(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_refused_before_anything_happens(config: Any, options: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         open(config, **options)
+
+
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_the_largest_command_goes_through_any_replica_and_through_a_client(engine: str) -> None:
+    async with replicas(engine=engine) as quorum, connect(quorum.servers) as client:
+        for access in (*quorum.running.values(), client):
+            caller = await Caller(access).begin()
+            spare = COMMAND_BYTES_MAX - len(caller.command(putting("big", b""), 1))
+            await caller.send(putting("big", bytes(spare - 8)), 1)  # the length of the value takes a few bytes, too
+            with pytest.raises(RefusedError, match=f"{COMMAND_BYTES_MAX}"):
+                await access.call(caller.command(putting("big", bytes(spare + 1)), 2), timeout_ms=CALL_MS)
+            await caller.put("small", b"after it")
+
+
+async def test_the_largest_result_comes_through_any_replica_and_to_a_client() -> None:
+    async with replicas() as quorum, connect(quorum.servers) as client:
+        caller = await Caller(client).begin()
+        keys = [f"key/{number}" for number in range(4)]
+        for key in keys:
+            await caller.put(key, bytes(990_000))
+        reading = Transact(then=tuple(Transact.Operation(do=Do.GET, key=key) for key in keys))
+        for access in (*quorum.running.values(), client):
+            reader = await Caller(access).begin()
+            done = await reader.transact(reading)
+            assert [len(item.value) for item in decode(Result, done.result).items] == [990_000] * 4

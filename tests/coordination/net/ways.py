@@ -121,11 +121,15 @@ class Caller:
         return await self.transact(addition(key))
 
     async def put(self, key: str, value: bytes) -> Any:
-        return await self.transact(Transact(then=(Transact.Operation(do=Do.PUT, key=key, value=value),)))
+        return await self.transact(putting(key, value))
 
 
 def addition(key: str) -> Transact:
     return Transact(then=(Transact.Operation(do=Do.ADD, key=key, delta=1),))
+
+
+def putting(key: str, value: bytes) -> Transact:
+    return Transact(then=(Transact.Operation(do=Do.PUT, key=key, value=value),))
 
 
 def question(key: str) -> bytes:
