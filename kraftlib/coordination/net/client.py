@@ -17,7 +17,7 @@ from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Linearizable
 from kraftlib.coordination.net.connection import Connection, LostError, connected_to
 from kraftlib.coordination.net.watching import Watching
-from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, RefusedError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, RefusedError, TimedOutError
 from kraftlib.proposals.outcomes import error_of
 from kraftlib.security.contexts import client_context
 from kraftlib.security.sasl import SaslConfig
@@ -153,7 +153,7 @@ class ClientAccess:
                     if answer is not None:
                         return answer.offset, answer.answer
         except TimeoutError:
-            raise TimeoutError(f"no answer within {timeout_ms} ms: {attempts.reason}") from None
+            raise TimedOutError(f"no answer within {timeout_ms} ms: {attempts.reason}") from None
 
     def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes. See `Access.watch`."""
@@ -197,7 +197,8 @@ class ClientAccess:
             raise
         if attempts is not None:
             attempts.in_doubt = was_in_doubt
-        self._failures = 0
+        if answer.error_code == ErrorCode.NONE:  # type: ignore[attr-defined]
+            self._failures = 0
         return answer
 
     # --- the connection ----------------------------------------------------------------------------------------------
@@ -214,7 +215,8 @@ class ClientAccess:
         try:
             return await asyncio.shield(self._connecting)
         except asyncio.CancelledError:
-            if self._closed:
+            task = asyncio.current_task()
+            if self._closed and not (task is not None and task.cancelling()):
                 raise ClosedError("this client was closed meanwhile") from None
             raise
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import attrs
 
 from kraftlib.coordination.access import AtLeast, Change, Consistency, Done, Gone, Linearizable, Machine
+from kraftlib.coordination.net.arrivals import Arrivals
 from kraftlib.errors import (
     BacklogFullError,
     ClosedError,
@@ -17,10 +19,11 @@ from kraftlib.errors import (
     NotLeaderError,
     RecordTooLargeError,
     RefusedError,
+    TimedOutError,
 )
 from kraftlib.proposals.ports import APPLIED
 from kraftlib.runtime.client.node import Node
-from kraftlib.runtime.client.proposing import EngineFuture
+from kraftlib.runtime.client.proposing import engine_future
 from kraftlib.runtime.waiters import COMMITTED
 from kraftlib.types import Epoch, Offset
 from kraftlib.wire.bounds import CHANGES
@@ -57,7 +60,7 @@ class Service:
         self._node: Final = node
         self._machine: Final = machine
         self._loop: Final = asyncio.get_running_loop()
-        self._more: EngineFuture | None = None
+        self._arrivals: Final = Arrivals(node, machine)
         self._expiring: Final = asyncio.ensure_future(self._expire())
 
     def end(self) -> None:
@@ -79,8 +82,8 @@ class Service:
         return Done(offset=proposed.last_offset, epoch=proposed.epoch, result=proposed.results[0])
 
     async def query(self, question: bytes, *, consistency: Consistency, timeout_ms: int) -> tuple[Offset, bytes]:
-        """Answer a question as `Access.query` does."""
-        self._node.ensure_running()
+        """Answer a question as `Access.query` does. Raises ReplicaFailedError, too."""
+        self._node.ensure_applying()
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
                 if isinstance(consistency, Linearizable):
@@ -88,7 +91,7 @@ class Service:
                 elif isinstance(consistency, AtLeast):
                     await self._applied(consistency.offset)
         except TimeoutError:
-            raise TimeoutError(f"{consistency} was not reached here within {timeout_ms} ms") from None
+            raise TimedOutError(f"{consistency} was not reached here within {timeout_ms} ms") from None
         return self._machine.applied, self._machine.query(question)
 
     async def pull(
@@ -96,23 +99,22 @@ class Service:
     ) -> Sequence[Pulled]:
         """Return the next changes of these watches: at once if there are any, else when there are, or at the end.
 
-        Raises: TimeoutError, if a watch begins now and no leader says what that is; ClosedError, ReplicaFailedError.
+        Raises: TimedOutError, if a watch begins now and no leader says what that is; ClosedError, ReplicaFailedError.
         """
-        self._node.ensure_running()
         if any(pull.since is None for pull in pulls):
             await self._barrier(max_wait_ms)
             max_wait_ms = 0
             pulls = [attrs.evolve(p, since=self._machine.applied) if p.since is None else p for p in pulls]
         deadline = self._loop.time() + max_wait_ms / 1_000
         while True:
+            self._node.ensure_applying()
             pulled = self._look(pulls, max_bytes)
             left_s = deadline - self._loop.time()
             if left_s <= 0 or interrupted.done() or any(one.changes or one.error for one in pulled):
                 return pulled
-            more = self._when_more()
-            await asyncio.wait((more, interrupted), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-            if more.done():
-                more.result()
+            pulls = [attrs.evolve(pull, since=one.next_since) for pull, one in zip(pulls, pulled, strict=True)]
+            with self._arrivals.awaited([pull.selector for pull in pulls]) as arrived:
+                await asyncio.wait((arrived, interrupted), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _look(self, pulls: Sequence[Pull], max_bytes: int) -> list[Pulled]:
         pulled, left = [], min(max_bytes, PULL_MAX_BYTES)
@@ -143,22 +145,11 @@ class Service:
             return Pulled(max(since, machine.applied), changes)
         return Pulled(changes[-1].offset, changes)
 
-    def _when_more(self) -> EngineFuture:
-        """Return what is done when something more is applied; all that wait share it."""
-        if self._more is None or self._more.done():
-            self._more = self._node.engine_first.future()
-            self._node.wait_for_offset(self._node.applier.applied_offset, self._more)
-        return self._more
-
     async def _applied(self, offset: Offset) -> None:
-        future = self._node.engine_first.future()
-        self._node.wait_for_offset(offset, future)
-        await future
+        await engine_future(self._node, lambda promise: self._node.wait_for_offset(offset, promise))
 
     async def _barrier(self, timeout_ms: int) -> None:
-        future = self._node.engine_first.future()
-        self._node.read_barrier(future, max(1, timeout_ms))
-        await future
+        await engine_future(self._node, lambda promise: self._node.read_barrier(promise, max(1, timeout_ms)))
 
     # --- expiry ------------------------------------------------------------------------------------------------------
 
@@ -181,10 +172,5 @@ class Service:
 
     async def _propose_due(self, epoch: Epoch) -> None:
         for command in self._machine.due(epoch, round(self._loop.time() * 1_000)):
-            future = self._node.engine_first.future()
-            try:
-                self._node.appends.append([command], epoch, COMMITTED, future)
-            except BaseException:
-                future.cancel()
-                raise
-            await future
+            append = partial(self._node.appends.append, [command], epoch, COMMITTED)
+            await engine_future(self._node, append)

@@ -186,7 +186,7 @@ class Node:
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
 
     def _serve_proposals(self) -> None:
-        replica = NodeReplica(self, self.engine_first.future)
+        replica = NodeReplica(self)
         self.proposals = Proposals(replica, serde=self._result_serde)
         server = ProposalServer(
             replica,
@@ -230,16 +230,12 @@ class Node:
 
     def wait_for_offset(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` once the record at `offset` was applied here."""
-        self.ensure_running()
-        if self.waiters.apply_failure is not None:
-            raise again(self.waiters.apply_failure)
+        self.ensure_applying()
         self.applier.wait_for(offset, promise)
 
     def read_barrier(self, promise: Promise, timeout_ms: int) -> None:
         """Settle `promise` with the applied offset, once it covers everything that is committed now."""
-        self.ensure_running()
-        if self.waiters.apply_failure is not None:
-            raise again(self.waiters.apply_failure)
+        self.ensure_applying()
         self.executor.read_barrier(promise, timeout_ms)
 
     def _leader_known(self, leader: LeaderAndEpoch) -> None:
@@ -257,6 +253,12 @@ class Node:
             raise again(self.executor.failure)
         if self._closing is not None:
             raise ClosedError(f"replica {self._config.node_id} is closed")
+
+    def ensure_applying(self) -> None:
+        """Raises: ReplicaFailedError, also where only the state machine has failed; ClosedError."""
+        self.ensure_running()
+        if self.waiters.apply_failure is not None:
+            raise again(self.waiters.apply_failure)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 

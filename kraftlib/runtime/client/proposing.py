@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraftlib.codec.declarations import Message
@@ -74,12 +75,23 @@ class EngineFirst:
         self._pending -= 1
 
 
+def engine_future(node: Node, ask: Callable[[EngineFuture], object]) -> EngineFuture:
+    """Call `ask` with a future of the engine's own, and return it. One that is cancelled is withdrawn."""
+    future = node.engine_first.future()
+    try:
+        ask(future)
+    except BaseException:
+        future.cancel()
+        raise
+    future.add_done_callback(lambda future: node.withdraw() if future.cancelled() else None)
+    return future
+
+
 class NodeReplica:
     """A node, as `kraftlib.proposals.ports.LocalReplica`."""
 
-    def __init__(self, node: Node, new_future: Callable[[], EngineFuture]) -> None:
+    def __init__(self, node: Node) -> None:
         self._node: Final = node
-        self._new_future: Final = new_future
 
     @property
     def node_id(self) -> ReplicaId:
@@ -103,13 +115,7 @@ class NodeReplica:
     def append(self, values: Sequence[bytes], level: int) -> asyncio.Future[Any]:
         """Append here."""
         self._node.ensure_running()
-        future = self._new_future()
-        try:
-            self._node.appends.append(values, None, level, future)
-        except BaseException:
-            future.cancel()
-            raise
-        return future
+        return engine_future(self._node, partial(self._node.appends.append, values, None, level))
 
     def ask(self, leader_id: ReplicaId, endpoint: Endpoint, request: Message) -> asyncio.Future[Message]:
         """Ask another replica, over the connection of forwarded appends."""
@@ -126,10 +132,4 @@ class NodeReplica:
 
     def applied(self, offset: Offset) -> asyncio.Future[Any]:
         """Return a future that is done once the record at `offset` was applied here."""
-        future = self._new_future()
-        try:
-            self._node.wait_for_offset(offset, future)
-        except BaseException:
-            future.cancel()
-            raise
-        return future
+        return engine_future(self._node, partial(self._node.wait_for_offset, offset))

@@ -10,6 +10,7 @@ from typing import Any
 
 from kraftlib.codec.declared import Message
 from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.coordination.access import Machine
 from kraftlib.coordination.commands import decode, encode, encode_command
 from kraftlib.coordination.messages import Answer, Ask, Do, OpenSession, Question, Result, Selector, Transact, Watched
 from kraftlib.coordination.net.replica import ReplicaAccess, open
@@ -27,11 +28,17 @@ class Replicas:
     """Three of them. A killed one starts again with the log and the vote that it left, at its old address."""
 
     def __init__(
-        self, count: int = 3, *, of_one: Callable[[int], dict[str, Any]] = lambda node_id: {}, **options: Any
+        self,
+        count: int = 3,
+        *,
+        of_one: Callable[[int], dict[str, Any]] = lambda node_id: {},
+        machine: Callable[[int], Machine | None] = lambda node_id: None,
+        **options: Any,
     ) -> None:
         self.ids = range(1, count + 1)
         self._ports = dict(zip(self.ids, free_ports(count), strict=True))
         self._of_one = of_one
+        self._machine = machine
         self._options = {**TIMING, **options}
         self._logs = {node_id: MemoryReplicatedLog() for node_id in self.ids}
         self._elections = {node_id: MemoryQuorumStateStore() for node_id in self.ids}
@@ -48,7 +55,8 @@ class Replicas:
         voters = tuple(StaticVoter(other, self.endpoint(other)) for other in self.ids)
         options = {"listen": self.endpoint(node_id), **self._options, **self._of_one(node_id)}
         config = RaftConfig(node_id=node_id, voters=voters, cluster_id="ways", **options)
-        access = open(config, log=self._logs[node_id], elections=self._elections[node_id])
+        log, elections = self._logs[node_id], self._elections[node_id]
+        access = open(config, machine=self._machine(node_id), log=log, elections=elections)
         await access.__aenter__()
         self.running[node_id] = access
 
