@@ -7,16 +7,18 @@ import asyncio
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.coordination.access import STALE, AtLeast
-from kraftlib.coordination.net.client import connect
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError
+from kraftlib.coordination.access import BEFORE_ALL, STALE, AtLeast
+from kraftlib.coordination.net.client import PAUSE_MAX_S, connect
+from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TimedOutError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
 from kraftlib.types import Endpoint
 from kraftlib.wire.bounds import PROPOSED_BYTES
-from tests.coordination.net.ways import CALL_MS, Caller, addition, question, replicas, value
+from tests.coordination.net.test_arrivals import Frail
+from tests.coordination.net.ways import CALL_MS, EVERYTHING, Caller, addition, putting, question, replicas, value
 from tests.runtime.client.test_node import free_ports
+from tests.runtime.quorum import until
 
 
 async def test_a_client_of_any_replica_calls_and_asks() -> None:
@@ -95,11 +97,42 @@ async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time
             await quorum.kill(node_id)
         with pytest.raises((RefusedError, OutcomeUnknownError), match="700 ms"):
             await access.call(caller.command(addition("sum"), 1), timeout_ms=700)
-        with pytest.raises(TimeoutError, match="700 ms"):
+        with pytest.raises(TimedOutError, match="700 ms"):
             await access.query(question("sum"), timeout_ms=700)
         assert await value(access, "sum", consistency=STALE) is None
     with pytest.raises(ClosedError):
         await access.call(b"x", timeout_ms=1)
+
+
+async def test_a_task_that_is_cancelled_while_the_client_closes_is_cancelled() -> None:
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as silent:
+        access = connect([Endpoint(*silent.sockets[0].getsockname())])
+        asking = asyncio.create_task(access.query(b"x", timeout_ms=CALL_MS))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(access.close())
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await closing
+
+
+async def test_replicas_that_all_answer_with_errors_are_asked_ever_more_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    def pause(shortest_s: float, longest_s: float) -> float:
+        pauses.append(longest_s)
+        return 0.0
+
+    async with replicas(machine=lambda node_id: Frail()) as quorum, connect(quorum.servers) as access:
+        caller = await Caller(access).begin()
+        with pytest.raises((RefusedError, OutcomeUnknownError)):
+            await access.call(caller.command(putting("key", b"poison"), 1), timeout_ms=1_000)
+        monkeypatch.setattr("kraftlib.coordination.net.client.random.uniform", pause)
+        watching = asyncio.create_task(anext(access.watch(EVERYTHING, BEFORE_ALL)))
+        await until(lambda: PAUSE_MAX_S in pauses)
+        watching.cancel()
 
 
 async def test_where_nobody_listens_nothing_was_appended() -> None:

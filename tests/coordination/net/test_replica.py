@@ -14,7 +14,7 @@ from kraftlib.coordination.commands import COMMAND_BYTES_MAX, decode
 from kraftlib.coordination.messages import Do, Result, Transact
 from kraftlib.coordination.net.client import connect
 from kraftlib.coordination.net.replica import open
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError
+from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TimedOutError
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
 from tests.coordination.net.ways import CALL_MS, Caller, addition, putting, question, replicas, value
@@ -43,7 +43,7 @@ async def test_refusals_deadlines_and_the_end(engine: str) -> None:
             await access.call(b"garbage", timeout_ms=CALL_MS)
         with pytest.raises(ConfigError, match="this is no question"):
             await access.query(b"garbage", timeout_ms=CALL_MS)
-        with pytest.raises(TimeoutError, match="within 100 ms"):
+        with pytest.raises(TimedOutError, match="within 100 ms"):
             await access.query(question("sum"), consistency=AtLeast(10**9), timeout_ms=100)
         waiting = asyncio.create_task(access.query(question("sum"), consistency=AtLeast(10**9), timeout_ms=CALL_MS))
         await asyncio.sleep(0)
