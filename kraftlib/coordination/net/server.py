@@ -7,8 +7,7 @@ further request over its connection ends its wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 
 from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, STALE, AtLeast, Consistency, Machine
@@ -81,7 +80,7 @@ class AccessServer:
         if isinstance(request, WatchRequest):
             # At once: the request that ends its wait may come in this very turn.
             self._waiting[id(peer)] = interrupted
-        task = asyncio.ensure_future(self._answer(request_id, request, self._work(request, interrupted)))
+        task = asyncio.ensure_future(self._answer(request_id, request, interrupted))
         self._working.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
@@ -91,9 +90,9 @@ class AccessServer:
 
         task.add_done_callback(done)
 
-    async def _answer(self, request_id: int, request: Message, work: Coroutine[Any, Any, Message]) -> None:
+    async def _answer(self, request_id: int, request: Message, interrupted: asyncio.Future[None]) -> None:
         try:
-            response = await work
+            response = await self._work(request, interrupted)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             response = _refusal(request, error)
         if self._node is not None:
