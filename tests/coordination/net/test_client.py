@@ -105,7 +105,11 @@ async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time
 
 
 async def test_a_task_that_is_cancelled_while_the_client_closes_is_cancelled() -> None:
-    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as silent:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
         access = connect([Endpoint(*silent.sockets[0].getsockname())])
         asking = asyncio.create_task(access.query(b"x", timeout_ms=CALL_MS))
         await asyncio.sleep(0)
