@@ -131,8 +131,8 @@ class Access(Protocol):
         """Have `command` committed and applied, and return the result.
 
         Raises: RefusedError, if certainly nothing was appended: no leader was found in time, or the command is wrong
-        or too large. OutcomeUnknownError, at the deadline only, if it was sent and may be applied still. ClosedError,
-        before anything is sent.
+        or too large. OutcomeUnknownError, at the deadline or the end of this access, if it was sent and may be applied
+        still. ClosedError, ReplicaFailedError, before anything is sent.
         """
         ...
 
@@ -141,17 +141,21 @@ class Access(Protocol):
     ) -> tuple[Offset, bytes]:
         """Return the answer of the applied state, and the offset of the last record that is in it.
 
-        Raises: TimedOutError; ConfigError, if the machine does not understand the question; ClosedError.
+        Raises: TimedOutError; ConfigError, if the question is too large, or the machine does not understand it;
+        ClosedError; ReplicaFailedError, from a replica in this process whose machine has failed.
         """
         ...
 
     def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes after the record at `since`, in order, none lost and none twice; endlessly.
 
-        None is from now on: after the last record that is committed when the iteration begins. It goes on through
-        reconnects, changes of leader and restarts of the replica that is asked. Where that replica has no history
-        that goes back far enough, one Change is `full`. Leaving the loop, or closing the iterator, ends it.
+        None is from now on: after the last record that is committed when a replica takes the watch, a round trip or
+        more after the iteration begins. To miss nothing of what comes after a moment, ask a query at that moment, and
+        watch from its offset. A watch goes on through reconnects, changes of leader and restarts of the replica that is
+        asked. Where that replica has no history that goes back far enough, one Change is `full`. Leaving the loop, or
+        closing the iterator, ends it.
 
-        Raises: ConfigError, if the machine does not understand the selector; ClosedError.
+        Raises: ConfigError, if the selector is too large, or the machine does not understand it; ClosedError;
+        ReplicaFailedError, from a replica in this process whose machine has failed.
         """
         ...

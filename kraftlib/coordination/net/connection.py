@@ -114,7 +114,7 @@ class Connection:
         """Break it off: all that wait get a LostError."""
         if self._lost is None:
             self._lost = LostError(f"{self.endpoint}: {reason}")
-            self._writer.close()
+            self._writer.transport.abort()  # nothing that is left to send counts, and a replica may read no more
             for asked in self._asked:
                 if not asked.answer.done():
                     asked.answer.set_exception(LostError(str(self._lost), may_have_arrived=True))

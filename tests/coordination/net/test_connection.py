@@ -132,6 +132,30 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
     assert lost.value.may_have_arrived
 
 
+async def test_a_close_does_not_wait_for_a_server_that_reads_no_more() -> None:
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
+        await ended.wait()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        place = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+        connection = await connected_to(place, tls=None, sasl=None, timeout_s=20)
+        much = CallRequest(command=bytes(32 * 1024 * 1024))
+        asking = asyncio.create_task(connection.ask(much, CallResponse, silence_s=20.0))
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(5):
+                await connection.close()
+            with pytest.raises(LostError, match="closed"):
+                await asking
+        finally:
+            ended.set()
+
+
 async def test_a_server_that_speaks_something_else_is_lost_before_anything_is_asked() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
