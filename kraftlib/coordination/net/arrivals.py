@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -59,14 +59,13 @@ class Arrivals:
 
     def _applied(self, future: asyncio.Future[Any]) -> None:
         self._next = None
-        if not self._waiting:
-            return
-        try:
-            future.result()
-            woken = [selector for selector in self._waiting if self._has_changed(selector)]
-            self._listen()
-        except (KraftError, asyncio.CancelledError):
-            woken = list(self._waiting)  # they meet the error themselves
+        woken = list(self._waiting)
+        is_over = future.cancelled() or future.exception() is not None
+        if woken and not is_over:
+            changed = [selector for selector in woken if self._has_changed(selector)]
+            with suppress(KraftError):  # all of them meet it themselves
+                self._listen()
+                woken = changed
         self._wake(woken)
 
     def _has_changed(self, selector: bytes) -> bool:

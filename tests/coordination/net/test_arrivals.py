@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,6 +93,21 @@ async def test_where_the_machine_has_failed_every_watch_and_query_says_so_and_a_
         async with connect(quorum.servers) as client, asyncio.timeout(PATIENCE_S):
             changes = aiter(client.watch(EVERYTHING, begun.offset))
             assert rows(await anext(changes)) == [("key", b"poison")]
+
+
+async def test_a_watch_that_was_left_leaves_nothing_behind_when_the_replica_closes() -> None:
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    async with replicas(1, engine="inline") as quorum:
+        access = quorum.running[1]
+        await (await Caller(access).begin()).add("sum")
+        watching = asyncio.create_task(anext(aiter(access.watch(IDLE, BEFORE_ALL))))
+        await value(access, "sum")
+        watching.cancel()
+        await asyncio.wait([watching])
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
 
 
 async def test_a_query_that_has_given_up_is_forgotten() -> None:
