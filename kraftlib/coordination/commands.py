@@ -20,6 +20,7 @@ from kraftlib.codec.declared import Message, read, write_into
 from kraftlib.codec.reader import Reader
 from kraftlib.coordination.messages import (
     KINDS,
+    NONE,
     Acquire,
     Ask,
     Do,
@@ -27,12 +28,13 @@ from kraftlib.coordination.messages import (
     Kind,
     OpenSession,
     Question,
+    Release,
     Selector,
     Transact,
     Watched,
 )
 from kraftlib.errors import ConfigError, LocalProtocolError, ProtocolError, RemoteProtocolError, UnsupportedError
-from kraftlib.types import ZERO_UUID
+from kraftlib.types import ZERO_UUID, Offset
 from kraftlib.wire.bounds import PROPOSED_BYTES
 
 VERSION: Final = 0
@@ -61,11 +63,14 @@ class Command:
     body: Message
 
 
-def encode_command(body: Message, *, session: UUID = ZERO_UUID, sequence: int = 0, acknowledged: int = 0) -> bytes:
+def encode_command(
+    body: Message, *, session: UUID = ZERO_UUID, opened: Offset = NONE, sequence: int = 0, acknowledged: int = 0
+) -> bytes:
     """Return the bytes of a command. Raises: ConfigError, if a value does not fit into its field."""
     out = bytearray((_KIND_OF[type(body)], VERSION))
     try:
-        write_into(out, Identity(session=session, sequence=sequence, acknowledged=acknowledged), VERSION)
+        identity = Identity(session=session, opened=opened, sequence=sequence, acknowledged=acknowledged)
+        write_into(out, identity, VERSION)
         write_into(out, body, VERSION)
     except LocalProtocolError as error:
         raise ConfigError(f"{body!r} is no command: {error}") from None
@@ -113,7 +118,9 @@ def broken_rule(command: Command) -> str:
         case Transact() as body:
             return _first(_transact_rules(body))
         case Acquire() as body:
-            return _first(_acquire_rules(body, command.identity.sequence))
+            return _first(_acquire_rules(body, sequence))
+        case Release(number=number) if not 1 <= number < sequence:
+            return f"number={number} with sequence={sequence}: only an earlier call is released, by a numbered one"
     return ""
 
 

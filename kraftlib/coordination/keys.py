@@ -5,15 +5,14 @@ A key ends by being deleted, with its session if it is ephemeral, or when its ti
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from uuid import UUID
 
 import attrs
 
-from kraftlib.coordination.messages import NONE, Answer, Do, Event, Result, Transact
-from kraftlib.types import ZERO_UUID, Offset
+from kraftlib.coordination.messages import DELETED_MAX, NONE, Answer, Do, Event, Result, Transact
+from kraftlib.coordination.sorted_names import SortedNames
+from kraftlib.types import Offset
 
 Row = Answer.Row
 Item = Result.Item
@@ -33,8 +32,8 @@ class Value:
 
     value: bytes
     revision: Offset
-    session: UUID = ZERO_UUID
-    """The session with which the key ends; all zero, if none."""
+    session: Offset = NONE
+    """The opening of the session with which the key ends."""
     ttl_ms: int = 0
 
     def row(self, key: str) -> Row:
@@ -54,24 +53,25 @@ class Keys:
 
     def __init__(self, values: Iterable[tuple[str, Value]] = ()) -> None:
         self.values: dict[str, Value] = dict(values)
-        self._order = sorted(self.values)
+        self._order = SortedNames(self.values)
         self.changed: list[Row] = []
-        self.of_session: dict[UUID, set[str]] = {}
+        self.of_session: dict[Offset, set[str]] = {}
         """Ephemeral keys."""
         self.timed: set[str] = set()
         """Keys with a time to live."""
         self._undo: list[tuple[str, Value | None]] = []
+        self._deletable = 0
         for key, value in self.values.items():
             self._note(key, value)
 
     def _note(self, key: str, value: Value) -> None:
-        if value.session != ZERO_UUID:
+        if value.session != NONE:
             self.of_session.setdefault(value.session, set()).add(key)
         if value.ttl_ms:
             self.timed.add(key)
 
     def _unnote(self, key: str, value: Value) -> None:
-        if value.session != ZERO_UUID:
+        if value.session != NONE:
             own = self.of_session[value.session]
             own.remove(key)
             if not own:
@@ -83,7 +83,7 @@ class Keys:
         old = self.values.get(key)
         self._undo.append((key, old))
         if old is None:
-            insort(self._order, key)
+            self._order.add(key)
         else:
             self._unnote(key, old)
         self.values[key] = value
@@ -96,14 +96,13 @@ class Keys:
         if old is not None:
             self._undo.append((key, old))
             self._unnote(key, old)
-            del self._order[bisect_left(self._order, key)]
+            self._order.remove(key)
             self.changed.append(Row(event=Event.DELETED, name=key, revision=offset))
         return old
 
     def with_prefix(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield the keys that begin with `prefix`, those after `after` only, in order. The store must not change."""
-        at = bisect_left(self._order, max(prefix, after))
-        for key in islice(self._order, at, None):
+        for key in self._order.since(max(prefix, after)):
             if not key.startswith(prefix):
                 return
             if key > after or not after:
@@ -111,10 +110,10 @@ class Keys:
 
     def frozen(self) -> Iterator[tuple[str, Value]]:
         """Return the keys in order as they are now, to be iterated over while they change."""
-        order, values = list(self._order), dict(self.values)  # copied as a whole: a million take tens of ms
+        order, values = list(self._order.since("")), dict(self.values)  # copied as a whole: a million take tens of ms
         return ((key, values[key]) for key in order)
 
-    def end_session(self, session: UUID, offset: Offset) -> None:
+    def end_session(self, session: Offset, offset: Offset) -> None:
         """Delete the ephemeral keys of a session."""
         # In order: that of a set differs from process to process.
         for key in sorted(self.of_session.get(session, ())):
@@ -129,9 +128,9 @@ class Keys:
             return found is not None and found.value == condition.value
         return condition.revision == (NONE if found is None else found.revision)
 
-    def perform(self, operations: Iterable[Transact.Operation], *, session: UUID, offset: Offset) -> tuple[Item, ...]:
+    def perform(self, operations: Iterable[Transact.Operation], *, session: Offset, offset: Offset) -> tuple[Item, ...]:
         """Do all of `operations`, or nothing. Raises: RuleError."""
-        self._undo = []
+        self._undo, self._deletable = [], DELETED_MAX
         try:
             items = tuple([self._one(operation, session, offset, at) for at, operation in enumerate(operations)])
             if sum(len(item.value or b"") for item in items) > ANSWER_BYTES_MAX:
@@ -148,7 +147,7 @@ class Keys:
             self.changed = []
             raise
 
-    def _one(self, operation: Transact.Operation, session: UUID, offset: Offset, place: int) -> Item:
+    def _one(self, operation: Transact.Operation, session: Offset, offset: Offset, place: int) -> Item:
         key = operation.key
         match operation.do:
             case Do.GET:
@@ -157,10 +156,11 @@ class Keys:
                 old = self.delete(key, offset)
                 return Item(key=key, revision=NONE if old is None else old.revision)
             case Do.DELETE_PREFIX:
-                gone = list(self.with_prefix(key))
+                gone = list(islice(self.with_prefix(key), self._deletable))
+                self._deletable -= len(gone)
                 for one in gone:
                     self.delete(one, offset)
-                return Item(key=key, revision=len(gone))
+                return Item(key=key, revision=len(gone), more=any(True for _ in self.with_prefix(key)))
             case Do.TAKE:
                 first = next(self.with_prefix(key), "")
                 item = self._item(first)
@@ -171,7 +171,7 @@ class Keys:
             value = b"%d" % self._sum(key, operation.delta)
         elif operation.do == Do.APPEND:
             key = f"{key}{offset:0{NUMBER_DIGITS}}-{place:03}"
-        owner = session if operation.ephemeral else ZERO_UUID
+        owner = session if operation.ephemeral else NONE
         self.put(key, Value(value, offset, owner, operation.ttl_ms))
         return Item(key=key, value=value if operation.do == Do.ADD else None, revision=offset)
 

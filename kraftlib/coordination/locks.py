@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from uuid import UUID
 
 import attrs
 
@@ -34,7 +33,8 @@ class Bid:
     lock: str
     limit: int
     permits: int
-    session: UUID
+    session: Offset
+    """The offset at which it was opened."""
     number: int
     """The sequence number of the call that made it."""
     owner: str = ""
@@ -80,7 +80,7 @@ class Locks:
     def __init__(self, bids: Iterable[Bid] = (), ready: Iterable[Offset] = ()) -> None:
         """`bids` in the order of `bids`, `ready` in that of `ready`: tickets."""
         self._locks: dict[str, _Lock] = {}
-        self.of_session: dict[UUID, dict[int, Bid]] = {}
+        self.of_session: dict[Offset, dict[int, Bid]] = {}
         """By the number of the call."""
         self.ready: OrderedDict[Offset, Bid] = OrderedDict()
         """To be granted, first the one that has been ready for the longest time."""
@@ -108,7 +108,7 @@ class Locks:
 
     # --- bids --------------------------------------------------------------------------------------------------------
 
-    def bid(self, asked: Acquire, *, session: UUID, number: int, offset: Offset) -> Bid:
+    def bid(self, asked: Acquire, *, session: Offset, number: int, offset: Offset) -> Bid:
         """Make a bid; if there is room it is ready. Raises: RuleError, if others bid for a lock of another limit."""
         lock = self._locks.get(asked.lock)
         if lock is not None and lock.limit != asked.limit:
@@ -144,7 +144,7 @@ class Locks:
             self.ready[bid.ticket] = served
             self.changed.append(served.row(Event.READY))
 
-    def grant(self, offset: Offset, *, session: UUID, ticket: Offset = NONE) -> None:
+    def grant(self, offset: Offset, *, session: Offset, ticket: Offset = NONE) -> None:
         """Grant the bid `ticket`, if it is ready; else one of `session`; else the first of all."""
         if not self.ready:
             return
@@ -157,7 +157,7 @@ class Locks:
         self.of_session[bid.session][bid.number] = held
         self.changed.append(held.row(Event.GRANTED))
 
-    def release(self, session: UUID, number: int) -> bool:
+    def release(self, session: Offset, number: int) -> bool:
         """End the bid of a call, and make room for others; return whether there was one."""
         bid = self.of_session.get(session, {}).get(number)
         if bid is None:
@@ -180,7 +180,7 @@ class Locks:
             del self._locks[bid.lock]
         return True
 
-    def end_session(self, session: UUID) -> None:
+    def end_session(self, session: Offset) -> None:
         """End the bids of a session, in the order in which they were made."""
         own = self.of_session.get(session, {})
         # By number: to end one may make room for the next, which is another value then.

@@ -3,7 +3,7 @@
 `apply` depends on the state and the record alone. It knows no clock: that a session or a key is over is a record, which
 the leader proposes (`kraftlib.coordination.expiry`). What happens at a record, in this order:
 
-1. The session of the command is looked up. If it is not alive, nothing else happens.
+1. The session of the command is looked up by its id and its opening. If it is not alive, nothing else happens.
 2. A call that was applied before gets its first result, and nothing else happens but 5.
 3. The command is carried out, or refused. Fences are compared here, so a write that was sent in time but committed late
    is refused on every replica alike.
@@ -47,7 +47,7 @@ from kraftlib.coordination.state import State
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import StateMachine
-from kraftlib.types import ZERO_UUID, Epoch, Offset
+from kraftlib.types import Epoch, Offset
 
 
 class ServiceMachine(StateMachine):
@@ -77,7 +77,7 @@ class ServiceMachine(StateMachine):
             reason = str(error)
         state = self._state
         state.applied = record.offset
-        session = None if command is None else state.sessions.live.get(command.identity.session)
+        session = None if command is None else state.sessions.find(command.identity.session, command.identity.opened)
         if command is None or reason:
             result = encode(Result(status=Status.REFUSED, reason=reason, offset=record.offset))
         elif isinstance(command.body, Expire):
@@ -89,12 +89,12 @@ class ServiceMachine(StateMachine):
         else:
             session.renewed = record.offset
             result = self._call(session, command, record.offset)
-        state.finish(granting=ZERO_UUID if session is None else session.id)
+        state.finish(granting=NONE if session is None else session.opened)
         return result
 
     def _open(self, command: Command, body: OpenSession, offset: Offset) -> Result:
-        self._state.sessions.open(command.identity.session, ttl_ms=body.ttl_ms, owner=body.owner, offset=offset)
-        return Result(offset=offset)
+        sessions, session = self._state.sessions, command.identity.session
+        return Result(offset=sessions.open(session, ttl_ms=body.ttl_ms, owner=body.owner, offset=offset).opened)
 
     def _expire(self, body: Expire, record: CommittedRecord) -> Result:
         """End what the leader of this very epoch found to be over, unless it was renewed meanwhile."""
@@ -105,7 +105,7 @@ class ServiceMachine(StateMachine):
         for row in body.sessions:
             session = state.sessions.live.get(row.session)
             if session is not None and session.renewed == row.renewed:
-                state.end_session(session.id)
+                state.end_session(session)
         for key in body.keys:
             value = state.keys.values.get(key.key)
             if value is not None and value.revision == key.revision:
@@ -119,8 +119,12 @@ class ServiceMachine(StateMachine):
             return session.results[number]
         if 0 < number < session.acknowledged:
             return encode(Result(status=Status.GIVEN_UP, offset=offset))
-        session.acknowledge(command.identity.acknowledged)
-        if number and session.is_full:
+        acknowledged = command.identity.acknowledged
+        if not number and not session.has_seen(acknowledged - 1):
+            reason = f"acknowledged={acknowledged}: call {acknowledged - 1} has not come yet"
+            return encode(Result(status=Status.REFUSED, reason=reason, offset=offset))
+        session.acknowledge(acknowledged)
+        if number and not session.has_room(2 if isinstance(command.body, Release) else 1):
             reason = "the session has left too many results unacknowledged"
             return encode(Result(status=Status.REFUSED, reason=reason, offset=offset))
         try:
@@ -135,7 +139,7 @@ class ServiceMachine(StateMachine):
         state = self._state
         match command.body:
             case CloseSession():
-                state.end_session(session.id)
+                state.end_session(session)
             case Transact() as body:
                 return self._transact(session, body, offset)
             case Acquire() as body:
@@ -144,7 +148,7 @@ class ServiceMachine(StateMachine):
                 if number not in session.results and number >= session.acknowledged:
                     # The bid may still be on its way, and must not be made after it was withdrawn.
                     session.keep(number, encode(Result(status=Status.GIVEN_UP, offset=offset)))
-                return Result(offset=offset, succeeded=state.locks.release(session.id, number))
+                return Result(offset=offset, succeeded=state.locks.release(session.opened, number))
         return Result(offset=offset)
 
     def _transact(self, session: Session, body: Transact, offset: Offset) -> Result:
@@ -153,16 +157,16 @@ class ServiceMachine(StateMachine):
             return Result(status=Status.FENCED, offset=offset)
         succeeded = all(state.keys.holds(condition) for condition in body.conditions)
         operations = body.then if succeeded else body.otherwise
-        items = state.keys.perform(operations, session=session.id, offset=offset)
+        items = state.keys.perform(operations, session=session.opened, offset=offset)
         return Result(offset=offset, succeeded=succeeded, items=items)
 
     def _acquire(self, session: Session, body: Acquire, number: int, offset: Offset) -> Result:
         state = self._state
-        bid = state.locks.bid(body, session=session.id, number=number, offset=offset)
-        state.grant(session.id, ticket=bid.ticket)
-        token = state.locks.of_session[session.id][number].token
+        bid = state.locks.bid(body, session=session.opened, number=number, offset=offset)
+        state.grant(session.opened, ticket=bid.ticket)
+        token = state.locks.of_session[session.opened][number].token
         if token == NONE and not body.wait:
-            state.locks.release(session.id, number)
+            state.locks.release(session.opened, number)
         return Result(offset=offset, token=token, waits=token == NONE and body.wait)
 
     # --- reads -------------------------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ OPERATIONS_MAX: Final = 256
 EXPIRE_MAX: Final = 1_000
 """Sessions, and keys, that one record expires."""
 
+DELETED_MAX: Final = 1_000
+"""Keys that one record deletes by their prefixes."""
+
 
 class Kind(enum.IntEnum):
     """The kind of a command: its first byte."""
@@ -49,7 +52,7 @@ class Do(enum.IntEnum):
     DELETE = 2
     """Delete a key."""
     DELETE_PREFIX = 3
-    """Delete all keys that begin with `key`; the result's revision is their number."""
+    """Delete keys that begin with `key`, at most `DELETED_MAX` by one record; the result's revision is their number."""
     ADD = 4
     """Add `delta` to a key that holds a decimal number, or nothing; the result has the new value."""
     APPEND = 5
@@ -78,9 +81,9 @@ class Ask(enum.IntEnum):
     KEYS = 1
     """The key `name`; or all keys that begin with it, if `prefix`."""
     HISTORY = 2
-    """The changes of the same, after offset `number`, as far as they are kept."""
+    """The changes of the same, after the record at `number`, as far as they are kept."""
     LOCK = 3
-    """The bids of the lock `name`, holders first, in their order."""
+    """The bids of the lock `name`, holders first, in their order: that of their tickets."""
     SESSION = 4
     """The session `session`: `ttl_ms` is 0, if it is not alive."""
 
@@ -117,6 +120,9 @@ class Identity(Message):
     """The identity of a call; it stands in front of every command. A repeated call has the same one."""
 
     session: UUID = uuid("0+")
+    """Chosen at random by the client, and its secret: whoever knows it acts for the session."""
+    opened: int = int64("0+", default=NONE)
+    """The result's offset of the `OpenSession`: an id that is opened again, by a duplicate, names another session."""
     sequence: int = int64("0+")
     """From 1, ascending in a session. 0: the call has no result that matters, and is not remembered."""
     acknowledged: int = int64("0+")
@@ -126,7 +132,7 @@ class Identity(Message):
 @message(kind="data", versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class OpenSession(Message):
-    """Begin the session of the identity, whose id the client chose at random. Repeated: nothing changes."""
+    """Begin the session of the identity, whose `opened` is not looked at. Repeated: nothing changes."""
 
     ttl_ms: int = int32("0+")
     owner: str = string("0+")
@@ -235,9 +241,9 @@ class Acquire(Message):
 @message(kind="data", versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Release(Message):
-    """End the bid that this session made in the call `number`, granted or not. Repeated: nothing changes.
+    """End the bid that this session made in the earlier call `number`, granted or not. Repeated: nothing changes.
 
-    If that call arrives later, it is not applied any more.
+    If that call, whatever it is, arrives later, it is not applied any more. This one has a sequence number of its own.
     """
 
     number: int = int64("0+")
@@ -283,6 +289,8 @@ class Result(Message):
         value: bytes | None = binary("0+", nullable="0+", default=None)
         """Of GET, ADD and TAKE."""
         revision: int = int64("0+", default=NONE)
+        more: bool = boolean("0+")
+        """DELETE_PREFIX: there are more such keys."""
 
 
 @message(kind="data", versions="0", flexible="0+")
@@ -296,8 +304,9 @@ class Question(Message):
     after: str = string("0+")
     """Keys: those that sort after this one."""
     most: int = int32("0+", default=1_000)
-    """The number of keys, changes or bids."""
+    """The number of keys, changes or bids. All changes of the last record come, even if they are more."""
     number: int = int64("0+", default=NONE)
+    """History: the changes after this record. Lock: the bids with a greater ticket."""
     session: UUID = uuid("0+")
 
 
@@ -308,7 +317,9 @@ class Answer(Message):
 
     rows: tuple[Answer.Row, ...] = array("Row", "0+")
     more: bool = boolean("0+")
-    """There are more than `most`; or, for a history, changes that are gone."""
+    """There are more than these: ask for those after the last one."""
+    gone: bool = boolean("0+")
+    """Of a history: some of the changes that were asked for are not kept any more."""
     ttl_ms: int = int32("0+")
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -320,8 +331,8 @@ class Answer(Message):
         value: bytes | None = binary("0+", nullable="0+", default=None)
         revision: int = int64("0+", default=NONE)
         """Of a key: the record that wrote or deleted it. Of a bid: its ticket, the record that made it."""
-        session: UUID = uuid("0+")
-        """Of an ephemeral key, and of a bid."""
+        session: int = int64("0+", default=NONE)
+        """Of an ephemeral key, and of a bid: the offset at which its session was opened. The id is a secret."""
         owner: str = string("0+")
         token: int = int64("0+", default=NONE)
         permits: int = int32("0+")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kraftlib.coordination.history import row_size
 from kraftlib.coordination.keys import ANSWER_BYTES_MAX
 from kraftlib.coordination.messages import Answer, Ask, Question, Selector, Watched
@@ -19,11 +17,16 @@ def answer(state: State, question: Question) -> Answer:
             session = state.sessions.live.get(question.session)
             return Answer() if session is None else Answer(ttl_ms=session.ttl_ms)
         case Ask.LOCK:
-            rows = [bid.row(bid.state) for bid in state.locks.bids(question.name)]
-            return Answer(rows=tuple(rows[: question.most]), more=len(rows) > question.most)
+            return _bids(state, question)
         case Ask.HISTORY:
             return _history(state, question)
     return _keys(state, question)
+
+
+def _bids(state: State, question: Question) -> Answer:
+    bids = [bid for bid in state.locks.bids(question.name) if bid.ticket > question.number]
+    rows = tuple([bid.row(bid.state) for bid in bids[: question.most]])
+    return Answer(rows=rows, more=len(bids) > question.most)
 
 
 def _keys(state: State, question: Question) -> Answer:
@@ -44,18 +47,24 @@ def _keys(state: State, question: Question) -> Answer:
 def _history(state: State, question: Question) -> Answer:
     selector = Selector(watched=Watched.PREFIX if question.prefix else Watched.KEY, name=question.name)
     found = state.history.after(question.number, selector, most=question.most)
-    rows = [row for _, changes in found for row in changes]
-    return Answer(rows=tuple(rows[: question.most]), more=question.number < state.history.start)
+    rows: list[Row] = []
+    size = taken = 0
+    for _, changes in found:  # a record as a whole: those after its offset are asked for next
+        if len(rows) >= question.most or size > ANSWER_BYTES_MAX:
+            break
+        rows += changes
+        size += sum(map(row_size, changes))
+        taken += 1
+    more = taken < len(found) or len(found) == question.most
+    return Answer(rows=tuple(rows), more=more, gone=question.number < state.history.start)
 
 
 def full_state(state: State, selector: Selector) -> Answer:
-    """Return all that a selector takes, as it is now."""
-    rows: Iterable[Row]
-    if selector.watched == Watched.LOCK:
-        rows = [bid.row(bid.state) for bid in state.locks.bids(selector.name)]
-    elif selector.watched == Watched.PREFIX:
-        rows = [state.keys.values[key].row(key) for key in state.keys.with_prefix(selector.name)]
-    else:
-        found = state.keys.values.get(selector.name)
-        rows = [] if found is None else [found.row(selector.name)]
-    return Answer(rows=tuple(rows))
+    """Return the first page of what a selector takes, as it is now; the others are asked for."""
+    return answer(state, question_of(selector))
+
+
+def question_of(selector: Selector) -> Question:
+    """Return the question for what a selector takes."""
+    ask = Ask.LOCK if selector.watched == Watched.LOCK else Ask.KEYS
+    return Question(ask=ask, name=selector.name, prefix=selector.watched == Watched.PREFIX)

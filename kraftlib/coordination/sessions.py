@@ -21,7 +21,7 @@ RESULTS_BYTES_MAX = 8 * 1024 * 1024
 
 @attrs.define
 class Session:
-    """A live session."""
+    """A live session. Its id is its client's secret; keys and bids know it by `opened`."""
 
     id: UUID
     ttl_ms: int
@@ -45,13 +45,16 @@ class Session:
 
     def keep(self, number: int, result: bytes) -> None:
         """Keep the result of a call."""
+        self.results_bytes += len(result) - len(self.results.get(number, b""))
         self.results[number] = result
-        self.results_bytes += len(result)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it must acknowledge results before it calls again."""
-        return len(self.results) >= RESULTS_MAX or self.results_bytes >= RESULTS_BYTES_MAX
+    def has_seen(self, number: int) -> bool:
+        """Whether the call `number`, or a later one, has come."""
+        return number < self.acknowledged or number <= max(self.results, default=0)
+
+    def has_room(self, results: int) -> bool:
+        """Whether so many more may be kept; else it must acknowledge some before it calls again."""
+        return len(self.results) + results <= RESULTS_MAX and self.results_bytes < RESULTS_BYTES_MAX
 
 
 class Sessions:
@@ -60,13 +63,16 @@ class Sessions:
     def __init__(self, sessions: Iterable[Session] = ()) -> None:
         self.live: dict[UUID, Session] = {session.id: session for session in sessions}
 
-    def open(self, session_id: UUID, *, ttl_ms: int, owner: str, offset: Offset) -> None:
+    def open(self, session_id: UUID, *, ttl_ms: int, owner: str, offset: Offset) -> Session:
         """Open a session, or renew it if it is open already."""
+        known = self.live.setdefault(session_id, Session(session_id, ttl_ms, owner, opened=offset, renewed=offset))
+        known.renewed = offset
+        return known
+
+    def find(self, session_id: UUID, opened: Offset) -> Session | None:
+        """Return the live session that was opened at that offset under that id."""
         known = self.live.get(session_id)
-        if known is None:
-            self.live[session_id] = Session(session_id, ttl_ms, owner, opened=offset, renewed=offset)
-        else:
-            known.renewed = offset
+        return known if known is not None and known.opened == opened else None
 
     def copies(self) -> list[Session]:
         """Return copies that later calls do not change."""

@@ -73,7 +73,7 @@ class KeyPart(Message):
     key: str = string("0+")
     value: bytes = binary("0+")
     revision: int = int64("0+")
-    session: UUID = uuid_field("0+")
+    session: int = int64("0+", default=NONE)
     ttl_ms: int = int32("0+")
 
 
@@ -86,7 +86,7 @@ class BidPart(Message):
     lock: str = string("0+")
     limit: int = int32("0+")
     permits: int = int32("0+")
-    session: UUID = uuid_field("0+")
+    session: int = int64("0+")
     number: int = int64("0+")
     owner: str = string("0+")
     ready: bool = boolean("0+")

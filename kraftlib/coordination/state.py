@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from kraftlib.coordination.access import BEFORE_ALL
 from kraftlib.coordination.history import History
 from kraftlib.coordination.keys import Keys
 from kraftlib.coordination.locks import Locks
 from kraftlib.coordination.messages import NONE
-from kraftlib.coordination.sessions import Sessions
+from kraftlib.coordination.sessions import Session, Sessions
 from kraftlib.types import Offset
 
 
@@ -32,19 +30,19 @@ class State:
         self.history = history or History()
         self._granted: Offset = NONE
 
-    def end_session(self, session: UUID) -> None:
+    def end_session(self, session: Session) -> None:
         """End a session, its ephemeral keys and its bids."""
-        del self.sessions.live[session]
-        self.keys.end_session(session, self.applied)
-        self.locks.end_session(session)
+        del self.sessions.live[session.id]
+        self.keys.end_session(session.opened, self.applied)
+        self.locks.end_session(session.opened)
 
-    def grant(self, session: UUID, *, ticket: Offset = NONE) -> None:
+    def grant(self, session: Offset, *, ticket: Offset = NONE) -> None:
         """Grant one bid that is ready, unless this record has granted one."""
         if self._granted != self.applied:
             self._granted = self.applied
             self.locks.grant(self.applied, session=session, ticket=ticket)
 
-    def finish(self, *, granting: UUID) -> None:
+    def finish(self, *, granting: Offset) -> None:
         """End the record: grant one bid, and note what has changed."""
         self.grant(granting)
         changed = [*self.keys.changed, *self.locks.changed]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -26,7 +27,7 @@ from typing import Any, Final, Self
 
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import Access, Machine
-from kraftlib.errors import ClosedError
+from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.recipes import counting, face, groups, kraft, locks, map, session, terms
 from kraftlib.recipes.holding import Holding
 from kraftlib.recipes.signals import ExitAtSigterm
@@ -39,6 +40,7 @@ class Loop:
     """An event loop in a thread."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kraftlib-recipes", daemon=True)
         self._thread.start()
@@ -48,16 +50,37 @@ class Loop:
         if self._loop.is_closed():
             work.close()
             raise ClosedError("these recipes are closed: nothing was sent")
+        if self.is_elsewhere:
+            work.close()
+            raise ConfigError(
+                f"these recipes were opened by process {self._process}, whose thread is not here, in {os.getpid()}: "
+                "open others after the fork"
+            )
         done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return done.result()
         finally:
             done.cancel()
 
+    def end(self, values: Any) -> None:
+        """Close an asynchronous iterator. It may be the collector that does so, on any thread, the loop's own too."""
+        if self.closed:
+            return
+        if threading.current_thread() is self._thread:
+            self._loop.create_task(values.aclose())
+            return
+        with suppress(ClosedError):  # the loop has ended, and the iterator with it
+            self.run(values.aclose())
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether its thread runs in another process, of which this one is a fork."""
+        return os.getpid() != self._process
+
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
-        return self._loop.is_closed()
+        """Whether there is nothing to end here."""
+        return self._loop.is_closed() or self.is_elsewhere
 
     def close(self) -> None:
         """End the loop."""
@@ -125,8 +148,7 @@ def _iterate(values: Any, loop: Loop) -> Iterator[Any]:
             except StopAsyncIteration:
                 return
     finally:
-        with suppress(ClosedError):  # the loop has ended, and the iterator with it
-            loop.run(values.aclose())
+        loop.end(values)
 
 
 def _thread_face(cls: type) -> type[_Face]:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Final
 
 from kraftlib.coordination.access import LINEARIZABLE, Consistency
-from kraftlib.coordination.messages import NONE, Answer, Ask, Do, Question, Selector, Transact, Watched
-from kraftlib.errors import ConfigError
+from kraftlib.coordination.messages import (
+    NONE,
+    OPERATIONS_MAX,
+    Answer,
+    Ask,
+    Do,
+    Event,
+    Question,
+    Selector,
+    Transact,
+    Watched,
+)
+from kraftlib.errors import ConfigError, TermLostError
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession, scope
 from kraftlib.types import Offset, new_uuid, uuid_text
+
+SIZE_MAX: Final = OPERATIONS_MAX
+"""Members of a double barrier."""
 
 Operation, Condition = Transact.Operation, Transact.Condition
 
@@ -67,13 +82,14 @@ class DoubleBarrier:
     """
 
     def __init__(self, sessions: SharedSession, name: str, *, size: int) -> None:
-        if size < 1:
-            raise ConfigError(f"size={size} must be at least 1: somebody has to come")
+        if not 1 <= size <= SIZE_MAX:
+            raise ConfigError(f"size={size} must lie within 1 and {SIZE_MAX}: one transaction looks at all members")
         self.name = name
         self.size = size
         self._sessions = sessions
         self._scope = scope("double-barrier", name)
         self._round = f"{self._scope}round"
+        self._of_round = ""
         self._member = ""
         self._members = ""
         self._ready = ""
@@ -87,25 +103,55 @@ class DoubleBarrier:
             await until(session, self._members, prefix=True, there=False)
             await self._next_round(session)
         try:
-            _, answer = await session.ask(Question(ask=Ask.KEYS, name=self._members, prefix=True, most=self.size))
-            if len(answer.rows) >= self.size:
-                await session.call(Transact(then=(Operation(do=Do.PUT, key=self._ready),)))
-            await until(session, self._ready, prefix=False, there=True)
+            while not await self._complete(session):
+                pass  # a member has died in between: those that are left are counted again
+            await self._ready_or_dead(session)
         except BaseException:
-            if not session.ended.is_set():
-                await session.call(Transact(then=(Operation(do=Do.DELETE, key=self._member),)))
+            await session.call_beside(self._withdrawal())
             raise
+
+    async def _complete(self, session: Session) -> bool:
+        """If `size` members are there, say so, unless one of them has died since; return False then."""
+        _, answer = await session.ask(Question(ask=Ask.KEYS, name=self._members, prefix=True, most=self.size))
+        if len(answer.rows) < self.size:
+            return True  # the last one that comes counts all of them
+        alive = tuple(Condition(key=row.name, revision=row.revision) for row in answer.rows)
+        result = await session.call(Transact(conditions=alive, then=(Operation(do=Do.PUT, key=self._ready),)))
+        return result.succeeded
+
+    async def _ready_or_dead(self, session: Session) -> None:
+        """Wait until the round is complete. Raises: SessionEndedError, TermLostError, if this member is dead itself."""
+        offset, answer = await session.ask(Question(ask=Ask.KEYS, name=self._ready))
+        _, own = await session.ask(Question(ask=Ask.KEYS, name=self._member))
+        if answer.rows:
+            return
+        selector = Selector(watched=Watched.PREFIX, name=self._of_round)
+        if own.rows:
+            async with contextlib.aclosing(session.watch(selector, offset)) as watch:
+                async for changes in watch:
+                    events = {row.name: row.event for row in changes.rows}
+                    if events.get(self._ready) == Event.PUT:
+                        return
+                    if events.get(self._member, Event.DELETED if changes.full else None) == Event.DELETED:
+                        break
+        await session.renew()  # raises SessionEndedError, if that is the reason
+        raise TermLostError(f"the member of {self.name!r} that entered here was deleted")
+
+    def _withdrawal(self) -> Transact:
+        return Transact(then=(Operation(do=Do.DELETE, key=self._member),))
 
     async def _join(self, session: Session) -> bool:
         """Become a member of the current round, unless it is complete."""
         _, answer = await session.ask(Question(ask=Ask.KEYS, name=self._round))
         self._began = answer.rows[0].revision if answer.rows else NONE
-        self._members = f"{self._scope}{self._began}/member/"
-        self._ready = f"{self._scope}{self._began}/ready"
+        self._of_round = f"{self._scope}{self._began}/"
+        self._members, self._ready = f"{self._of_round}member/", f"{self._of_round}ready"
         self._member = self._members + uuid_text(new_uuid())
         current = (Condition(key=self._round, revision=self._began), Condition(key=self._ready, revision=NONE))
         join = Operation(do=Do.PUT, key=self._member, ephemeral=True)
-        return (await session.call(Transact(conditions=current, then=(join,)))).succeeded
+        withdrawal = self._withdrawal()
+        joined = await session.call_or_undo(Transact(conditions=current, then=(join,)), lambda _: withdrawal)
+        return joined.succeeded
 
     async def _next_round(self, session: Session) -> None:
         """Begin the next round. Nobody has entered this one since it was complete, and all members have left it."""
@@ -119,7 +165,7 @@ class DoubleBarrier:
     async def leave(self) -> None:
         """Wait until all members of the round have left."""
         session = await self._sessions.get()
-        await session.call(Transact(then=(Operation(do=Do.DELETE, key=self._member),)))
+        await session.call_through(self._withdrawal())
         await until(session, self._members, prefix=True, there=False)
         await self._next_round(session)
 

@@ -8,10 +8,29 @@ from collections.abc import AsyncGenerator
 
 import attrs
 
-from kraftlib.coordination.commands import ROWS_MAX
-from kraftlib.coordination.messages import NONE, Answer, Ask, Do, Event, Question, Selector, Transact, Watched
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TermLostError
+from kraftlib.coordination.access import LINEARIZABLE, AtLeast
+from kraftlib.coordination.messages import (
+    NONE,
+    Answer,
+    Ask,
+    Do,
+    Event,
+    Question,
+    Result,
+    Selector,
+    Transact,
+    Watched,
+)
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    OutcomeUnknownError,
+    RefusedError,
+    SessionEndedError,
+    TermLostError,
+)
 from kraftlib.recipes.holding import Holding
+from kraftlib.recipes.pages import PAGE, all_rows
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession, scope
 from kraftlib.types import Offset, new_uuid, uuid_text
@@ -34,7 +53,7 @@ class Membership:
         if self._session.ended.is_set():
             return
         try:
-            await self._session.call(Transact(then=(Operation(do=Do.DELETE, key=self._key),)))
+            await self._session.call_through(_deletion(self._key))
         except (OutcomeUnknownError, RefusedError, ClosedError):
             if error is None:
                 raise
@@ -59,7 +78,7 @@ class Party(Holding[Membership]):
         session = await self._sessions.get()
         key = self._scope + uuid_text(new_uuid())
         join = Operation(do=Do.PUT, key=key, value=self._identity.encode(), ephemeral=True)
-        await session.call(Transact(then=(join,)))
+        await session.call_or_undo(Transact(then=(join,)), lambda result: _deletion(key))
         return Membership(session, key)
 
     async def members(self) -> list[str]:
@@ -77,9 +96,9 @@ class Party(Holding[Membership]):
                 yield members
 
     async def _members(self, session: Session) -> tuple[Offset, list[str]]:
-        question = Question(ask=Ask.KEYS, name=self._scope, prefix=True, most=ROWS_MAX)
-        offset, answer = await session.ask(question)
-        rows = sorted(answer.rows, key=lambda row: row.revision)
+        question = Question(ask=Ask.KEYS, name=self._scope, prefix=True)
+        offset, _, rows = await all_rows(session.ask, question, LINEARIZABLE)
+        rows.sort(key=lambda row: row.revision)
         return offset, [(row.value or b"").decode() for row in rows]
 
 
@@ -98,11 +117,14 @@ class Queue:
         return (await session.call(Transact(then=(append,)))).offset
 
     async def get(self) -> bytes:
-        """Take the first item, or wait for one. If this process dies before it has done its work, the item is gone."""
+        """Take the first item, or wait for one. If this process dies before it has done its work, the item is gone.
+
+        If this is cancelled, and the item was taken already, it is put back at its place.
+        """
         session = await self._sessions.get()
         take = Transact(then=(Operation(do=Do.TAKE, key=self._scope),))
         while True:
-            result = await session.call(take)
+            result = await session.call_or_undo(take, _put_back)
             value = result.items[0].value
             if value is not None:
                 return value
@@ -117,6 +139,13 @@ class _Place:
     revision: Offset
     value: bytes
     claim: str
+
+    def unclaim(self, claimed: Result) -> Transact | None:
+        """Return the command that undoes the one by which it was claimed."""
+        if not claimed.succeeded:
+            return None
+        mine = Condition(key=self.claim, revision=claimed.offset)
+        return Transact(conditions=(mine,), then=(Operation(do=Do.DELETE, key=self.claim),))
 
 
 class Claim:
@@ -135,18 +164,26 @@ class Claim:
         """Remove the item; or let another one have it, after an error.
 
         Raises: TermLostError, if the session has ended since: the item is done again by another one.
+        OutcomeUnknownError and RefusedError, if that is not known in time: it is tried further while the session lives.
         """
         done = [] if error is not None else [Operation(do=Do.DELETE, key=self._place.item)]
         release = Operation(do=Do.DELETE, key=self._place.claim)
         mine = Condition(key=self._place.claim, revision=self._claimed)
         try:
-            result = await self._session.call(Transact(conditions=(mine,), then=(*done, release)))
+            result = await self._session.call_through(Transact(conditions=(mine,), then=(*done, release)))
+        except SessionEndedError as ended:
+            if error is None:
+                raise self._lost("with the session, which has ended") from ended
+            return
         except (OutcomeUnknownError, RefusedError, ClosedError):
             if error is None:
                 raise
             return
         if error is None and not result.succeeded:
-            raise TermLostError(f"the claim on item {self._place.item!r} was lost: another one does it again")
+            raise self._lost("meanwhile")
+
+    def _lost(self, when: str) -> TermLostError:
+        return TermLostError(f"the claim on item {self._place.item!r} was lost {when}: another one does it again")
 
 
 class LockingQueue(Holding[Claim]):
@@ -182,21 +219,26 @@ class LockingQueue(Holding[Claim]):
                 Condition(key=place.claim, revision=NONE),
             )
             claim = Operation(do=Do.PUT, key=place.claim, ephemeral=True)
-            result = await session.call(Transact(conditions=free, then=(claim,)))
+            result = await session.call_or_undo(Transact(conditions=free, then=(claim,)), place.unclaim)
             if result.succeeded:
                 return Claim(session, place, result.offset)
 
     async def _first_free(self, session: Session) -> tuple[Offset, _Place | None]:
         """Return the first item without a claim, as of the offset that comes along."""
-        offset, claims = await session.ask(Question(ask=Ask.KEYS, name=self._claims, prefix=True, most=ROWS_MAX))
-        taken = {row.name.removeprefix(self._claims) for row in claims.rows}
-        items = Question(ask=Ask.KEYS, name=self._items, prefix=True, most=min(len(taken) + 1, ROWS_MAX))
-        _, answer = await session.ask(items)
-        for row in answer.rows:
-            number = row.name.removeprefix(self._items)
-            if number not in taken:
-                return offset, _Place(row.name, row.revision, row.value or b"", self._claims + number)
-        return offset, None
+        claims = Question(ask=Ask.KEYS, name=self._claims, prefix=True)
+        offset, latest, claimed = await all_rows(session.ask, claims, LINEARIZABLE)
+        taken = {row.name.removeprefix(self._claims) for row in claimed}
+
+        def is_free(row: Answer.Row) -> bool:
+            return row.name.removeprefix(self._items) not in taken
+
+        items = Question(ask=Ask.KEYS, name=self._items, prefix=True, most=min(len(taken) + 1, PAGE))
+        _, _, rows = await all_rows(session.ask, items, AtLeast(latest), until=is_free)
+        free = next(filter(is_free, rows), None)
+        if free is None:
+            return offset, None
+        claim = self._claims + free.name.removeprefix(self._items)
+        return offset, _Place(free.name, free.revision, free.value or b"", claim)
 
 
 async def _next_put(session: Session, prefix: str, since: Offset, *, or_deleted: str = "") -> None:
@@ -208,6 +250,17 @@ async def _next_put(session: Session, prefix: str, since: Offset, *, or_deleted:
                 _is_put(row) or (or_deleted and row.name.startswith(or_deleted)) for row in changes.rows
             ):
                 return
+
+
+def _deletion(key: str) -> Transact:
+    return Transact(then=(Operation(do=Do.DELETE, key=key),))
+
+
+def _put_back(taken: Result) -> Transact | None:
+    item = taken.items[0]
+    if item.value is None:
+        return None
+    return Transact(then=(Operation(do=Do.PUT, key=item.key, value=item.value),))
 
 
 def _is_put(row: Answer.Row) -> bool:

@@ -14,10 +14,12 @@ from typing import cast
 
 import attrs
 
+from kraftlib.coordination.access import LINEARIZABLE
 from kraftlib.coordination.commands import LIMIT_MAX
 from kraftlib.coordination.messages import Acquire, Answer, Ask, Event, Question, Selector, Watched
 from kraftlib.errors import ensure
 from kraftlib.recipes.holding import Holding
+from kraftlib.recipes.pages import all_rows
 from kraftlib.recipes.sessions import SharedSession
 from kraftlib.recipes.terms import Term, acquire_term
 from kraftlib.types import Offset
@@ -76,8 +78,8 @@ class Lock(Holding[Term]):
     async def contenders(self) -> list[Holder]:
         """Return those that hold it, then those that wait, in their order; linearizable."""
         session = await self._sessions.get()
-        _, answer = await session.ask(Question(ask=Ask.LOCK, name=self._bid.lock))
-        return [Holder(row.owner, row.token) for row in answer.rows]
+        _, _, rows = await all_rows(session.ask, Question(ask=Ask.LOCK, name=self._bid.lock), LINEARIZABLE)
+        return [Holder(row.owner, row.token) for row in rows]
 
 
 class Election(Lock):

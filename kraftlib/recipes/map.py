@@ -28,14 +28,13 @@ from kraftlib.coordination.messages import (
     Watched,
 )
 from kraftlib.errors import ConfigError
+from kraftlib.recipes.pages import PAGE, all_rows
 from kraftlib.recipes.sessions import SharedSession, scope
 from kraftlib.recipes.terms import Term
-from kraftlib.types import ZERO_UUID, Offset
+from kraftlib.types import Offset
 
 ABSENT: Final = NONE
 """The revision of a key that does not exist: `compare_and_set(key, expect=ABSENT, value=...)` creates it."""
-
-PAGE: Final = 1_000
 
 
 @attrs.frozen
@@ -147,9 +146,9 @@ class ReplicatedMap:
 
     async def history(self, key: str, *, since: Offset = NONE) -> list[MapChange]:
         """Return the changes of a key after the record at `since`, as far back as they are kept."""
-        question = Question(ask=Ask.HISTORY, name=self._scope + key, number=since, most=PAGE)
-        _, answer = await self._ask(question, LINEARIZABLE)
-        return [self._change(row) for row in answer.rows]
+        question = Question(ask=Ask.HISTORY, name=self._scope + key, number=since)
+        _, _, rows = await all_rows((await self._sessions.get()).ask, question, LINEARIZABLE)
+        return [self._change(row) for row in rows]
 
     async def watch(
         self, key: str | None = None, *, prefix: str = "", since: Offset | None = None
@@ -175,7 +174,7 @@ class ReplicatedMap:
 
     def _entry(self, row: Answer.Row) -> Entry:
         key = row.name.removeprefix(self._scope)
-        return Entry(key, row.value or b"", row.revision, row.session != ZERO_UUID, row.ttl_ms)
+        return Entry(key, row.value or b"", row.revision, row.session != NONE, row.ttl_ms)
 
     def _change(self, row: Answer.Row) -> MapChange:
         value = row.value if row.event == Event.PUT else None

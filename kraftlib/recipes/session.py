@@ -1,4 +1,4 @@
-"""The client's side of a session: it numbers calls, renews itself, and knows until when it is surely alive.
+"""The client's side of a session: it renews itself, and knows until when it is surely alive.
 
 The quorum ends a session at the earliest when its time to live has passed since it applied the last renewal. The client
 counts from when it *sent* that, and subtracts a margin for clocks that run at different rates. So `is_valid()` is false
@@ -14,25 +14,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, NamedTuple
 
-from kraftlib.codec.declared import Message
 from kraftlib.coordination.access import LINEARIZABLE, Access, Consistency
-from kraftlib.coordination.commands import decode, encode, encode_command
-from kraftlib.coordination.messages import (
-    Answer,
-    CloseSession,
-    KeepAlive,
-    OpenSession,
-    Question,
-    Release,
-    Result,
-    Selector,
-    Status,
-)
-from kraftlib.errors import ClosedError, FencedError, OutcomeUnknownError, RefusedError, SessionEndedError
-from kraftlib.types import Offset, new_uuid
-
-RENEWALS: Final = 6
-"""Renewals within a time to live; without a confirmation for two of them the session is uncertain."""
+from kraftlib.coordination.commands import decode, encode
+from kraftlib.coordination.messages import NONE, Answer, CloseSession, KeepAlive, OpenSession, Question, Selector
+from kraftlib.errors import ClosedError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.recipes.calls import RENEWALS, Calls
+from kraftlib.recipes.pages import whole_state
+from kraftlib.types import Offset
 
 MARGIN: Final = 10
 """A tenth of the time to live is left for clocks that run at different rates."""
@@ -64,26 +52,15 @@ class Changes(NamedTuple):
     full: bool
 
 
-class Session:
+class Session(Calls):
     """A session over an access. Made by `Session.open`, ended by `close`."""
 
     def __init__(
         self, access: Access, *, ttl_ms: int, owner: str, timeout_ms: int, clock_ms: Callable[[], int]
     ) -> None:
-        self.id = new_uuid()
-        self.ttl_ms = ttl_ms
+        super().__init__(access, ttl_ms=ttl_ms, timeout_ms=timeout_ms, clock_ms=clock_ms)
         self.owner = owner
-        self.timeout_ms = timeout_ms
-        self.ended = asyncio.Event()
-        self._access = access
-        self._clock_ms = clock_ms
-        self._confirmed_ms = clock_ms() - ttl_ms
-        """Sending time of the last call that is known to have renewed the session."""
-        self._next = 1
-        self._waiting: set[int] = set()
-        """Calls whose results matter still."""
         self._renewing: asyncio.Task[None] | None = None
-        self._releases: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -97,7 +74,7 @@ class Session:
     ) -> Session:
         """Open a session and renew it from now on. Raises: RefusedError, OutcomeUnknownError, ConfigError."""
         session = cls(access, ttl_ms=ttl_ms, owner=owner, timeout_ms=timeout_ms, clock_ms=clock_ms)
-        await session.call(OpenSession(ttl_ms=ttl_ms, owner=owner), number=0)
+        session.opened = (await session.call(OpenSession(ttl_ms=ttl_ms, owner=owner), number=0)).offset
         session._renewing = asyncio.create_task(session._renew())
         return session
 
@@ -107,12 +84,18 @@ class Session:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         if not self.ended.is_set():
+            time_ms = min(self.timeout_ms, self.ttl_ms)
             # If that fails: it is not renewed any more, so the leader ends it.
-            with contextlib.suppress(RefusedError, OutcomeUnknownError, ClosedError):
-                await self.call(CloseSession(), number=0, timeout_ms=min(self.timeout_ms, self.ttl_ms))
+            with contextlib.suppress(RefusedError, OutcomeUnknownError, ClosedError, TimeoutError):
+                async with asyncio.timeout(time_ms / 1_000):
+                    while self._beside:
+                        await asyncio.wait(self._beside)
+                    await self.call(CloseSession(), number=0, timeout_ms=time_ms)
         self.ended.set()
-        if self._releases:
-            await asyncio.wait(self._releases)
+        for task in self._beside:
+            task.cancel()
+        if self._beside:
+            await asyncio.wait(self._beside)
 
     # --- being alive -------------------------------------------------------------------------------------------------
 
@@ -140,14 +123,6 @@ class Session:
         while self.is_valid():
             await self._ended_within(self.valid_until_ms - self._clock_ms())
 
-    async def _ended_within(self, time_ms: float) -> bool:
-        try:
-            async with asyncio.timeout(max(time_ms, 1) / 1_000):
-                await self.ended.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def _renew(self) -> None:
         interval_ms = self.ttl_ms / RENEWALS
         while not await self._ended_within(max(interval_ms - (self._clock_ms() - self._confirmed_ms), interval_ms / 4)):
@@ -162,49 +137,7 @@ class Session:
         """Renew the session now. Raises: SessionEndedError, RefusedError, OutcomeUnknownError."""
         await self.call(KeepAlive(), number=0, timeout_ms=timeout_ms)
 
-    # --- calls -------------------------------------------------------------------------------------------------------
-
-    def reserve(self) -> int:
-        """Return the number of a call that may be sent more than once; `forget` it when its result does not matter."""
-        number, self._next = self._next, self._next + 1
-        self._waiting.add(number)
-        return number
-
-    def forget(self, number: int) -> None:
-        """Let go of a call: if it arrives after a later call of this session, it is not applied."""
-        self._waiting.discard(number)
-
-    async def call(self, body: Message, *, number: int | None = None, timeout_ms: int | None = None) -> Result:
-        """Have a command applied once, and return its result.
-
-        With a `number` of `reserve`, the call may be repeated until it is done, and returns the first result.
-
-        Raises: RefusedError, FencedError (nothing was changed); SessionEndedError; OutcomeUnknownError.
-        """
-        own = self.reserve() if number is None else number
-        try:
-            acknowledged = min(self._waiting, default=self._next)
-            command = encode_command(
-                body, session=self.id, sequence=own, acknowledged=min(acknowledged, own) if own else acknowledged
-            )
-            sent_ms = self._clock_ms()
-            done = await self._access.call(command, timeout_ms=timeout_ms or self.timeout_ms)
-        finally:
-            if number is None:
-                self.forget(own)
-        return self._judged(decode(Result, done.result), sent_ms)
-
-    def _judged(self, result: Result, sent_ms: int) -> Result:
-        if result.status == Status.SESSION_ENDED:
-            self.ended.set()
-            raise SessionEndedError(f"session {self.id} has ended: its locks and ephemeral keys are gone")
-        if result.status in (Status.OK, Status.FENCED):
-            self._confirmed_ms = max(self._confirmed_ms, sent_ms)
-        if result.status == Status.FENCED:
-            raise FencedError("the lock is not held with the token of the fence any more: nothing was changed")
-        if result.status != Status.OK:
-            raise RefusedError(result.reason or "the call was given up before it arrived: nothing was changed")
-        return result
+    # --- reads -------------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Question, consistency: Consistency = LINEARIZABLE) -> tuple[Offset, Answer]:
         """Return the answer, and the offset of the last record that is in it. Raises: TimedOutError, ConfigError."""
@@ -214,9 +147,15 @@ class Session:
     async def watch(self, selector: Selector, since: Offset | None) -> AsyncGenerator[Changes, None]:
         """Yield what changes after the record at `since`; None: from now on."""
         watch = self._access.watch(encode(selector), since)
+        whole: Offset = NONE
         try:
             async for change in watch:
-                yield Changes(change.offset, decode(Answer, change.data).rows, change.full)
+                answer = decode(Answer, change.data)
+                if change.full and answer.more:
+                    whole, rows = await whole_state(self.ask, selector, change.offset, answer.rows)
+                    yield Changes(whole, rows, full=True)
+                elif change.offset > whole:
+                    yield Changes(change.offset, answer.rows, change.full)
         finally:
             close = getattr(watch, "aclose", None)
             if close is not None:
@@ -230,22 +169,9 @@ class Session:
         It is done beside the caller, who may be cancelled: a bid that nobody wants is not kept by a live session.
         """
         self.forget(number)
-        task = asyncio.create_task(self._release(number))
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
+        task = self._start(self._release(number))
         invalid = asyncio.ensure_future(self.wait_invalid())
         try:
             await asyncio.wait([task, invalid], return_when=asyncio.FIRST_COMPLETED)
         finally:
             invalid.cancel()
-
-    async def _release(self, number: int) -> None:
-        while not self.ended.is_set():
-            try:
-                await self.call(Release(number=number))
-            except (SessionEndedError, ClosedError):
-                return
-            except (RefusedError, OutcomeUnknownError):
-                await self._ended_within(self.ttl_ms / RENEWALS)
-            else:
-                return

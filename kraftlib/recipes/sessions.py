@@ -10,7 +10,7 @@ from kraftlib.recipes.session import Session
 
 
 class SharedSession:
-    """Opens sessions, one at a time."""
+    """Opens sessions, one at a time. All that ask while one is opened get that one, or its error."""
 
     def __init__(self, access: Access, *, ttl_ms: int, owner: str, timeout_ms: int) -> None:
         self.owner = owner
@@ -18,28 +18,44 @@ class SharedSession:
         self._ttl_ms = ttl_ms
         self._timeout_ms = timeout_ms
         self._current: Session | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None
         self._closed = False
 
     async def get(self) -> Session:
         """Return a session that has not ended, as far as is known here. Raises: RefusedError, OutcomeUnknownError."""
-        async with self._opening:
-            if self._closed:
-                raise ClosedError("these recipes are closed: nothing was sent")
-            if self._current is None or self._current.ended.is_set():
-                if self._current is not None:
-                    await self._current.close()
-                self._current = await Session.open(
-                    self._access, ttl_ms=self._ttl_ms, owner=self.owner, timeout_ms=self._timeout_ms
-                )
-            return self._current
+        while not self._closed:
+            if self._current is not None and not self._current.ended.is_set():
+                return self._current
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+                self._opening.add_done_callback(self._opened)
+            opening = self._opening
+            await asyncio.wait([opening])  # a caller that is cancelled leaves it to the others
+            if not opening.cancelled():
+                opening.result()
+        raise ClosedError("these recipes are closed: nothing was sent")
+
+    async def _open(self) -> None:
+        former = self._current
+        if former is not None:
+            await former.close()  # at once: it has ended
+        self._current = await Session.open(
+            self._access, ttl_ms=self._ttl_ms, owner=self.owner, timeout_ms=self._timeout_ms
+        )
+
+    def _opened(self, opening: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # told to those who wait, if there are any
 
     async def close(self) -> None:
         """End the session."""
-        async with self._opening:
-            self._closed = True
-            if self._current is not None:
-                await self._current.close()
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._current is not None:
+            await self._current.close()
 
 
 def scope(kind: str, name: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from kraftlib.coordination.messages import NONE, Acquire, Event, Selector, Transact, Watched
-from kraftlib.errors import SessionEndedError, TermLostError, TimedOutError
+from kraftlib.coordination.messages import NONE, Acquire, Ask, Event, Question, Selector, Transact, Watched
+from kraftlib.errors import KraftError, SessionEndedError, TermLostError, TimedOutError
+from kraftlib.recipes.calls import RENEWALS
 from kraftlib.recipes.session import Changes, Session
 from kraftlib.types import Offset
 
@@ -81,17 +82,33 @@ class Term:
 
     async def _guard(self) -> None:
         """Wait until the session is not surely alive, or the bid is over: another one has replaced it, for instance."""
-        ended = asyncio.ensure_future(bid_reaches(Event.ENDED, self._session, self._lock, self._ticket, self.token))
+        ended = asyncio.ensure_future(self._bid_ends())
         invalid = asyncio.ensure_future(self._session.wait_invalid())
         try:
-            while not invalid.done() and not (ended.done() and ended.exception() is None):
-                # A watch that fails has its say with the next renewal.
-                await asyncio.wait([invalid] if ended.done() else [invalid, ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([invalid, ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (ended, invalid):
                 task.cancel()
         self._lost.set()
         self._cancel_body()
+
+    async def _bid_ends(self) -> None:
+        """Return when the bid is over. Where it cannot be watched, it is asked for again and again."""
+        while True:
+            with contextlib.suppress(KraftError):
+                await bid_reaches(Event.ENDED, self._session, self._lock, self._ticket, self.token)
+                return
+            if not await self._stands():
+                return
+            await asyncio.sleep(self._session.ttl_ms / RENEWALS / 1_000)
+
+    async def _stands(self) -> bool:
+        question = Question(ask=Ask.LOCK, name=self._lock, number=self._ticket - 1, most=1)
+        try:
+            _, answer = await self._session.ask(question)
+        except KraftError:
+            return True  # as far as is known: the session tells when nobody has answered for too long
+        return any(row.revision == self._ticket for row in answer.rows)
 
     def _cancel_body(self) -> None:
         if self._body is not None and not self._cancelled:

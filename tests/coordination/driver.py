@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from kraftlib.codec.declared import Message
-from kraftlib.coordination.commands import decode, encode, encode_command
+from kraftlib.coordination.commands import decode, decode_command, encode, encode_command
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.messages import (
     Acquire,
@@ -17,10 +17,12 @@ from kraftlib.coordination.messages import (
     Do,
     Expire,
     KeepAlive,
+    Kind,
     OpenSession,
     Question,
     Release,
     Result,
+    Status,
     Transact,
 )
 from kraftlib.runtime.committed import CommittedRecord
@@ -35,6 +37,7 @@ class Driver:
     def __init__(self, machine: ServiceMachine | None = None) -> None:
         self.machine = machine or ServiceMachine()
         self.numbers: dict[UUID, int] = {}
+        self.opened: dict[UUID, int] = {}
 
     def raw(self, data: bytes, *, epoch: int = 1) -> Result:
         record = CommittedRecord(self.machine.applied + 1, epoch, 0, data)
@@ -44,11 +47,13 @@ class Driver:
         """Make a call with the next number of the session, or with `number`."""
         if number is None:
             number = self.numbers[session] = self.numbers.get(session, 0) + 1
-        return self.raw(encode_command(body, session=session, sequence=number, acknowledged=acknowledged))
+        opened = self.opened.get(session, -1)
+        command = encode_command(body, session=session, opened=opened, sequence=number, acknowledged=acknowledged)
+        return self.raw(command)
 
     def open(self, *sessions: UUID) -> None:
         for session in sessions:
-            self.send(session, OpenSession(ttl_ms=1_000), number=0)
+            self.opened[session] = self.send(session, OpenSession(ttl_ms=1_000), number=0).offset
 
     def do(self, session: UUID, *operations: Operation, **more: object) -> Result:
         return self.send(session, Transact(then=operations, **more))  # type: ignore[arg-type]
@@ -66,7 +71,11 @@ class Driver:
 
     def bids(self, lock: str) -> list[tuple[UUID, int]]:
         """Session and token of each."""
-        return [(row.session, row.token) for row in self.ask(Ask.LOCK, lock).rows]
+        return [(self.named(row), row.token) for row in self.ask(Ask.LOCK, lock).rows]
+
+    def named(self, row: Answer.Row) -> UUID:
+        """The session that a row speaks of."""
+        return next(session for session, opened in self.opened.items() if opened == row.session)
 
 
 KEYS = ["a", "b", "queue/1", "queue/2", "n"]
@@ -74,25 +83,28 @@ LOCKS = {"lock": 1, "pair": 2, "rw": 0x7FFFFFFF}
 
 
 def commands_at_random(seed: int, count: int) -> Iterator[bytes]:
-    """Yield commands of three sessions, of all kinds, repeated ones and wrong ones among them."""
-    chance = random.Random(seed)
+    """Yield commands of three sessions, of all kinds, repeated ones and wrong ones among them: from offset 0 on."""
+    chance, driver = random.Random(seed), Driver()
     numbers = dict.fromkeys((A, B, C), 0)
     sent: list[bytes] = []
     for offset in range(count):
         session = chance.choice((A, B, C))
         if sent and chance.random() < 0.1:
-            yield chance.choice(sent)
-            continue
-        numbers[session] += 1
-        sent.append(
-            encode_command(
+            command = chance.choice(sent)
+        else:
+            numbers[session] += 1
+            command = encode_command(
                 _body(chance, numbers[session], offset),
                 session=session,
+                opened=driver.opened.get(session, -1),
                 sequence=numbers[session],
                 acknowledged=chance.randrange(numbers[session] + 1),
             )
-        )
-        yield sent[-1]
+            sent.append(command)
+        result = driver.raw(command)
+        if command[0] == Kind.OPEN_SESSION and result.status == Status.OK:
+            driver.opened[decode_command(command).identity.session] = result.offset
+        yield command
 
 
 def _body(chance: random.Random, number: int, offset: int) -> Message:

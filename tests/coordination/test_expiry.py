@@ -43,6 +43,27 @@ def test_a_new_leader_grants_every_session_and_key_its_full_time() -> None:
     assert alive(driver) == [False, False]
 
 
+def test_the_time_for_which_a_leader_is_paused_ends_no_session() -> None:
+    driver = Driver()
+    driver.open(A, B)
+    tick(driver, 1, 0)
+    tick(driver, 1, 400)
+    assert tick(driver, 1, 60_000) == 0
+    driver.send(B, KeepAlive())
+    for now in range(60_100, 60_500, 100):
+        assert tick(driver, 1, now) == 0
+    tick(driver, 1, 60_500)
+    assert alive(driver) == [False, True], "the time goes on from where it stood"
+
+
+def test_a_leader_that_is_slow_for_ever_ends_sessions_all_the_same() -> None:
+    driver = Driver()
+    driver.open(A, B)
+    for now in range(0, 60_000, 600):
+        tick(driver, 1, now)
+    assert alive(driver) == [False, False]
+
+
 def test_a_key_that_is_written_again_has_its_time_again() -> None:
     driver = Driver()
     driver.open(A)
@@ -60,6 +81,7 @@ def test_a_renewal_that_overtakes_the_expiry_saves_the_session() -> None:
     driver = Driver()
     driver.open(A, B)
     tick(driver, 1, 0)
+    tick(driver, 1, 500)
     (due,) = driver.machine.due(1, 1_000)
     driver.send(A, KeepAlive())
     driver.raw(due)

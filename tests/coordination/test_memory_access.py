@@ -31,7 +31,7 @@ KEYS = encode(Selector(watched=Watched.PREFIX))
 
 def put(key: str, number: int, *, count: int = 1) -> bytes:
     operations = tuple(Transact.Operation(do=Do.PUT, key=key, value=b"%d" % n) for n in range(count))
-    return encode_command(Transact(then=operations), session=A, sequence=number, acknowledged=number)
+    return encode_command(Transact(then=operations), session=A, opened=0, sequence=number, acknowledged=number)
 
 
 async def opened(access: MemoryAccess, *, ttl_ms: int = 60_000) -> MemoryAccess:

@@ -184,7 +184,9 @@ def commands() -> Target:
     """Commands of the coordination machine, as any client may send them: most are refused, none stops the machine."""
     session, machine = uuid.UUID(int=7), ServiceMachine()
     bodies = [any_message(cls, 0, seed=seed) for cls in KINDS.values() for seed in range(4)]
-    samples = [encode_command(body, session=session, sequence=number) for number, body in enumerate(bodies, 1)]
+    samples = [
+        encode_command(body, session=session, opened=0, sequence=number) for number, body in enumerate(bodies, 1)
+    ]
     opening = encode_command(OpenSession(ttl_ms=10_000), session=session)
     offsets = itertools.count()
 
@@ -193,7 +195,7 @@ def commands() -> Target:
         offset = next(offsets)
         if offset % 1_000 == 0:
             machine = ServiceMachine()
-            machine.apply(CommittedRecord(offset, 1, 0, opening))
+            machine.apply(CommittedRecord(0, 1, 0, opening))  # the samples name the session by this offset
         machine.check(data)
         return machine.apply(CommittedRecord(offset, 1, 0, data))
 

@@ -12,8 +12,8 @@ import pytest
 import kraftlib
 from kraftlib import blocking
 from kraftlib.coordination.access import BEFORE_ALL
-from kraftlib.coordination.commands import encode_command
-from kraftlib.coordination.messages import OpenSession
+from kraftlib.coordination.commands import decode, encode_command
+from kraftlib.coordination.messages import OpenSession, Result
 from kraftlib.coordination.net import client, replica
 from kraftlib.errors import ClosedError, ConfigError, RefusedError
 from kraftlib.recipes import blocking as for_threads
@@ -74,8 +74,10 @@ async def test_a_replica_that_needs_no_session_waits_for_nobody(tmp_path: Path) 
 def use(kraft: Any) -> None:
     with kraft:
         session = new_uuid()
-        kraft.call(encode_command(OpenSession(ttl_ms=60_000), session=session), timeout_ms=20_000)
-        done = kraft.call(encode_command(addition("sum"), session=session, sequence=1), timeout_ms=20_000)
+        begun = kraft.call(encode_command(OpenSession(ttl_ms=60_000), session=session), timeout_ms=20_000)
+        opened = decode(Result, begun.result).offset
+        command = encode_command(addition("sum"), session=session, opened=opened, sequence=1)
+        done = kraft.call(command, timeout_ms=20_000)
         assert kraft.query(question("sum"), timeout_ms=20_000)[0] >= done.offset
         changes = kraft.watch(EVERYTHING, BEFORE_ALL)
         assert next(changes).offset == done.offset

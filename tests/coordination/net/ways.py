@@ -108,13 +108,15 @@ class Caller:
         self.access = access
         self.id = new_uuid()
         self._numbers = itertools.count(1)
+        self._opened = -1
 
     async def begin(self, ttl_ms: int = 60_000) -> Caller:
-        await self.send(OpenSession(ttl_ms=ttl_ms), 0)
+        done = await self.send(OpenSession(ttl_ms=ttl_ms), 0)
+        self._opened = decode(Result, done.result).offset
         return self
 
     def command(self, body: Message, number: int) -> bytes:
-        return encode_command(body, session=self.id, sequence=number, acknowledged=number)
+        return encode_command(body, session=self.id, opened=self._opened, sequence=number, acknowledged=number)
 
     async def send(self, body: Message, number: int) -> Any:
         done = await self.access.call(self.command(body, number), timeout_ms=CALL_MS)

@@ -1,0 +1,163 @@
+"""The calls of a session: numbered, so that each counts once, and finished or undone where their caller has left.
+
+A caller that is cancelled, or that is not told in time, does not know what its call did. A session that lives on must
+not keep that half done: see `call_through` and `call_or_undo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from kraftlib.codec.declared import Message
+from kraftlib.coordination.access import Access
+from kraftlib.coordination.commands import decode, encode_command
+from kraftlib.coordination.messages import NONE, Release, Result, Status
+from kraftlib.errors import ClosedError, FencedError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.types import Offset, new_uuid
+
+RENEWALS: Final = 6
+"""Renewals within a time to live; without a confirmation for two of them the session is uncertain."""
+
+
+class Calls:
+    """Sends the calls of one session."""
+
+    def __init__(self, access: Access, *, ttl_ms: int, timeout_ms: int, clock_ms: Callable[[], int]) -> None:
+        self.id = new_uuid()
+        """A secret: whoever knows it may call in the name of this session."""
+        self.opened: Offset = NONE
+        """The offset at which it was opened, by which others see it."""
+        self.ttl_ms = ttl_ms
+        self.timeout_ms = timeout_ms
+        self.ended = asyncio.Event()
+        self._access = access
+        self._clock_ms = clock_ms
+        self._confirmed_ms = clock_ms() - ttl_ms
+        """Sending time of the last call that is known to have renewed the session."""
+        self._next = 1
+        self._arrived = 0
+        """The last call that is known to have come."""
+        self._waiting: set[int] = set()
+        """Calls whose results matter still."""
+        self._beside: set[asyncio.Task[object]] = set()
+        """What is done for callers that have left."""
+
+    def reserve(self) -> int:
+        """Return the number of a call that may be sent more than once; `forget` it when its result does not matter."""
+        number, self._next = self._next, self._next + 1
+        self._waiting.add(number)
+        return number
+
+    def forget(self, number: int) -> None:
+        """Let go of a call: if it arrives after a later call of this session, it is not applied."""
+        self._waiting.discard(number)
+
+    async def call(self, body: Message, *, number: int | None = None, timeout_ms: int | None = None) -> Result:
+        """Have a command applied once, and return its result.
+
+        With a `number` of `reserve`, the call may be repeated until it is done, and returns the first result.
+
+        Raises: RefusedError, FencedError (nothing was changed); SessionEndedError; OutcomeUnknownError.
+        """
+        own = self.reserve() if number is None else number
+        try:
+            result = await self._send(body, own, timeout_ms)
+        finally:
+            if number is None:
+                self.forget(own)
+        if result.status == Status.SESSION_ENDED:
+            raise SessionEndedError(f"session {self.opened} has ended: its locks and ephemeral keys are gone")
+        if result.status == Status.FENCED:
+            raise FencedError("the lock is not held with the token of the fence any more: nothing was changed")
+        if result.status != Status.OK:
+            raise RefusedError(result.reason or "the call was given up before it arrived: nothing was changed")
+        return result
+
+    async def _send(self, body: Message, number: int, timeout_ms: int | None = None) -> Result:
+        """Send a call, and note what its result says of the session."""
+        acknowledged = min(min(self._waiting, default=self._next), number or self._arrived + 1)
+        command = encode_command(body, session=self.id, opened=self.opened, sequence=number, acknowledged=acknowledged)
+        sent_ms = self._clock_ms()
+        done = await self._access.call(command, timeout_ms=timeout_ms or self.timeout_ms)
+        result = decode(Result, done.result)
+        if result.status == Status.SESSION_ENDED:
+            self.ended.set()
+        if result.status in (Status.OK, Status.FENCED):
+            self._confirmed_ms = max(self._confirmed_ms, sent_ms)
+            self._arrived = max(self._arrived, number)
+        return result
+
+    async def _ended_within(self, time_ms: float) -> bool:
+        try:
+            async with asyncio.timeout(max(time_ms, 1) / 1_000):
+                await self.ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # --- calls whose caller may leave --------------------------------------------------------------------------------
+
+    async def call_through(self, body: Message) -> Result:
+        """As `call`; if its caller leaves before it is answered, it is repeated beside it until it is."""
+        number = self.reserve()
+        try:
+            result = await self.call(body, number=number)
+        except BaseException:
+            self._start(self._surely(body, number))
+            raise
+        self.forget(number)
+        return result
+
+    async def call_or_undo(self, body: Message, undo: Callable[[Result], Message | None]) -> Result:
+        """As `call`; if its caller leaves before it is answered, the command that `undo` returns undoes what it did."""
+        number = self.reserve()
+        try:
+            result = await self.call(body, number=number)
+        except RefusedError:
+            self.forget(number)
+            raise
+        except BaseException:
+            self._start(self._undo(body, number, undo))
+            raise
+        self.forget(number)
+        return result
+
+    async def call_beside(self, body: Message) -> None:
+        """Make a call that nobody waits for. Returns at once."""
+        self._start(self._surely(body))
+
+    def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
+
+    async def _surely(self, body: Message, number: int | None = None) -> Result | None:
+        """Repeat a call until it is answered; None, if the session ends first. Its number is forgotten then."""
+        own = self.reserve() if number is None else number
+        try:
+            while not self.ended.is_set():
+                try:
+                    return await self._send(body, own)
+                except ClosedError:
+                    return None
+                except (RefusedError, OutcomeUnknownError):
+                    await self._ended_within(self.ttl_ms / RENEWALS)
+            return None
+        finally:
+            self.forget(own)
+
+    async def _release(self, number: int) -> None:
+        """End the bid of a call, and if the call has not come yet, see to it that it is not applied."""
+        while (result := await self._surely(Release(number=number))) and result.status == Status.REFUSED:
+            await self._ended_within(self.ttl_ms / RENEWALS)  # too many results are not acknowledged
+
+    async def _undo(self, body: Message, number: int, undo: Callable[[Result], Message | None]) -> None:
+        """Undo a call. It is released first: so when it is repeated, it has its first result, or was never applied."""
+        await self._release(number)
+        result = await self._surely(body, number)
+        command = undo(result) if result is not None and result.status == Status.OK else None
+        if command is not None:
+            await self._surely(command)
