@@ -75,6 +75,12 @@ def test_a_command_without_session_and_a_bid_without_number_are_refused() -> Non
         check_command(encode_command(Acquire(lock="x"), session=A))
 
 
+@pytest.mark.parametrize(("number", "sequence"), [(0, 1), (-1, 1), (1, 0), (1, 1), (2, 1)])
+def test_only_an_earlier_call_is_released_and_only_by_a_numbered_one(number: int, sequence: int) -> None:
+    with pytest.raises(ConfigError, match=f"number={number} with sequence={sequence}"):
+        check_command(encode_command(Release(number=number), session=A, sequence=sequence))
+
+
 def test_garbage_is_refused_wherever_it_is_cut() -> None:
     data = encode_command(Transact(then=(Transact.Operation(do=1, key="k", value=b"v"),)), session=A, sequence=1)
     check_command(data)

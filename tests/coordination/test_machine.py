@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +22,7 @@ from kraftlib.coordination.commands import decode, encode, encode_command
 from kraftlib.coordination.history import CHANGES_MAX
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.messages import (
+    DELETED_MAX,
     NONE,
     Acquire,
     Answer,
@@ -35,7 +40,10 @@ from kraftlib.coordination.messages import (
     Watched,
 )
 from kraftlib.coordination.sessions import RESULTS_MAX
+from kraftlib.coordination.sorted_names import SortedNames
 from kraftlib.errors import ConfigError, RemoteProtocolError, UnsupportedError
+from kraftlib.testing.machine_contract import COUNT, MACHINE_CHECKS
+from kraftlib.testing.subject import Subject
 from tests.coordination.driver import A, B, C, Condition, Driver, Fence, Operation, commands_at_random
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -122,6 +130,52 @@ def test_an_expiry_counts_only_in_the_epoch_of_its_leader_and_if_nothing_was_ren
     assert driver.value("k") is None
 
 
+def test_a_late_duplicate_of_an_opening_begins_another_session_and_brings_no_call_back(driver: Driver) -> None:
+    addition = Transact(then=(Operation(do=Do.ADD, key="n", delta=1),))
+    driver.send(A, addition, number=1)
+    driver.send(A, CloseSession(), number=0)
+    assert driver.send(A, OpenSession(ttl_ms=1_000), number=0).status == Status.OK
+
+    assert driver.send(A, addition, number=1).status == Status.SESSION_ENDED
+    assert driver.send(A, KeepAlive(), number=0).status == Status.SESSION_ENDED, "a renewal of the one that has ended"
+    assert driver.value("n") == b"1"
+
+
+def test_nobody_is_told_the_id_of_a_session(driver: Driver) -> None:
+    secret = UUID(bytes=b"the id of this s")
+    driver.open(secret)
+    since = driver.machine.applied
+    results = [driver.put(secret, "k", ephemeral=True), driver.send(secret, Acquire(lock="lock", owner="me"))]
+    told = [
+        *map(encode, results),
+        encode(driver.ask(Ask.KEYS, "k")),
+        encode(driver.ask(Ask.HISTORY, "k")),
+        encode(driver.ask(Ask.LOCK, "lock")),
+        *[data for selector in (LOCK, ALL_KEYS) for _, data in driver.machine.changes(selector, since, most=100)],
+        driver.machine.changes(LOCK, -2, most=1).state,
+    ]
+    assert [data for data in told if secret.bytes in data] == []
+    assert driver.ask(Ask.KEYS, "k").rows[0].session == driver.opened[secret], "all rows of a session say so"
+    assert driver.bids("lock")[0][0] == secret
+
+
+def test_a_call_without_number_cannot_acknowledge_what_has_not_come(driver: Driver) -> None:
+    driver.send(A, KeepAlive(), number=3)
+    assert driver.send(A, KeepAlive(), number=0, acknowledged=5).status == Status.REFUSED
+    assert driver.send(A, KeepAlive(), number=0, acknowledged=4).status == Status.OK
+    assert driver.send(A, KeepAlive(), number=0, acknowledged=4).status == Status.OK
+    assert driver.put(A, "k").status == Status.GIVEN_UP
+    assert driver.send(A, Transact(), number=4).status == Status.OK
+
+
+def test_calls_that_are_given_up_count_as_results(driver: Driver) -> None:
+    for number in range(RESULTS_MAX):
+        driver.send(A, Release(number=number + 1), number=2 * RESULTS_MAX + number)
+    (session,) = [one for one in driver.machine._state.sessions.live.values() if one.id == A]
+    assert len(session.results) == RESULTS_MAX
+    assert driver.send(A, KeepAlive(), number=4 * RESULTS_MAX).status == Status.REFUSED
+
+
 # Keys ---------------------------------------------------------------------------------------------
 
 
@@ -182,6 +236,36 @@ def test_a_range_is_read_in_pages(driver: Driver) -> None:
     assert (first.more, rest.more) == (True, False)
     assert driver.do(A, Operation(do=Do.DELETE_PREFIX, key="p/")).items[0].revision == 5
     assert [row.name for row in driver.ask(Ask.KEYS, prefix=True).rows] == ["q"]
+
+
+def test_a_record_deletes_a_bounded_number_of_keys_and_says_whether_there_are_more(driver: Driver) -> None:
+    for at in range(0, DELETED_MAX + 100, 100):
+        driver.do(A, *[Operation(do=Do.PUT, key=f"p/{at + n:05}") for n in range(100)])
+    clear = Operation(do=Do.DELETE_PREFIX, key="p/")
+
+    first = driver.send(A, Transact(then=(Operation(do=Do.DELETE_PREFIX, key="p/0000"), clear)), number=0).items
+    assert [(item.revision, item.more) for item in first] == [(10, False), (DELETED_MAX - 10, True)]
+    assert [row.name for row in driver.ask(Ask.KEYS, prefix=True, most=1).rows] == [f"p/{DELETED_MAX:05}"]
+    refused = driver.do(A, clear, Operation(do=Do.PUT, key="n", value=b"x"), Operation(do=Do.ADD, key="n"))
+    assert refused.status == Status.REFUSED
+    (second,) = driver.send(A, Transact(then=(clear,)), number=0).items
+    assert (second.revision, second.more) == (100, False)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sets(st.text("ab", max_size=4)), st.lists(st.tuples(st.booleans(), st.text("ab", max_size=4))), st.text("ab"))
+def test_names_stay_in_order_in_whatever_chunks(model: set[str], steps: list[tuple[bool, str]], start: str) -> None:
+    with mock.patch("kraftlib.coordination.sorted_names.CHUNK", 2):
+        names = SortedNames(model)
+        for add, name in steps:
+            if add and name not in model:
+                names.add(name)
+                model.add(name)
+            elif not add and name in model:
+                names.remove(name)
+                model.discard(name)
+        assert list(names.since("")) == sorted(model)
+        assert list(names.since(start)) == sorted(name for name in model if name >= start)
 
 
 # Locks --------------------------------------------------------------------------------------------
@@ -294,6 +378,28 @@ def test_where_the_history_is_gone_a_full_state_follows(driver: Driver) -> None:
     assert driver.ask(Ask.HISTORY, "first").gone
 
 
+def test_a_full_state_and_all_answers_come_in_pages(driver: Driver) -> None:
+    names = [f"k{n:04}" for n in range(1_100)]
+    for at in range(0, len(names), 100):
+        driver.send(A, Transact(then=tuple(Operation(do=Do.PUT, key=name) for name in names[at : at + 100])), number=0)
+    for number in range(1, 1_003):
+        driver.send(A, Acquire(lock="lock"), number=number, acknowledged=number)
+
+    for selector in (ALL_KEYS, LOCK):
+        gone = driver.machine.changes(selector, -2, most=1)
+        assert isinstance(gone, Gone)
+        first = decode(Answer, gone.state)
+        assert (len(first.rows), first.more) == (1_000, True)
+    last = driver.ask(Ask.LOCK, "lock", number=first.rows[-1].revision)
+    assert (len(last.rows), last.more) == (2, False)
+
+    pages = [driver.ask(Ask.HISTORY, "k", prefix=True, most=250)]
+    while pages[-1].more:
+        pages.append(driver.ask(Ask.HISTORY, "k", prefix=True, most=250, number=pages[-1].rows[-1].revision))
+    assert [len(page.rows) for page in pages] == [300, 300, 300, 200], "no record is cut in two"
+    assert [row.name for page in pages for row in page.rows] == names
+
+
 # All commands -------------------------------------------------------------------------------------
 
 
@@ -331,6 +437,66 @@ def test_a_restored_machine_equals_the_one_that_wrote(seed: int, count: int, cut
     assert list(other.snapshot()) == copied
     assert apply_all(other, rest) == results
     assert list(other.snapshot()) == list(original.snapshot())
+
+
+HOSTILE = st.tuples(
+    st.sampled_from([A, B]),
+    st.one_of(
+        st.builds(OpenSession, ttl_ms=st.sampled_from([0, 1_000])),
+        st.builds(KeepAlive),
+        st.builds(CloseSession),
+        st.builds(Release, number=st.integers(-1, 8)),
+        st.builds(
+            Acquire, lock=st.sampled_from(["x", "y"]), wait=st.booleans(), owner=st.just("o"), replace=st.booleans()
+        ),
+        st.builds(
+            Transact,
+            then=st.lists(
+                st.builds(
+                    Operation, do=st.sampled_from(Do), key=st.sampled_from(["", "a", "ab"]), ephemeral=st.booleans()
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+    ),
+    st.integers(-1, 8),
+    st.integers(-1, 8),
+    st.integers(0, 3),
+)
+"""Session, command, sequence, acknowledged, and by how many the opening is wrong."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(HOSTILE, max_size=40), st.integers(0, 40))
+def test_a_restored_machine_answers_hostile_clients_as_the_others_do(steps: list[Any], cut: int) -> None:
+    with (
+        mock.patch("kraftlib.coordination.sessions.RESULTS_MAX", 5),
+        mock.patch("kraftlib.coordination.sessions.RESULTS_BYTES_MAX", 250),
+    ):
+        first, second = Driver(), Driver()
+        first.open(A)
+        for at, (session, body, sequence, acknowledged, wrong) in enumerate(steps):
+            live = first.machine._state.sessions.live.get(session)
+            opened = -1 if live is None else live.opened - max(0, wrong - 2)
+            command = encode_command(body, session=session, opened=opened, sequence=sequence, acknowledged=acknowledged)
+            if at == cut:
+                second.machine.restore(first.machine.freeze())
+            result = first.raw(command)
+            if at >= cut:
+                assert encode(second.raw(command)) == encode(result)
+                assert list(second.machine.snapshot()) == list(first.machine.snapshot())
+
+
+def command_at_random(chance: random.Random, number: int) -> bytes:
+    return COMMANDS[number]
+
+
+COMMANDS = list(commands_at_random(3, COUNT))
+
+
+@pytest.mark.parametrize("check", MACHINE_CHECKS, ids=lambda check: check.__name__)
+def test_the_machine_keeps_the_contract_of_state_machines(check: Callable[[Subject], None]) -> None:
+    check(Subject(machine=ServiceMachine, value=command_at_random))
 
 
 @settings(max_examples=30, deadline=None)
