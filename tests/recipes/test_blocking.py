@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraftlib.errors import ClosedError, FencedError, SessionEndedError, TermLostError
+from kraftlib.errors import ClosedError, ConfigError, FencedError, SessionEndedError, TermLostError
 from kraftlib.recipes import blocking, face
 from kraftlib.recipes.map import MapChange
 from tests.recipes.world import Troubled
@@ -113,3 +116,42 @@ def test_after_the_end_a_call_says_so() -> None:
     kraft.close()
     with pytest.raises(ClosedError):
         counter.add()
+
+
+def test_an_iterator_that_is_collected_on_the_thread_of_the_loop_holds_nobody_up(kraft: Any) -> None:
+    settings = kraft.map("m")
+    first = settings.put("a", b"1")
+    settings.put("a", b"2")
+
+    def forget_in_a_cycle() -> None:
+        changes = settings.watch(since=first)
+        next(changes)
+        cycle: list[Any] = [changes]
+        cycle.append(cycle)
+
+    gc.disable()
+    try:
+        forget_in_a_cycle()
+        collected = threading.Event()
+        kraft._loop._loop.call_soon_threadsafe(lambda: (gc.collect(), collected.set()))
+        assert collected.wait(10)
+    finally:
+        gc.enable()
+    assert kraft.counter("n").add() == 1
+
+
+def test_in_a_child_of_this_process_a_call_says_what_to_do(kraft: Any) -> None:
+    counter = kraft.counter("n")
+    child = os.fork()
+    if child == 0:  # no exception may leave this branch: it would go on as a second pytest
+        status = 1
+        signal.alarm(20)
+        try:
+            counter.add()
+        except ConfigError as error:
+            kraft.close()
+            status = 0 if "after the fork" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert counter.add() == 1

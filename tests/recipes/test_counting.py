@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
-from kraftlib.errors import ConfigError, RefusedError
-from tests.recipes.world import Troubled, clients
+from kraftlib.coordination.access import Done
+from kraftlib.coordination.commands import decode_command
+from kraftlib.coordination.messages import Transact
+from kraftlib.errors import ConfigError, RefusedError, SessionEndedError
+from tests.recipes.world import Late, Troubled, cancelled_in_between, clients
 
 
 async def test_a_counter_adds_and_stays_within_64_bits() -> None:
@@ -66,3 +69,44 @@ async def test_a_member_that_dies_or_gives_up_before_the_round_is_complete_does_
         dying.cancel()
         with pytest.raises(ConfigError, match="size=0"):
             one.double_barrier("x", size=0)
+
+
+async def test_a_member_that_is_cancelled_while_it_joins_does_not_count_and_is_cancelled() -> None:
+    access = Late()
+    async with clients(2, access=access) as (_, [one, two]):
+        async with cancelled_in_between(access):
+            await one.double_barrier("x", size=2).enter()
+        await asyncio.sleep(0.3)
+        waiting = asyncio.create_task(two.double_barrier("x", size=2).enter())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        access.reachable.clear()
+        waiting.cancel()
+        done, _ = await asyncio.wait([waiting], timeout=1)
+        access.reachable.set()
+        assert done
+        assert waiting.cancelled(), "the quorum is not asked first"
+
+
+async def test_a_member_that_dies_after_it_was_counted_does_not_complete_the_round() -> None:
+    class Deadly(Troubled):
+        async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+            """The first member dies before the round is called complete."""
+            body = decode_command(command).body
+            if isinstance(body, Transact) and any(one.key.endswith("/ready") for one in body.then):
+                self.end_session(victim)
+            return await super().call(command, timeout_ms=timeout_ms)
+
+    access = Deadly()
+    async with clients(3, access=access) as (_, [dies, one, two]):
+        victim = (await dies.session()).id
+        dying = asyncio.create_task(dies.double_barrier("x", size=2).enter())
+        await asyncio.sleep(0.02)
+        first = asyncio.create_task(one.double_barrier("x", size=2).enter())
+        await asyncio.sleep(0.02)
+        assert not first.done()
+        with pytest.raises(SessionEndedError):
+            await asyncio.wait_for(dying, 10)
+        await asyncio.wait_for(asyncio.gather(first, two.double_barrier("x", size=2).enter()), 10)
+        with pytest.raises(ConfigError, match="size=257"):
+            one.double_barrier("x", size=257)

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from kraftlib.coordination.access import AtLeast
+from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Consistency
 from kraftlib.coordination.history import CHANGES_MAX
 from kraftlib.errors import ConfigError
 from kraftlib.recipes.map import ABSENT, At, Delete, Entry, Get, Is, MapChange, MapState, Put
@@ -101,6 +101,44 @@ async def test_where_history_is_gone_a_watch_begins_with_the_state() -> None:
             state = await anext(watch)
             assert isinstance(state, MapState)
             assert state.entries == {"k": Entry("k", b"200", state.offset)}
+
+
+async def test_a_state_that_is_gone_comes_as_one_although_it_is_read_in_pages() -> None:
+    """While a page is read, keys of pages that were read before are written and deleted."""
+
+    class Meddler(Troubled):
+        meddle = 0
+
+        async def query(self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int):  # type: ignore[no-untyped-def]
+            if self.meddle:
+                self.meddle -= 1
+                await settings.transaction([Put("k0000", b"new"), Delete("k0001"), Put("k2500", b"late")])
+            return await super().query(question, consistency=consistency, timeout_ms=timeout_ms)
+
+    access = Meddler()
+    async with clients(1, access=access) as (_, [kraft]):
+        settings = kraft.map("settings")
+        for at in range(0, 2_500, 250):
+            await settings.transaction([Put(f"k{n:04}", b"") for n in range(at, at + 250)])
+        for _ in range(CHANGES_MAX // 200):
+            await settings.transaction([Put("k0002", b"%d" % n) for n in range(201)])
+        access.meddle = 2
+        async with contextlib.aclosing(settings.watch(since=0)) as watch:
+            state = await anext(watch)
+            assert isinstance(state, MapState)
+            assert len(state.entries) == 2_500
+            assert [state.entries[key].value for key in ("k0000", "k0002", "k2500")] == [b"new", b"200", b"late"]
+            assert "k0001" not in state.entries
+            last = await settings.put("k", b"")
+            assert (await anext(watch)).offset == last > state.offset
+
+
+async def test_the_history_of_a_key_has_all_changes_that_are_kept() -> None:
+    async with clients(1) as (_, [kraft]):
+        for number in range(1_200):
+            await kraft.map("settings").put("k", b"%d" % number)
+        changes = await kraft.map("settings").history("k")
+        assert [change.value for change in changes] == [b"%d" % number for number in range(1_200)]
 
 
 async def test_a_value_that_is_no_bytes_is_refused_before_anything_is_sent() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlib.coordination.messages import Do, Transact
 from kraftlib.errors import ClosedError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.recipes.face import Recipes
 from kraftlib.recipes.session import Session, SessionState
 from tests.recipes.world import Silent, Troubled, clients
 
@@ -93,3 +94,34 @@ async def test_a_session_that_is_over_says_so() -> None:
         await kraft.close()
         with pytest.raises(ClosedError):
             await kraft.counter("n").add()
+
+
+async def test_a_client_closes_in_time_although_no_quorum_is_reached() -> None:
+    async with Troubled() as access:
+        kraft = Recipes(access, ttl_ms=300, timeout_ms=60_000)
+        term = await kraft.lock("x").acquire()
+        access.reachable.clear()
+        releasing = asyncio.create_task(term.release())
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(kraft.close(), 10)
+        await asyncio.wait_for(releasing, 10)
+
+        other = Recipes(access, timeout_ms=60_000)
+        waiting = [asyncio.create_task(other.counter("n").add()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        waiting[0].cancel()
+        await asyncio.wait_for(other.close(), 10)
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(waiting[1], 10)
+
+
+async def test_all_that_wait_for_a_session_get_its_error_and_the_next_one_tries_again() -> None:
+    async with Troubled() as access:
+        access.reachable.clear()
+        kraft = Recipes(access, timeout_ms=50)
+        refused = await asyncio.gather(*[kraft.counter("n").add() for _ in range(3)], return_exceptions=True)
+        assert [type(error) for error in refused] == [RefusedError] * 3
+        assert access.calls == 1
+        access.reachable.set()
+        assert await kraft.counter("n").add() == 1
+        await kraft.close()

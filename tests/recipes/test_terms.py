@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
-from kraftlib.errors import FencedError, OutcomeUnknownError, SessionEndedError, TermLostError
+from kraftlib.coordination.access import Change
+from kraftlib.errors import FencedError, KraftError, OutcomeUnknownError, SessionEndedError, TermLostError
 from kraftlib.recipes.face import Recipes
 from tests.recipes.world import Silent, Troubled, clients
 
@@ -156,3 +158,24 @@ async def test_tokens_grow_over_all_locks_and_elections() -> None:
 
         await asyncio.gather(*[use(client, at) for at, client in enumerate(kraft)])
         assert len(set(tokens)) == 12
+
+
+async def test_a_term_that_cannot_be_watched_is_lost_all_the_same_when_it_is_replaced() -> None:
+    class Blind(Troubled):
+        watches = 0
+
+        async def watch(self, selector: bytes, since: int | None) -> AsyncIterator[Change]:
+            self.watches += 1
+            raise KraftError("this client has too many watches")
+            yield
+
+    access = Blind()
+    async with clients(2, access=access, ttl_ms=600) as (_, [before, after]):
+        async with asyncio.timeout(10):
+            with pytest.raises(TermLostError):  # noqa: PT012
+                async with before.election("x", identity="s"):
+                    await asyncio.sleep(0.3)
+                    assert access.watches > 1, "it is tried again"
+                    assert (await before.session()).is_valid()
+                    await after.election("x", identity="s").acquire()
+                    await asyncio.sleep(60)

@@ -54,6 +54,35 @@ class Troubled(MemoryAccess):
         return list(decode(Answer, self.machine.query(encode(question))).rows)
 
 
+class Late(Troubled):
+    """Applies calls at once, and answers as long as `late` is set only after a while."""
+
+    late = False
+
+    async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+        done = await super().call(command, timeout_ms=timeout_ms)
+        if self.late:
+            await asyncio.sleep(0.2)
+        return done
+
+    def keys(self, prefix: str) -> list[str]:
+        return list(self.machine._state.keys.with_prefix(prefix))
+
+
+@asynccontextmanager
+async def cancelled_in_between(access: Late) -> AsyncIterator[None]:
+    """A body that is cancelled after its record and before the answer."""
+    access.late = True
+    try:
+        async with asyncio.timeout(0.05):
+            yield
+    except TimeoutError:
+        return
+    finally:
+        access.late = False
+    raise AssertionError("the body has ended before it was cancelled")
+
+
 class Silent(Troubled):
     """Applies the next `swallow` calls and tells nobody."""
 
