@@ -67,7 +67,8 @@ class Change:
     """One step of a watch.
 
     If `full`, the history since the last step is gone: `data` is the machine's state of what is watched, as of
-    `offset`, and replaces all that was delivered before. Else it is what the record at `offset` changed.
+    `offset`, and replaces all that was delivered before; a machine with much of it returns the first page, and says
+    there that the rest is to be asked for. Else it is what the record at `offset` changed.
     """
 
     offset: Offset
