@@ -107,6 +107,8 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "coordination/[hklqs]*.py": "parts of the machine, which tests/coordination/test_machine.py asks for all of them",
     "coordination/messages.py": "declarations; the tests of the machine send all of them",
     "proposals/ports.py": "protocols; the fakes of tests/proposals and real replicas keep them",
+    "recipes/calls.py": "calls of a session; tests/recipes/test_session.py and test_groups.py make and leave them",
+    "recipes/pages.py": "answers put together; tests/recipes/test_map.py and test_groups.py",
     "recipes/holding.py": "blocks; tests/recipes/test_terms.py and test_groups.py enter and leave them",
     "recipes/sessions.py": "the session that is shared; tests/recipes/test_session.py",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",

@@ -23,7 +23,7 @@ LINES: Final[Mapping[str, int]] = {
     "consensus": 5_500,
     "coordination": 3_200,
     "offline": 1_200,
-    "recipes": 2_000,
+    "recipes": 2_300,
     "runtime": 8_000,
     "storage": 6_500,
     "testing": 9_000,

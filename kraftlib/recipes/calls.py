@@ -20,6 +20,9 @@ from kraftlib.types import Offset, new_uuid
 RENEWALS: Final = 6
 """Renewals within a time to live; without a confirmation for two of them the session is uncertain."""
 
+MARGIN: Final = 10
+"""A tenth of the time to live is left for clocks that run at different rates."""
+
 
 class Calls:
     """Sends the calls of one session."""
@@ -32,9 +35,9 @@ class Calls:
         self.ttl_ms = ttl_ms
         self.timeout_ms = timeout_ms
         self.ended = asyncio.Event()
-        self._access = access
-        self._clock_ms = clock_ms
-        self._confirmed_ms = clock_ms() - ttl_ms
+        self.access = access
+        self.clock_ms = clock_ms
+        self.confirmed_ms = clock_ms() - ttl_ms
         """Sending time of the last call that is known to have renewed the session."""
         self._next = 1
         self._arrived = 0
@@ -42,7 +45,7 @@ class Calls:
         self._waiting: set[int] = set()
         """Calls whose results matter still."""
         self._beside: set[asyncio.Task[object]] = set()
-        """What is done for callers that have left."""
+        """The work for callers that have left."""
 
     def reserve(self) -> int:
         """Return the number of a call that may be sent more than once; `forget` it when its result does not matter."""
@@ -79,23 +82,40 @@ class Calls:
         """Send a call, and note what its result says of the session."""
         acknowledged = min(min(self._waiting, default=self._next), number or self._arrived + 1)
         command = encode_command(body, session=self.id, opened=self.opened, sequence=number, acknowledged=acknowledged)
-        sent_ms = self._clock_ms()
-        done = await self._access.call(command, timeout_ms=timeout_ms or self.timeout_ms)
+        sent_ms = self.clock_ms()
+        done = await self.access.call(command, timeout_ms=timeout_ms or self.timeout_ms)
         result = decode(Result, done.result)
         if result.status == Status.SESSION_ENDED:
             self.ended.set()
         if result.status in (Status.OK, Status.FENCED):
-            self._confirmed_ms = max(self._confirmed_ms, sent_ms)
+            self.confirmed_ms = max(self.confirmed_ms, sent_ms)
             self._arrived = max(self._arrived, number)
         return result
 
-    async def _ended_within(self, time_ms: float) -> bool:
+    async def ended_within(self, time_ms: float) -> bool:
+        """Wait for so long, or until the session has ended; return whether it has."""
         try:
             async with asyncio.timeout(max(time_ms, 1) / 1_000):
                 await self.ended.wait()
         except TimeoutError:
             return False
         return True
+
+    # --- being alive -------------------------------------------------------------------------------------------------
+
+    @property
+    def valid_until_ms(self) -> int:
+        """Until then, by the clock of this session, nobody else holds what it holds."""
+        return self.confirmed_ms + self.ttl_ms - self.ttl_ms // MARGIN
+
+    def is_valid(self) -> bool:
+        """Whether the session is surely alive. Never blocks."""
+        return not self.ended.is_set() and self.clock_ms() < self.valid_until_ms
+
+    async def wait_invalid(self) -> None:
+        """Return as soon as it is not surely alive any more."""
+        while self.is_valid():
+            await self.ended_within(self.valid_until_ms - self.clock_ms())
 
     # --- calls whose caller may leave --------------------------------------------------------------------------------
 
@@ -128,6 +148,17 @@ class Calls:
         """Make a call that nobody waits for. Returns at once."""
         self._start(self._surely(body))
 
+    async def settle(self) -> None:
+        """Wait until nothing is to be done for callers that have left."""
+        while self._beside:
+            await asyncio.wait(self._beside)
+
+    async def abandon(self) -> None:
+        """Do nothing more for them: the session has ended."""
+        for task in self._beside:
+            task.cancel()
+        await self.settle()
+
     def _start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         task = asyncio.create_task(work)
         self._beside.add(task)
@@ -144,7 +175,7 @@ class Calls:
                 except ClosedError:
                     return None
                 except (RefusedError, OutcomeUnknownError):
-                    await self._ended_within(self.ttl_ms / RENEWALS)
+                    await self.ended_within(self.ttl_ms / RENEWALS)
             return None
         finally:
             self.forget(own)
@@ -152,7 +183,7 @@ class Calls:
     async def _release(self, number: int) -> None:
         """End the bid of a call, and if the call has not come yet, see to it that it is not applied."""
         while (result := await self._surely(Release(number=number))) and result.status == Status.REFUSED:
-            await self._ended_within(self.ttl_ms / RENEWALS)  # too many results are not acknowledged
+            await self.ended_within(self.ttl_ms / RENEWALS)  # too many results are not acknowledged
 
     async def _undo(self, body: Message, number: int, undo: Callable[[Result], Message | None]) -> None:
         """Undo a call. It is released first: so when it is repeated, it has its first result, or was never applied."""
@@ -161,3 +192,18 @@ class Calls:
         command = undo(result) if result is not None and result.status == Status.OK else None
         if command is not None:
             await self._surely(command)
+
+    # --- bids --------------------------------------------------------------------------------------------------------
+
+    async def release(self, number: int) -> None:
+        """End the bid of the call `number`. Returns when that is done, or when the session is not surely alive.
+
+        It is done beside the caller, who may be cancelled: a bid that nobody wants is not kept by a live session.
+        """
+        self.forget(number)
+        task = self._start(self._release(number))
+        invalid = asyncio.ensure_future(self.wait_invalid())
+        try:
+            await asyncio.wait([task, invalid], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            invalid.cancel()

@@ -17,7 +17,7 @@ PAGE: Final = 1_000
 
 
 class Asks(Protocol):
-    """What asks a question: a session's `ask`."""
+    """The `ask` of a session."""
 
     def __call__(self, question: Question, consistency: Consistency, /) -> Awaitable[tuple[Offset, Answer]]:
         """Return the answer, and the offset of the last record that is in it."""

@@ -22,9 +22,6 @@ from kraftlib.recipes.calls import RENEWALS, Calls
 from kraftlib.recipes.pages import whole_state
 from kraftlib.types import Offset
 
-MARGIN: Final = 10
-"""A tenth of the time to live is left for clocks that run at different rates."""
-
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -88,25 +85,12 @@ class Session(Calls):
             # If that fails: it is not renewed any more, so the leader ends it.
             with contextlib.suppress(RefusedError, OutcomeUnknownError, ClosedError, TimeoutError):
                 async with asyncio.timeout(time_ms / 1_000):
-                    while self._beside:
-                        await asyncio.wait(self._beside)
+                    await self.settle()
                     await self.call(CloseSession(), number=0, timeout_ms=time_ms)
         self.ended.set()
-        for task in self._beside:
-            task.cancel()
-        if self._beside:
-            await asyncio.wait(self._beside)
+        await self.abandon()
 
     # --- being alive -------------------------------------------------------------------------------------------------
-
-    @property
-    def valid_until_ms(self) -> int:
-        """Until then, by the clock of this session, nobody else holds what it holds."""
-        return self._confirmed_ms + self.ttl_ms - self.ttl_ms // MARGIN
-
-    def is_valid(self) -> bool:
-        """Whether the session is surely alive. Never blocks."""
-        return not self.ended.is_set() and self._clock_ms() < self.valid_until_ms
 
     @property
     def state(self) -> SessionState:
@@ -115,17 +99,12 @@ class Session(Calls):
             return SessionState.ENDED
         if not self.is_valid():
             return SessionState.INVALID
-        sure = self._clock_ms() - self._confirmed_ms < self.ttl_ms // 3
+        sure = self.clock_ms() - self.confirmed_ms < self.ttl_ms // 3
         return SessionState.VALID if sure else SessionState.UNCERTAIN
-
-    async def wait_invalid(self) -> None:
-        """Return as soon as it is not surely alive any more."""
-        while self.is_valid():
-            await self._ended_within(self.valid_until_ms - self._clock_ms())
 
     async def _renew(self) -> None:
         interval_ms = self.ttl_ms / RENEWALS
-        while not await self._ended_within(max(interval_ms - (self._clock_ms() - self._confirmed_ms), interval_ms / 4)):
+        while not await self.ended_within(max(interval_ms - (self.clock_ms() - self.confirmed_ms), interval_ms / 4)):
             try:
                 await self.renew(timeout_ms=max(1, self.ttl_ms // 3))
             except (SessionEndedError, ClosedError):
@@ -141,12 +120,12 @@ class Session(Calls):
 
     async def ask(self, question: Question, consistency: Consistency = LINEARIZABLE) -> tuple[Offset, Answer]:
         """Return the answer, and the offset of the last record that is in it. Raises: TimedOutError, ConfigError."""
-        offset, data = await self._access.query(encode(question), consistency=consistency, timeout_ms=self.timeout_ms)
+        offset, data = await self.access.query(encode(question), consistency=consistency, timeout_ms=self.timeout_ms)
         return offset, decode(Answer, data)
 
     async def watch(self, selector: Selector, since: Offset | None) -> AsyncGenerator[Changes, None]:
         """Yield what changes after the record at `since`; None: from now on."""
-        watch = self._access.watch(encode(selector), since)
+        watch = self.access.watch(encode(selector), since)
         whole: Offset = NONE
         try:
             async for change in watch:
@@ -160,18 +139,3 @@ class Session(Calls):
             close = getattr(watch, "aclose", None)
             if close is not None:
                 await close()
-
-    # --- bids --------------------------------------------------------------------------------------------------------
-
-    async def release(self, number: int) -> None:
-        """End the bid of the call `number`. Returns when that is done, or when the session is not surely alive.
-
-        It is done beside the caller, who may be cancelled: a bid that nobody wants is not kept by a live session.
-        """
-        self.forget(number)
-        task = self._start(self._release(number))
-        invalid = asyncio.ensure_future(self.wait_invalid())
-        try:
-            await asyncio.wait([task, invalid], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            invalid.cancel()
