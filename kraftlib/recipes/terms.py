@@ -98,17 +98,9 @@ class Term:
             with contextlib.suppress(KraftError):
                 await bid_reaches(Event.ENDED, self._session, self._lock, self._ticket, self.token)
                 return
-            if not await self._stands():
+            if not await bid_stands(self._session, self._lock, self._ticket):
                 return
             await asyncio.sleep(self._session.ttl_ms / RENEWALS / 1_000)
-
-    async def _stands(self) -> bool:
-        question = Question(ask=Ask.LOCK, name=self._lock, number=self._ticket - 1, most=1)
-        try:
-            _, answer = await self._session.ask(question)
-        except KraftError:
-            return True  # as far as is known: the session tells when nobody has answered for too long
-        return any(row.revision == self._ticket for row in answer.rows)
 
     def _cancel_body(self) -> None:
         if self._body is not None and not self._cancelled:
@@ -137,12 +129,23 @@ async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms:
             except TimeoutError:
                 raise TimedOutError(f"{name!r} was not granted within {timeout_ms} ms") from None
         if not session.is_valid():
-            await session.renew()  # to win is to be alive in the same state
+            await session.renew()  # to win is to be alive in the same state, and not to be replaced meanwhile
+            if not await bid_stands(session, bid.lock, result.offset):
+                raise TermLostError(f"the bid for {name!r} is over: another one of the same owner has replaced it")
         return Term(session, lock=bid.lock, name=name, number=number, ticket=result.offset, token=token)
     except BaseException:
         if not session.ended.is_set():
             await session.release(number)
         raise
+
+
+async def bid_stands(session: Session, lock: str, ticket: Offset) -> bool:
+    """Return whether a bid is not over, as far as is known: if nobody answers, the session tells for how long."""
+    try:
+        _, answer = await session.ask(Question(ask=Ask.LOCK, name=lock, number=ticket - 1, most=1))
+    except KraftError:
+        return True
+    return any(row.revision == ticket for row in answer.rows)
 
 
 async def bid_reaches(event: Event, session: Session, lock: str, ticket: Offset, since: Offset) -> Offset:

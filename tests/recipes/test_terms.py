@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kraftlib.coordination.access import Change
+from kraftlib.coordination.access import Change, Done
+from kraftlib.coordination.commands import decode_command
+from kraftlib.coordination.messages import Acquire
 from kraftlib.errors import FencedError, KraftError, OutcomeUnknownError, SessionEndedError, TermLostError
 from kraftlib.recipes.face import Recipes
+from kraftlib.recipes.session import Session
+from kraftlib.recipes.terms import acquire_term
 from tests.recipes.world import Silent, Troubled, clients
 
 
@@ -179,3 +183,26 @@ async def test_a_term_that_cannot_be_watched_is_lost_all_the_same_when_it_is_rep
                     assert (await before.session()).is_valid()
                     await after.election("x", identity="s").acquire()
                     await asyncio.sleep(60)
+
+
+async def test_a_bid_that_was_replaced_before_its_answer_came_is_no_term() -> None:
+    """The session lives, and was not sure of it for a while: that it is renewed does not say that its bid stands."""
+    now = 0
+
+    class Replaced(Troubled):
+        async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+            nonlocal now
+            done = await super().call(command, timeout_ms=timeout_ms)
+            if isinstance(decode_command(command).body, Acquire) and not now:
+                now = 60_000
+                await other.call(bid)
+            return done
+
+    bid = Acquire(lock="x", owner="s", replace=True)
+    async with Replaced() as access:
+        session, other = await Session.open(access, clock_ms=lambda: now), await Session.open(access)
+        with pytest.raises(TermLostError):
+            await acquire_term(session, bid, name="x")
+        assert session.is_valid()
+        await session.close()
+        await other.close()
