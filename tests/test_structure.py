@@ -21,7 +21,7 @@ LINES: Final[Mapping[str, int]] = {
     "cli": 5_200,
     "controller": 3_500,
     "consensus": 5_500,
-    "coordination": 3_200,
+    "coordination": 3_250,
     "offline": 1_200,
     "recipes": 2_300,
     "runtime": 8_000,
