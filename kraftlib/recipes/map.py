@@ -155,7 +155,9 @@ class ReplicatedMap:
     ) -> AsyncGenerator[MapChange | MapState, None]:
         """Yield the changes of a key, or of all keys with a prefix: after the record at `since`, or from now on.
 
-        None is lost and none comes twice. Where history is gone, a MapState comes first. Leaving the loop ends it.
+        From now on begins where a replica takes the watch, a round trip or more after this call. To miss nothing, give
+        `since`: the revision that a write returned, or the offset that `peek` did. Nothing is lost and nothing comes
+        twice. Where history is gone, a MapState comes first. Leaving the loop ends it.
         """
         watched = Watched.PREFIX if key is None else Watched.KEY
         selector = Selector(watched=watched, name=self._scope + (prefix if key is None else key))
