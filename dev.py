@@ -31,7 +31,7 @@ STAMP = VENV / "kraftlib-stamp"
 """Says what .venv holds and what that was made from. Written last, so that a half-made one has none."""
 
 CORE, FULL = "core", "full"
-EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,spark,test,dev,docs]"}
+EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,spark,kazoo,test,dev,docs]"}
 
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader, nothing lost: half a minute"),
@@ -63,6 +63,7 @@ PASSED_ON = {
     ),
     "fuzz": (FULL, ("python", "-m", "tests.fuzz.run"), "random bytes for every reader of bytes (--directories: files)"),
     "chaos": (FULL, ("python", "-m", "tests.chaos.run"), "real processes under faults; two judges (--minutes N)"),
+    "kazoo": (FULL, ("python", "-m", "tests.compat.kazoo_suite"), "kazoo's own tests, on our client: how many pass"),
     "schemas": (CORE, ("python", "-m", "tools.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""

@@ -161,7 +161,7 @@ def test_every_extra_is_imported_somewhere() -> None:
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    imports = {"cli": "rich", "uvloop": "uvloop", "snappy": "cramjam", "spark": "pyspark"}
+    imports = {"cli": "rich", "uvloop": "uvloop", "snappy": "cramjam", "spark": "pyspark", "kazoo": "kazoo"}
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "kraftlib").rglob("*.py"))
     assert set(extras) - {"test", "dev", "docs"} == set(imports)
     for name in imports.values():

@@ -50,6 +50,7 @@ LAYERS: Final[dict[str, float]] = {
     "offline": 5,
     "analysis": 5,
     "spark": 6,
+    "compat": 6,  # the interfaces of others, on recipes
     "cli": 7,
 }
 # Options that are fields of RaftConfig. Such a module imports layer 0 only.
@@ -103,6 +104,7 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
 NO_TEST_MODULE: Final[dict[str, str]] = {
     "storage/interface.py": "protocols; kraftlib.testing holds the contract that implementations pass",
     "storage/log/hole.py": "a value; tests/storage/damage",
+    "compat/kazoo/[cnpr]*[nes].py": "parts of the client; tests/compat/kazoo/test_tree.py and test_client.py use them",
     "coordination/access.py": "protocols; tests/coordination/test_memory_access.py and the tests of each other access",
     "coordination/[hklqs]*.py": "parts of the machine, which tests/coordination/test_machine.py asks for all of them",
     "coordination/messages.py": "declarations; the tests of the machine send all of them",

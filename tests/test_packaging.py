@@ -22,6 +22,7 @@ CORE: Final = {"attrs", "crc32c", "lz4", "zstandard"}
 NEEDS_AN_EXTRA: Final[dict[str, str]] = {
     "kraftlib.testing.pytest_plugin": "test",
     "kraftlib.analysis": "spark",
+    "kraftlib.compat.kazoo": "kazoo",
     "kraftlib.spark": "spark",
 }
 """Module, or package with all below it -> the extra without which it does not import."""

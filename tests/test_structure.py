@@ -19,9 +19,10 @@ PACKAGE: Final = ROOT / "kraftlib"
 LINES: Final[Mapping[str, int]] = {
     "analysis": 5_500,
     "cli": 5_200,
+    "compat": 1_500,
     "controller": 3_500,
     "consensus": 5_500,
-    "coordination": 3_250,
+    "coordination": 3_300,
     "offline": 1_200,
     "recipes": 2_300,
     "runtime": 8_000,
@@ -45,6 +46,22 @@ FOREIGN: Final[Mapping[str, str]] = {
     "_jvm": "PySpark has no public name for it",
     "_gateway": "PySpark has no public name for it",
     "_ensure_initialized": "PySpark has no public name for it",
+    **dict.fromkeys(
+        (
+            "_CONNECTION_DROP",
+            "_SESSION_EXPIRED",
+            "_child_watchers",
+            "_data_watchers",
+            "_pending",
+            "_queue",
+            "_session_callback",
+            "_session_id",
+            "_session_passwd",
+            "_session_timeout",
+            "_stopped",
+        ),
+        "kazoo's client shares it with its connection",
+    ),
 }
 """Private names that other projects make everybody use."""
 

@@ -21,6 +21,8 @@ from kraftlib.codec.reader import Reader
 from kraftlib.coordination.messages import (
     KINDS,
     NONE,
+    NUMBER_DIGITS,
+    PLACEHOLDER,
     Acquire,
     Ask,
     Do,
@@ -129,6 +131,8 @@ def _transact_rules(body: Transact) -> Iterable[str]:
         yield _name_rule(fence.lock)
     for condition in body.conditions:
         yield _name_rule(condition.key)
+    yield from _numbered_rules(body.then)
+    yield from _numbered_rules(body.otherwise)
     for operation in (*body.then, *body.otherwise):
         if operation.do not in Do.__members__.values():
             yield f"operation {operation.do} is not known"
@@ -136,6 +140,18 @@ def _transact_rules(body: Transact) -> Iterable[str]:
         yield _name_rule(operation.key, may_be_empty=may_be_empty)
         if operation.ttl_ms:
             yield _ttl_rule(operation.ttl_ms)
+
+
+def _numbered_rules(branch: Iterable[Transact.Operation]) -> Iterable[str]:
+    added = False
+    for operation in branch:
+        added |= operation.do == Do.ADD
+        if operation.do == Do.PUT_NUMBERED:
+            if not added:
+                yield f"the number in {operation.key!r} is that of an ADD before it, and there is none"
+            if PLACEHOLDER not in operation.key:
+                yield f"the key {operation.key!r} has no place for its number: put {PLACEHOLDER!r} there"
+            yield _name_rule(operation.key.replace(PLACEHOLDER, "0" * NUMBER_DIGITS, 1))
 
 
 def _acquire_rules(body: Acquire, sequence: int) -> Iterable[str]:

@@ -10,14 +10,27 @@ from itertools import islice
 
 import attrs
 
-from kraftlib.coordination.messages import DELETED_MAX, NONE, Answer, Do, Event, Result, Transact
+from kraftlib.coordination.messages import (
+    DELETED_MAX,
+    EXISTS,
+    NONE,
+    NUMBER_DIGITS,
+    PLACEHOLDER,
+    Answer,
+    Do,
+    Event,
+    Result,
+    Transact,
+)
 from kraftlib.coordination.sorted_names import SortedNames
 from kraftlib.types import Offset
 
 Row = Answer.Row
 Item = Result.Item
 NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
-NUMBER_DIGITS = 20
+SHORT_NUMBER_DIGITS = 10
+"""Of PUT_NUMBERED: what sequential nodes of ZooKeeper have."""
+
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of values in a result or an answer, beyond the first."""
 
@@ -61,6 +74,8 @@ class Keys:
         """Keys with a time to live."""
         self._undo: list[tuple[str, Value | None]] = []
         self._deletable = 0
+        self._total = 0
+        """The sum of the last ADD of this transaction."""
         for key, value in self.values.items():
             self._note(key, value)
 
@@ -126,6 +141,8 @@ class Keys:
         found = self.values.get(condition.key)
         if condition.value is not None:
             return found is not None and found.value == condition.value
+        if condition.revision == EXISTS:
+            return found is not None
         return condition.revision == (NONE if found is None else found.revision)
 
     def perform(self, operations: Iterable[Transact.Operation], *, session: Offset, offset: Offset) -> tuple[Item, ...]:
@@ -166,14 +183,26 @@ class Keys:
                 item = self._item(first)
                 self.delete(first, offset)
                 return item
+            case Do.REPLACE:
+                return self._replace(key, operation.value, offset)
         value = operation.value
         if operation.do == Do.ADD:
-            value = b"%d" % self._sum(key, operation.delta)
+            self._total = self._sum(key, operation.delta)
+            value = b"%d" % self._total
         elif operation.do == Do.APPEND:
             key = f"{key}{offset:0{NUMBER_DIGITS}}-{place:03}"
+        elif operation.do == Do.PUT_NUMBERED:
+            key = key.replace(PLACEHOLDER, f"{self._total + operation.delta:0{SHORT_NUMBER_DIGITS}}", 1)
         owner = session if operation.ephemeral else NONE
         self.put(key, Value(value, offset, owner, operation.ttl_ms))
         return Item(key=key, value=value if operation.do == Do.ADD else None, revision=offset)
+
+    def _replace(self, key: str, value: bytes, offset: Offset) -> Item:
+        old = self.values.get(key)
+        if old is None:
+            raise RuleError(f"there is no key {key!r} to replace the value of")
+        self.put(key, attrs.evolve(old, value=value, revision=offset))
+        return Item(key=key, revision=offset)
 
     def _item(self, key: str) -> Item:
         found = self.values.get(key)

@@ -20,6 +20,15 @@ from kraftlib.codec.declared import Message, Struct, array, binary, boolean, int
 NONE: Final = -1
 """No offset: the revision of an absent key, the token of a bid that is not granted."""
 
+EXISTS: Final = -2
+"""In a condition, in place of a revision: the key exists, whichever its revision is."""
+
+PLACEHOLDER: Final = "\0"
+"""Stands for the number in the key of a PUT_NUMBERED."""
+
+NUMBER_DIGITS: Final = 20
+"""Of a number of 64 bits with its sign, at most."""
+
 OPERATIONS_MAX: Final = 256
 """Conditions, fences, operations of one transaction, each."""
 
@@ -59,6 +68,11 @@ class Do(enum.IntEnum):
     """Write a new key: `key` and the place of this operation in the log, so that keys sort as they were written."""
     TAKE = 6
     """Read and delete the first key that begins with `key`."""
+    PUT_NUMBERED = 7
+    """As PUT, where the first `PLACEHOLDER` of `key` stands for the sum of the last ADD before it, plus `delta`, in ten
+    digits. So the keys below one name get ascending numbers, without a gap in which others see the number in use."""
+    REPLACE = 8
+    """Write the value of a key that exists, and leave its time to live and its session as they are."""
 
 
 class Status(enum.IntEnum):
@@ -199,7 +213,7 @@ class Transact(Message):
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class Condition(Struct):
-        """The key has this value; or, if that is null, this revision (`NONE`: there is no such key)."""
+        """The key has this value; or, if that is null, this revision (`NONE`: there is no such key; `EXISTS`: any)."""
 
         key: str = string("0+")
         value: bytes | None = binary("0+", nullable="0+", default=None)

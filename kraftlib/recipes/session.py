@@ -93,13 +93,18 @@ class Session(Calls):
     # --- being alive -------------------------------------------------------------------------------------------------
 
     @property
+    def unconfirmed_ms(self) -> int:
+        """Time since the last call was sent that is known to have renewed it."""
+        return self.clock_ms() - self.confirmed_ms
+
+    @property
     def state(self) -> SessionState:
         """The certainty that it is alive."""
         if self.ended.is_set():
             return SessionState.ENDED
         if not self.is_valid():
             return SessionState.INVALID
-        sure = self.clock_ms() - self.confirmed_ms < self.ttl_ms // 3
+        sure = self.unconfirmed_ms < self.ttl_ms // 3
         return SessionState.VALID if sure else SessionState.UNCERTAIN
 
     async def _renew(self) -> None:

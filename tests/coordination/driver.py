@@ -10,6 +10,8 @@ from kraftlib.codec.declared import Message
 from kraftlib.coordination.commands import decode, decode_command, encode, encode_command
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.messages import (
+    EXISTS,
+    NONE,
     Acquire,
     Answer,
     Ask,
@@ -133,7 +135,7 @@ def _body(chance: random.Random, number: int, offset: int) -> Message:
 def _transact(chance: random.Random) -> Transact:
     def operation() -> Operation:
         return Operation(
-            do=chance.choice(list(Do)),
+            do=chance.choice([do for do in Do if do != Do.PUT_NUMBERED]),
             key=chance.choice(KEYS),
             value=chance.choice((b"1", b"2", b"x")),
             ttl_ms=chance.choice((0, 0, 1_000)),
@@ -143,7 +145,20 @@ def _transact(chance: random.Random) -> Transact:
 
     return Transact(
         fences=(Fence(lock="lock", token=chance.randrange(50)),) if chance.random() < 0.1 else (),
-        conditions=(Condition(key=chance.choice(KEYS), value=chance.choice((None, b"1"))),),
-        then=tuple(operation() for _ in range(chance.randrange(4))),
+        conditions=(
+            Condition(
+                key=chance.choice(KEYS), value=chance.choice((None, b"1")), revision=chance.choice((NONE, EXISTS))
+            ),
+        ),
+        then=(*(operation() for _ in range(chance.randrange(4))), *_numbered(chance)),
         otherwise=tuple(operation() for _ in range(chance.randrange(3))),
+    )
+
+
+def _numbered(chance: random.Random) -> tuple[Operation, ...]:
+    if chance.random() < 0.7:
+        return ()
+    return (
+        Operation(do=Do.ADD, key="n", delta=1),
+        Operation(do=Do.PUT_NUMBERED, key="queue/\0", ephemeral=chance.random() < 0.5, delta=-1),
     )

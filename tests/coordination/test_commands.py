@@ -51,6 +51,11 @@ def test_a_command_comes_back_as_it_was_written(kind: int, seed: int) -> None:
         (Transact(then=(Transact.Operation(do=99, key="x"),)), "operation 99"),
         (Transact(otherwise=(Transact.Operation(do=1),)), "must not be empty"),
         (Transact(then=(Transact.Operation(do=1, key="x", ttl_ms=1),)), "ttl_ms=1"),
+        (Transact(then=(Transact.Operation(do=7, key="x\0"),)), "ADD before it"),
+        (
+            Transact(then=(Transact.Operation(do=4, key="n"), Transact.Operation(do=7, key="x"))),
+            "no place for its number",
+        ),
         (Transact(fences=(Transact.Fence(),)), "must not be empty"),
         (Transact(conditions=(Transact.Condition(),)), "must not be empty"),
         (Transact(then=(Transact.Operation(do=1, key="x"),) * (OPERATIONS_MAX + 1)), "257"),

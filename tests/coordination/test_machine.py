@@ -23,6 +23,7 @@ from kraftlib.coordination.history import CHANGES_MAX
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.messages import (
     DELETED_MAX,
+    EXISTS,
     NONE,
     Acquire,
     Answer,
@@ -225,6 +226,41 @@ def test_what_is_appended_is_taken_in_order_once(driver: Driver) -> None:
 
     take = Operation(do=Do.TAKE, key="q/")
     assert [driver.do(C, take).items[0].value for _ in range(5)] == [b"0", b"1", b"2", b"3", None]
+
+
+def test_numbered_keys_take_the_sum_of_the_addition_before_them(driver: Driver) -> None:
+    def numbered(session: UUID) -> list[str]:
+        done = driver.do(
+            session,
+            Operation(do=Do.ADD, key="n", delta=1),
+            Operation(do=Do.PUT_NUMBERED, key="q/x-\0", value=b"1", delta=-1, ephemeral=True),
+            Operation(do=Do.PUT_NUMBERED, key="q/\0/log\0"),
+        )
+        return [item.key for item in done.items[1:]]
+
+    assert [numbered(A), numbered(B)] == [
+        ["q/x-0000000000", "q/0000000001/log\0"],
+        ["q/x-0000000001", "q/0000000002/log\0"],
+    ]
+    driver.send(A, CloseSession())
+    assert [row.name for row in driver.ask(Ask.KEYS, "q/x", prefix=True).rows] == ["q/x-0000000001"]
+
+
+def test_a_value_is_replaced_and_the_key_stays_with_its_session(driver: Driver) -> None:
+    driver.put(A, "k", b"1", ephemeral=True)
+    done = driver.do(B, Operation(do=Do.REPLACE, key="k", value=b"2"))
+    assert driver.ask(Ask.KEYS, "k").rows[0].revision == done.offset
+    assert driver.value("k") == b"2"
+    driver.send(A, CloseSession())
+    assert driver.value("k") is None
+    assert "no key 'k'" in driver.do(B, Operation(do=Do.REPLACE, key="k")).reason
+
+
+def test_a_condition_may_ask_that_a_key_exists(driver: Driver) -> None:
+    exists = (Condition(key="k", revision=EXISTS),)
+    assert not driver.do(A, conditions=exists).succeeded
+    driver.put(A, "k")
+    assert driver.do(A, conditions=exists).succeeded
 
 
 def test_a_range_is_read_in_pages(driver: Driver) -> None:

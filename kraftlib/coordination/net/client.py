@@ -102,6 +102,11 @@ class ClientAccess:
         if self._connection is not None:
             await self._connection.close()
 
+    def use(self, servers: Iterable[Endpoint]) -> None:
+        """Ask these replicas from the next connection on."""
+        self._servers[:] = servers
+        random.shuffle(self._servers)
+
     # --- asking ------------------------------------------------------------------------------------------------------
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:

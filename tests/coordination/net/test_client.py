@@ -13,7 +13,7 @@ from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, Refus
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, parse_endpoint
 from kraftlib.wire.bounds import PROPOSED_BYTES
 from tests.coordination.net.test_arrivals import Frail
 from tests.coordination.net.ways import CALL_MS, EVERYTHING, Caller, addition, putting, question, replicas, value
@@ -65,6 +65,18 @@ async def test_the_replica_that_a_client_has_is_killed() -> None:
             await quorum.kill(victim)
             assert (await value(access, "sum")) == b"%d" % number
             await quorum.start(victim)
+
+
+async def test_other_replicas_are_named_while_it_is_connected() -> None:
+    async with replicas(3) as quorum:
+        first, *_ = servers = quorum.servers.split(",")
+        async with connect(first) as access:
+            caller = await Caller(access).begin()
+            await caller.add("sum")
+            access.use([parse_endpoint(server) for server in servers])
+            await quorum.kill(1)
+            await caller.add("sum")
+            assert await value(access, "sum") == b"2"
 
 
 async def test_the_same_bytes_are_applied_once_whoever_repeats_them() -> None:
