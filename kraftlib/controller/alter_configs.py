@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from kraftlib.codec.declarations import Message
-from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
-from kraftlib.controller.topic_configs import DEFAULTS, LISTS, VALUE_MAX, check_topic_config, check_topic_key
+from kraftlib.controller.topic_configs import LISTS, VALUE_MAX, check_topic_config
 from kraftlib.metadata.config_records import ConfigRecord
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.incremental_alter_configs import (
@@ -22,17 +23,18 @@ from kraftlib.wire.messages.incremental_alter_configs import (
 NAME_MAX: Final = 256
 """The longest name of a broker's setting that is stored. Brokers check the names before they forward them."""
 
-BROKER_LISTS: Final = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "log.cleanup.policy",
-        "metric.reporters",
-        "sasl.enabled.mechanisms",
-        "ssl.cipher.suites",
-        "ssl.enabled.protocols",
-    }
-)
+BROKER_LISTS: Final[Mapping[str, str]] = {
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+    "log.cleanup.policy": "delete",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "ssl.cipher.suites": "",
+    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+}
+"""Settings of brokers to which APPEND and SUBTRACT apply, and their defaults."""
+
+KNOWN_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 Wanted = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig
@@ -53,11 +55,11 @@ def incremental_alter_configs(context: Context, request: IncrementalAlterConfigs
     named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     records: list[Message] = []
     rows: list[Row] = []
-    for resource in request.resources:
+    for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
         code, text = 0, None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             made = _alter(context, resource)
             if len(records) + len(made) > RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of changes per request.")
@@ -77,34 +79,52 @@ def incremental_alter_configs(context: Context, request: IncrementalAlterConfigs
 
 
 def _alter(context: Context, resource: Wanted) -> list[Message]:
-    _check_resource(context, resource)
-    if max(Counter(change.name for change in resource.configs).values(), default=0) > 1:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    """Return the records for one resource. As in Kafka, of two changes of one key the last one counts."""
     kind, name = resource.resource_type, resource.resource_name
-    present = context.state.configs.of(kind, name)
+    if kind not in (TOPIC, BROKER):
+        code = ErrorCode.INVALID_REQUEST if kind in KNOWN_TYPES else ErrorCode.UNSUPPORTED_VERSION
+        raise RefusedError(code, f"Unexpected resource type {kind}.")
+    values = dict(context.state.configs.of(kind, name))
     records: list[Message] = []
-    for change in resource.configs:
-        old = present.get(change.name)
+    for change in {one.name: one for one in resource.configs}.values():
+        old = values.get(change.name)
         new = _value(kind, change, old)
-        _check_value(kind, change, new)
         # A broker loads key stores anew when it is told the same path again.
-        if new != old or (kind == BROKER and new is not None):
+        if new != old or kind == BROKER:
             records.append(ConfigRecord(resource_type=kind, resource_name=name, name=change.name, value=new))
+        if new is None:
+            values.pop(change.name, None)
+        else:
+            values[change.name] = new
+    _check_name(kind, name)
+    for key, value in values.items():
+        _check_value(kind, key, value)
+    _check_existence(context, kind, name)
     return records
 
 
-def _check_resource(context: Context, resource: Wanted) -> None:
-    kind, name = resource.resource_type, resource.resource_name
+def _check_name(kind: int, name: str) -> None:
     if kind == TOPIC:
+        if not name:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_topic_name(name)
+    elif name and _broker_id(name) < 0:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"{name[:20]!r} is not the id of a broker.")
+
+
+def _check_existence(context: Context, kind: int, name: str) -> None:
+    if kind == TOPIC:
         if context.state.topics.named(name) is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif kind == BROKER:
-        is_known = name.isascii() and name.isdigit() and int(name[:10]) in context.state.cluster.brokers
-        if name and not is_known:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"There is no broker {name[:20]!r}.")
-    else:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {kind}.")
+        return
+    cluster, number = context.state.cluster, _broker_id(name)
+    if name and number not in cluster.brokers and number not in cluster.controllers:
+        raise RefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {number} found.")
+
+
+def _broker_id(name: str) -> int:
+    """Return the number that a name is, -1 for any other name."""
+    return int(name[:10]) if name.isascii() and name.isdigit() else -1
 
 
 def _value(kind: int, change: Change, old: str | None) -> str | None:
@@ -114,15 +134,16 @@ def _value(kind: int, change: Change, old: str | None) -> str | None:
     operation = Operation(change.config_operation)
     if operation is Operation.DELETE:
         return None
-    if change.value is None:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
     if operation is Operation.SET:
         return change.value
-    if change.name not in (LISTS if kind == TOPIC else BROKER_LISTS):
+    lists = LISTS if kind == TOPIC else BROKER_LISTS
+    if change.name not in lists:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {change.name} because its type is not LIST."
         )
-    before = old if old is not None else DEFAULTS.get(change.name, "") if kind == TOPIC else ""
+    if change.value is None:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+    before = lists[change.name] if old is None else old
     parts = [part.strip() for part in before.split(",") if part.strip()]
     given = [part.strip() for part in change.value.split(",") if part.strip()]
     if operation is Operation.APPEND:
@@ -130,13 +151,10 @@ def _value(kind: int, change: Change, old: str | None) -> str | None:
     return ",".join(part for part in parts if part not in given)
 
 
-def _check_value(kind: int, change: Change, value: str | None) -> None:
+def _check_value(kind: int, key: str, value: str) -> None:
     if kind == TOPIC:
-        if value is None:
-            check_topic_key(change.name)
-        else:
-            check_topic_config(change.name, value)
-    elif not change.name or len(change.name) > NAME_MAX or len(value or "") > VALUE_MAX:
+        check_topic_config(key, value)
+    elif not key or len(key) > NAME_MAX or len(value) > VALUE_MAX:
         raise RefusedError(
-            ErrorCode.INVALID_CONFIG, f"A setting of {len(change.name)} characters with {len(value or '')} is too long."
+            ErrorCode.INVALID_CONFIG, f"A setting of {len(key)} characters with {len(value)} is too long."
         )

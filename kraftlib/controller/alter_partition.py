@@ -22,6 +22,8 @@ Altered = AlterPartitionResponse.PartitionData
 
 def alter_partition(context: Context, request: AlterPartitionRequest, version: int) -> Decision:
     """Change what can be changed; the answer has each partition as it then is."""
+    if not request.topics:
+        return Decision(answer=AlterPartitionResponse())
     try:
         context.state.cluster.current(request.broker_id, request.broker_epoch)
     except RefusedError as refused:

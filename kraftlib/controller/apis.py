@@ -17,9 +17,10 @@ from kraftlib.controller.context import Context
 from kraftlib.controller.create_partitions import create_partitions
 from kraftlib.controller.create_topics import create_topics
 from kraftlib.controller.delete_topics import delete_topics
-from kraftlib.controller.elect_leaders import elect_leaders, list_partition_reassignments
+from kraftlib.controller.elect_leaders import elect_leaders
 from kraftlib.controller.heartbeats import heartbeat
 from kraftlib.controller.producer_ids import allocate_producer_ids
+from kraftlib.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from kraftlib.controller.registration import register_broker, register_controller, unregister_broker
 from kraftlib.controller.results import Decision
 from kraftlib.security.access import Role
@@ -46,6 +47,9 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
     ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served(
+        alter_partition_reassignments, Versions(0, 1), Role.ADMIN, forwardable=True
+    ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Served(
         list_partition_reassignments, Versions(0, 0), Role.CLIENT, forwardable=True
     ),

@@ -20,11 +20,10 @@ from kraftlib.metadata.broker_records import (
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
 )
-from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 
-MIGRATING_DIRECTORY: Final = UUID(int=2)
-"""The directory of a replica on a broker that names no directories (KIP-858)."""
+MIGRATING, UNASSIGNED, LOST = (UUID(int=number) for number in range(3))
+"""The directory of a replica whose broker names none, has not chosen one yet, or has lost it (KIP-858)."""
 
 
 class Cluster:
@@ -91,9 +90,7 @@ class Cluster:
         """Return the registration of a broker that names this epoch. Raises: RefusedError, if there is none."""
         broker = self.brokers.get(broker_id)
         if broker is None:
-            raise RefusedError(
-                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker {broker_id}"
-            )
+            raise RefusedError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker {broker_id}")
         if broker.broker_epoch != broker_epoch:
             raise RefusedError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -104,9 +101,9 @@ class Cluster:
     def default_directory(self, broker_id: int) -> UUID:
         """Return the log directory of a new replica: the only one of its broker, or none yet."""
         broker = self.brokers.get(broker_id)
-        if broker is None or not broker.log_dirs:
-            return MIGRATING_DIRECTORY
-        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else ZERO_UUID
+        if broker is None or len(broker.log_dirs) > 1:
+            return UNASSIGNED
+        return broker.log_dirs[0] if broker.log_dirs else MIGRATING
 
     def owner_of(self, directories: Iterable[UUID], *, but: int) -> int | None:
         """Return a broker, other than `but`, that has registered one of these directories."""

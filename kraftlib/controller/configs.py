@@ -12,6 +12,7 @@ from kraftlib.metadata.config_records import ConfigRecord
 
 TOPIC: Final = 2
 BROKER: Final = 4
+BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 

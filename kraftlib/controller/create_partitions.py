@@ -22,7 +22,7 @@ def create_partitions(context: Context, request: CreatePartitionsRequest, versio
     names = Counter(topic.name for topic in request.topics)
     records: list[Message] = []
     rows: list[Row] = []
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

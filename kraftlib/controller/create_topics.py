@@ -39,7 +39,7 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
     answers: list[Created] = []
     names = Counter(topic.name for topic in request.topics)
     taken: dict[str, str] = {}
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -144,23 +144,9 @@ def _manual(context: Context, topic: Wanted) -> list[tuple[int, ...]]:
 
 
 def check_assignments(context: Context, assignments: Sequence[Sequence[int]]) -> None:
-    """Raises: RefusedError with INVALID_REPLICA_ASSIGNMENT, if partitions cannot be placed on these brokers."""
+    """Raises: RefusedError with INVALID_REPLICA_ASSIGNMENT, if new partitions cannot be placed on these brokers."""
     for brokers in assignments:
-        if not brokers:
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
-            )
-        if len(set(brokers)) != len(brokers):
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes the same broker twice: {list(brokers)}",
-            )
-        for broker_id in brokers:
-            if broker_id not in context.state.cluster.brokers:
-                raise RefusedError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
-                )
+        check_assignment(context, brokers)
         if len(brokers) != len(assignments[0]):
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -170,6 +156,25 @@ def check_assignments(context: Context, assignments: Sequence[Sequence[int]]) ->
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "All brokers specified in the manual partition assignment are fenced.",
+            )
+
+
+def check_assignment(context: Context, brokers: Sequence[int]) -> None:
+    """Raises: RefusedError with INVALID_REPLICA_ASSIGNMENT, if a partition cannot be placed on these brokers."""
+    if not brokers:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+        )
+    if len(set(brokers)) != len(brokers):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The manual partition assignment includes the same broker twice: {list(brokers)}",
+        )
+    for broker_id in brokers:
+        if broker_id not in context.state.cluster.brokers:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
             )
 
 

@@ -19,29 +19,32 @@ Named = tuple[str | None, UUID]
 
 
 def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) -> Decision:
-    """Delete what there is; the answer has a line for each."""
-    wanted: list[Named] = [(name, ZERO_UUID) for name in request.topic_names]
-    wanted += [(topic.name, topic.topic_id) for topic in request.topics]
-    names = Counter(name for name, _ in wanted if name is not None)
-    ids = Counter(topic_id for _, topic_id in wanted if topic_id != ZERO_UUID)
+    """Delete what there is; the answer has a line for each. What is named twice, in whatever way, stays."""
+    given: list[Named] = [(name, ZERO_UUID) for name in request.topic_names]
+    given += [(topic.name, topic.topic_id) for topic in request.topics]
+    counts = Counter(given)
+    by_id = {topic_id for name, topic_id in given if name is None}
+    topics = context.state.topics
+    twice = by_id & {topics.ids.get(name) for name, _ in given if name is not None}
     records: list[Message] = []
-    gone: set[UUID] = set()
     rows: list[Row] = []
-    for name, topic_id in wanted:
+    for name, topic_id in dict.fromkeys(given):
         try:
-            if (name is not None and names[name] > 1) or ids[topic_id] > 1:
+            if counts[name, topic_id] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             topic = _find(context, name, topic_id)
-            if topic.topic_id in gone:
+            if topic.topic_id in twice and name is None:
+                continue  # the line of its name says it
+            if topic.topic_id in twice:
+                topic_id = topic.topic_id
                 raise RefusedError(
-                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was also given."
+                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
                 )
             if len(records) == RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of topics per request.")
         except RefusedError as refused:
             rows.append(Row(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message))
             continue
-        gone.add(topic.topic_id)
         records.append(RemoveTopicRecord(topic_id=topic.topic_id))
         rows.append(Row(name=topic.name, topic_id=topic.topic_id))
     return Decision(records, DeleteTopicsResponse(responses=tuple(rows)))

@@ -1,4 +1,4 @@
-"""ElectLeaders: elections on request (KIP-183, KIP-460); and the partitions that move to other brokers (KIP-455)."""
+"""ElectLeaders: elections on request (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from kraftlib.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 
 KINDS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 Row = ElectLeadersResponse.PartitionResult
@@ -40,8 +36,7 @@ def elect_leaders(context: Context, request: ElectLeadersRequest, version: int) 
         rows = [_elect(context, name, number, kind, records) for number in numbers]
         if request.topic_partitions is None:
             rows = [row for row in rows if row.error_code != ErrorCode.ELECTION_NOT_NEEDED]
-        if rows or request.topic_partitions is not None:
-            results.append(ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=tuple(rows)))
+        results.append(ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=tuple(rows)))
     return Decision(records, ElectLeadersResponse(replica_election_results=tuple(results)))
 
 
@@ -78,24 +73,3 @@ def _is_needed(partition: PartitionRecord, kind: Election) -> bool:
     if kind is Election.PREFERRED:
         return not partition.replicas or partition.leader != partition.replicas[0]
     return partition.leader == NO_LEADER
-
-
-def list_partition_reassignments(
-    context: Context, request: ListPartitionReassignmentsRequest, version: int
-) -> Decision:
-    """Name the partitions that are moving: in a log of ours none, in one that Kafka has begun perhaps some."""
-    answer = ListPartitionReassignmentsResponse
-    found: dict[str, list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]] = {}
-    names = None if request.topics is None else {row.name: frozenset(row.partition_indexes) for row in request.topics}
-    for partition in context.state.topics.moving():
-        name = context.state.topics.topics[partition.topic_id].name
-        if names is None or partition.partition_id in names.get(name, ()):
-            row = answer.OngoingPartitionReassignment(
-                partition_index=partition.partition_id,
-                replicas=partition.replicas,
-                adding_replicas=partition.adding_replicas,
-                removing_replicas=partition.removing_replicas,
-            )
-            found.setdefault(name, []).append(row)
-    topics = (answer.OngoingTopicReassignment(name=name, partitions=tuple(rows)) for name, rows in found.items())
-    return Decision(answer=answer(error_message=None, topics=tuple(topics)))

@@ -103,9 +103,7 @@ def _step(context: Context, broker: RegisterBrokerRecord, wanted: BrokerState) -
 
 
 def fence(context: Context, broker: RegisterBrokerRecord) -> list[Message]:
-    """Return the records that fence a broker; none, if it is fenced."""
-    if broker.fenced:
-        return []
+    """Return the records that fence a broker: as in Kafka, also one that is fenced and leaves."""
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, fenced=FENCE)
     return [change, *leave(context, broker.broker_id)]
 

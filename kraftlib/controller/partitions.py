@@ -63,12 +63,36 @@ class Rules:
     directory_of: Callable[[int], UUID]
 
 
+@attrs.frozen(kw_only=True)
+class Target:
+    """Replicas and in-sync replicas that a partition is to have, and the move between brokers that is under way."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    def completed(self) -> Target:
+        """Return what becomes of a move: it ends once all new replicas are in sync (KIP-455)."""
+        if not self.adding and not self.removing:
+            return self
+        replicas = tuple(id_ for id_ in self.replicas if id_ not in self.removing)
+        isr = tuple(id_ for id_ in self.isr if id_ not in self.removing)
+        # Where the replicas become fewer, the ones that stay must all be in sync: no new one vouches for the records.
+        awaited = replicas if len(self.adding) < len(self.removing) else self.adding
+        if not isr or not replicas or not set(isr) >= {*self.adding, *awaited}:
+            return self
+        return Target(replicas=replicas, isr=isr, adding=(), removing=())
+
+
 def change(
     partition: PartitionRecord,
     rules: Rules,
     *,
     isr: Sequence[int] | None = None,
     replicas: Sequence[int] | None = None,
+    adding: Sequence[int] | None = None,
+    removing: Sequence[int] | None = None,
     election: Election = Election.ONLINE,
     recovery_state: int | None = None,
 ) -> PartitionChangeRecord | None:
@@ -76,31 +100,46 @@ def change(
 
     None, if nothing would change.
     """
-    wanted_replicas = tuple(partition.replicas if replicas is None else replicas)
-    wanted_isr = tuple(partition.isr if isr is None else isr)
-    leader, is_unclean = _elect(partition, wanted_replicas, wanted_isr, rules, election)
+    target = Target(
+        replicas=tuple(partition.replicas if replicas is None else replicas),
+        isr=tuple(partition.isr if isr is None else isr),
+        adding=tuple(partition.adding_replicas if adding is None else adding),
+        removing=tuple(partition.removing_replicas if removing is None else removing),
+    ).completed()
+    leader, is_unclean = _elect(partition, target.replicas, target.isr, rules, election)
     changed: dict[str, Any] = {}
     if is_unclean:
-        wanted_isr = (leader,)
+        target = attrs.evolve(target, isr=(leader,))
         if partition.leader_recovery_state != RECOVERING:
             changed["leader_recovery_state"] = RECOVERING
     elif recovery_state is not None and recovery_state != partition.leader_recovery_state:
         changed["leader_recovery_state"] = recovery_state
-    shrinks = not set(wanted_isr) >= set(partition.isr)
+    shrinks = not set(target.isr) >= set(partition.isr)
     if leader != partition.leader or (shrinks and shrinking_begins_leader_epoch(rules.metadata_version)):
         changed["leader"] = leader
-    if wanted_isr and wanted_isr != partition.isr:
-        changed["isr"] = wanted_isr
-    if wanted_replicas != partition.replicas:
-        changed["replicas"] = wanted_replicas
-        if has_directories(rules.metadata_version):
-            old = dict(zip(partition.replicas, partition.directories, strict=False))
-            changed["directories"] = tuple(old.get(id_) or rules.directory_of(id_) for id_ in wanted_replicas)
-        if set(partition.replicas) - set(wanted_replicas):
-            changed.setdefault("leader", leader)  # a replica that is gone must not fetch in this epoch any more
+    if target.isr and target.isr != partition.isr:
+        changed["isr"] = target.isr
+    changed |= _assignment(partition, target, rules)
+    if set(partition.replicas) - set(target.replicas):
+        changed.setdefault("leader", leader)  # a replica that is gone must not fetch in this epoch any more
     if not changed:
         return None
     return PartitionChangeRecord(partition_id=partition.partition_id, topic_id=partition.topic_id, **changed)
+
+
+def _assignment(partition: PartitionRecord, target: Target, rules: Rules) -> dict[str, Any]:
+    """Return the fields that say on which brokers the replicas are, as far as they change."""
+    changed: dict[str, Any] = {}
+    if target.replicas != partition.replicas:
+        changed["replicas"] = target.replicas
+        if has_directories(rules.metadata_version):
+            old = dict(zip(partition.replicas, partition.directories, strict=False))
+            changed["directories"] = tuple(old.get(id_) or rules.directory_of(id_) for id_ in target.replicas)
+    if target.removing != partition.removing_replicas:
+        changed["removing_replicas"] = target.removing
+    if target.adding != partition.adding_replicas:
+        changed["adding_replicas"] = target.adding
+    return changed
 
 
 def _elect(

@@ -83,25 +83,18 @@ CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
 }
 """A check of the value for each key of a topic, of 3.9 to 4.3."""
 
-LISTS: Final = frozenset(
-    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
-)
-"""Keys whose values are lists, to which APPEND and SUBTRACT apply."""
-
-
-DEFAULTS: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}
-"""The defaults of keys whose values are lists, where there is one."""
-
-
-def check_topic_key(key: str) -> None:
-    """Raises: RefusedError with INVALID_CONFIG, if a topic has no such key."""
-    if key not in CHECKS:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
+LISTS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+}
+"""Keys whose values are lists, to which APPEND and SUBTRACT apply, and their defaults."""
 
 
 def check_topic_config(key: str, value: str | None) -> None:
     """Raises: RefusedError with INVALID_CONFIG, if a topic has no such key, or if it does not take this value."""
-    check_topic_key(key)
+    if key not in CHECKS:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
     if value is None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
     if len(value) > VALUE_MAX:

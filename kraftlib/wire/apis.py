@@ -38,6 +38,7 @@ class ApiKey(enum.IntEnum):
     CREATE_PARTITIONS = 37
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
@@ -101,6 +102,7 @@ class ErrorCode(enum.IntEnum):
     PREFERRED_LEADER_NOT_AVAILABLE = 80
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     THROTTLING_QUOTA_EXCEEDED = 89
     INCONSISTENT_VOTER_SET = 94
     INVALID_UPDATE_VERSION = 95
@@ -267,6 +269,13 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             return (
                 incremental_alter_configs.IncrementalAlterConfigsRequest,
                 incremental_alter_configs.IncrementalAlterConfigsResponse,
+            )
+        case ApiKey.ALTER_PARTITION_REASSIGNMENTS:
+            from kraftlib.wire.messages import alter_partition_reassignments
+
+            return (
+                alter_partition_reassignments.AlterPartitionReassignmentsRequest,
+                alter_partition_reassignments.AlterPartitionReassignmentsResponse,
             )
         case ApiKey.LIST_PARTITION_REASSIGNMENTS:
             from kraftlib.wire.messages import list_partition_reassignments

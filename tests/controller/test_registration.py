@@ -80,7 +80,7 @@ def test_a_broker_that_is_unregistered_leads_nothing_and_is_gone() -> None:
     assert isinstance(world.log[-1], UnregisterBrokerRecord)
     assert world.shape("a")[:2] == (2, (2,))
     assert world.ask(UnregisterBrokerRequest(broker_id=1)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
-    assert world.beat(1, broker_epoch=9).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert world.beat(1, broker_epoch=9).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_a_controller_that_lacks_a_level_is_not_registered() -> None:

@@ -150,7 +150,7 @@ def test_schemas_are_read_from_a_directory_and_from_a_jar(tmp_path: Path) -> Non
 
 def test_the_command_says_what_differs_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert schemas.main(["diff", str(NEWEST)]) == 0
-    assert capsys.readouterr().out == "94 schemas, no difference\n"
+    assert capsys.readouterr().out == f"{len(released())} schemas, no difference\n"
 
     assert schemas.main(["diff", str(OLDEST)]) == 1
     assert "FetchRequest:\n  version 0, 1, 2, 3 is not declared" in capsys.readouterr().out

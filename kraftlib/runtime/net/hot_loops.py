@@ -46,6 +46,8 @@ def is_in_vain(response: Any) -> bool:
     topics = getattr(response, "topics", None) or getattr(response, "responses", None) or ()
     for topic in topics:
         for partition in getattr(topic, "partitions", ()):
-            if partition.error_code != ErrorCode.NONE or not getattr(partition, "vote_granted", True):
+            if getattr(partition, "error_code", ErrorCode.NONE) != ErrorCode.NONE or not getattr(
+                partition, "vote_granted", True
+            ):
                 return True
     return False

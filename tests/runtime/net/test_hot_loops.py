@@ -6,8 +6,15 @@ import pytest
 
 from kraftlib.runtime.net.hot_loops import _REMEMBERED, ANSWERS_AT_ONCE, ANSWERS_PER_SECOND, HotLoops, is_in_vain
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
+from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterResponse
 from tests.runtime.wired import fetch_answer, vote_answer
+
+ROW = ListPartitionReassignmentsResponse.OngoingPartitionReassignment(replicas=(1, 2), adding_replicas=(2,))
+MOVES = ListPartitionReassignmentsResponse(
+    topics=(ListPartitionReassignmentsResponse.OngoingTopicReassignment(name="a", partitions=(ROW,)),)
+)
+"""Rows that have no error code."""
 
 
 class Clock:
@@ -68,6 +75,7 @@ def test_only_those_are_remembered_who_asked_lately() -> None:
         (BeginQuorumEpochResponse(), False),
         (AddRaftVoterResponse(error_code=7), True),
         (AddRaftVoterResponse(), False),
+        (MOVES, False),
     ],
 )
 def test_errors_and_denied_votes_are_in_vain(response: object, in_vain: bool) -> None:

@@ -1,0 +1,375 @@
+"""Requests to a controller, drawn from a seed: sensible ones, and each kind of nonsense.
+
+What is drawn depends on chance and on the cluster as the records of a controller make it, so that two controllers that
+have done the same so far are asked the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from kraftlib.metadata.topic_records import PartitionRecord
+from kraftlib.types import ZERO_UUID
+from kraftlib.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kraftlib.wire.messages.alter_partition import AlterPartitionRequest
+from kraftlib.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest
+from kraftlib.wire.messages.create_partitions import CreatePartitionsRequest
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
+from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tests.interop.asked import Asked
+
+BROKERS: Final = (1, 2, 3, 4, 5)
+NOBODY: Final = 77
+NAMES: Final = ("orders", "clicks", "a.b", "c", "d", "e")
+BAD_NAMES: Final = ("", ".", "..", "a b", "x" * 250, "a_b", "\N{LATIN SMALL LETTER E WITH ACUTE}", "none")
+ELSEWHERE: Final = UUID(int=0x7777)
+RANGES: Final = {
+    "metadata.version": (7, 30),
+    "group.version": (0, 1),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+    "transaction.version": (0, 2),
+    "eligible.leader.replicas.version": (0, 1),
+    "kraft.version": (0, 1),
+}
+BAD: Final = 0.15
+"""How often a part of a request is drawn wrong."""
+
+Drawn = tuple[Any, int]
+"""A request and its version."""
+
+
+def directories(broker_id: int) -> tuple[UUID, ...]:
+    """Return the log directories of a broker: two on even ones, one on odd ones."""
+    return tuple(UUID(int=(broker_id << 32) + 1_000 + number) for number in range(2 - broker_id % 2))
+
+
+def registration(there: Asked, broker_id: int, **changes: Any) -> BrokerRegistrationRequest:
+    """Return the request of a broker that starts."""
+    features = tuple(
+        BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in RANGES.items()
+    )
+    listener = BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="localhost", port=9_092)
+    values: dict[str, Any] = {
+        "broker_id": broker_id,
+        "cluster_id": there.cluster_id,
+        "incarnation_id": UUID(int=1_000 + broker_id),
+        "listeners": (listener,),
+        "features": features,
+        "log_dirs": directories(broker_id),
+        "rack": f"rack {broker_id % 2}",
+    }
+    return BrokerRegistrationRequest(**{**values, **changes})
+
+
+def heartbeat(there: Asked, broker_id: int, **changes: Any) -> BrokerHeartbeatRequest:
+    """Return the request of a broker that has read everything and wants to serve."""
+    values: dict[str, Any] = {
+        "broker_id": broker_id,
+        "broker_epoch": epoch_of(there, broker_id),
+        "current_metadata_offset": 1 << 40,
+    }
+    return BrokerHeartbeatRequest(**{**values, **changes})
+
+
+def epoch_of(there: Asked, broker_id: int) -> int:
+    """Return the epoch of a broker, -1 if it is not there."""
+    broker = there.state.cluster.brokers.get(broker_id)
+    return -1 if broker is None else broker.broker_epoch
+
+
+class Draw:
+    """Draws one request after the other."""
+
+    def __init__(self, seed: int, there: Asked) -> None:
+        self.chance = random.Random(seed)
+        self.there = there
+
+    def request(self) -> Drawn:
+        """Return the next one."""
+        kinds: Sequence[tuple[int, Callable[[], Any]]] = (
+            (4, self.create_topics),
+            (2, self.delete_topics),
+            (2, self.create_partitions),
+            (2, self.elect_leaders),
+            (4, self.alter_configs),
+            (6, self.reassign),
+            (2, self.list_reassignments),
+            (8, self.alter_partition),
+            (6, self.heartbeat),
+            (2, self.register),
+            (1, self.unregister),
+            (1, self.allocate_producer_ids),
+        )
+        weights, draws = zip(*kinds, strict=True)
+        (draw,) = self.chance.choices(draws, weights)
+        found = draw()
+        return found if isinstance(found, tuple) else (found, found.valid_versions.last)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def bad(self) -> bool:
+        """Whether the next part is wrong."""
+        return self.chance.random() < BAD
+
+    def some(self, draw: Callable[[], Any], most: int = 3) -> tuple[Any, ...]:
+        return tuple(draw() for _ in range(self.chance.randint(1, most)))
+
+    def name(self) -> str:
+        return self.chance.choice(BAD_NAMES if self.bad() else NAMES)
+
+    def known_name(self) -> str:
+        known = sorted(name for name in self.there.state.topics.ids)
+        return self.name() if self.bad() or not known else self.chance.choice(known)
+
+    def broker(self) -> int:
+        return self.chance.choice((NOBODY, -1)) if self.chance.random() < BAD / 4 else self.chance.choice(BROKERS)
+
+    def replicas(self, count: int | None = None) -> tuple[int, ...]:
+        if self.chance.random() < BAD / 3:
+            return self.chance.choice(((), (1, 1), (NOBODY,), (1, -1)))
+        return tuple(self.chance.sample(BROKERS, count or self.chance.randint(1, 4)))
+
+    def epoch(self, broker_id: int) -> int:
+        return epoch_of(self.there, broker_id) + (self.chance.choice((-1, 1)) if self.chance.random() < BAD / 2 else 0)
+
+    def partition(self) -> PartitionRecord | None:
+        partitions = list(self.there.state.topics.partitions.values())
+        return self.chance.choice(partitions) if partitions else None
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def create_topics(self) -> Drawn:
+        version = self.chance.randint(2, 7)
+        topics = self.some(self.new_topic)
+        placed = all(topic.assignments for topic in topics)  # else chance decides, which is not the same on both sides
+        return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=not placed or self.bad()), version
+
+    def new_topic(self) -> CreateTopicsRequest.CreatableTopic:
+        row = CreateTopicsRequest.CreatableReplicaAssignment
+        placed = not self.bad()
+        factor = self.chance.randint(1, 3)
+        assignments = [
+            row(partition_index=number, broker_ids=self.replicas(None if self.bad() else factor))
+            for number in range(self.chance.randint(1, 3))
+        ]
+        if self.chance.random() < BAD / 3:
+            self.chance.shuffle(assignments)
+            assignments = assignments[1:]
+        counts = self.chance.choice(((2, 2), (0, 1), (1, 0), (-1, -1), (1, 9), (-2, 1), (2, 1)))
+        if placed and not self.bad():
+            counts = (-1, -1)
+        configs = tuple(
+            CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+            for name, value in self.chance.sample(CONFIGS, self.chance.choice((0, 0, 1)))
+        )
+        return CreateTopicsRequest.CreatableTopic(
+            name=self.name(),
+            num_partitions=counts[0],
+            replication_factor=counts[1],
+            assignments=tuple(assignments) if placed else (),
+            configs=configs,
+        )
+
+    def delete_topics(self) -> Drawn:
+        row = DeleteTopicsRequest.DeleteTopicState
+        if self.chance.random() < 0.5:
+            return DeleteTopicsRequest(
+                topic_names=self.some(self.known_name, 2), timeout_ms=60_000
+            ), self.chance.randint(1, 5)
+        topics = []
+        for _ in range(self.chance.randint(1, 2)):
+            name = self.known_name()
+            by_id = self.there.state.topics.ids.get(name) or self.chance.choice((ELSEWHERE, ZERO_UUID))
+            both = self.chance.random() < BAD / 2
+            is_by_id = self.chance.random() < 0.5
+            topics.append(row(name=None if is_by_id and not both else name, topic_id=by_id if is_by_id else ZERO_UUID))
+        return DeleteTopicsRequest(topics=tuple(topics), timeout_ms=60_000), 6
+
+    def create_partitions(self) -> CreatePartitionsRequest:
+        row = CreatePartitionsRequest.CreatePartitionsTopic
+        topics = []
+        for _ in range(self.chance.randint(1, 2)):
+            name = self.known_name()
+            topic = self.there.state.topics.named(name)
+            now = 0 if topic is None else topic.partition_count
+            more = self.chance.choice((-1, 0)) if self.bad() else self.chance.randint(1, 2)
+            factor = 1 if topic is None else len(self.there.state.topics.partitions[topic.topic_id, 0].replicas)
+            placed = tuple(
+                CreatePartitionsRequest.CreatePartitionsAssignment(
+                    broker_ids=self.replicas(None if self.bad() else min(factor, 5))
+                )
+                for _ in range(max(0, more) + (self.chance.random() < BAD / 2))
+            )
+            topics.append(row(name=name, count=now + more, assignments=placed))
+        return CreatePartitionsRequest(topics=tuple(topics), timeout_ms=60_000, validate_only=self.bad())
+
+    def elect_leaders(self) -> Drawn:
+        version = self.chance.randint(1, 2)
+        kind = 7 if self.chance.random() < BAD / 4 else self.chance.choice((0, 0, 1))
+        if self.chance.random() < 0.3:
+            return ElectLeadersRequest(election_type=kind, topic_partitions=None), version
+        row = ElectLeadersRequest.TopicPartitions
+        rows = {self.known_name(): tuple(self.chance.sample(range(4), 2)) for _ in range(2)}
+        topics = tuple(row(topic=name, partitions=numbers) for name, numbers in rows.items())
+        return ElectLeadersRequest(election_type=kind, topic_partitions=topics), version
+
+    # --- configurations ----------------------------------------------------------------------------------------------
+
+    def alter_configs(self) -> Drawn:
+        row = IncrementalAlterConfigsRequest.AlterConfigsResource
+        resources = []
+        for _ in range(self.chance.randint(1, 2)):
+            kind = self.chance.choice((2, 2, 2, 4, 99 if self.bad() else 2))
+            name = self.known_name() if kind != 4 else self.chance.choice(("", "1", "2", "77", "x"))
+            changes = tuple(
+                IncrementalAlterConfigsRequest.AlterableConfig(
+                    # At operations that it does not know, Kafka's controller resigns.
+                    name=key,
+                    config_operation=1 if value is None else self.chance.choice((0, 0, 0, 1, 2, 3)),
+                    value=value,
+                )
+                for key, value in self.chance.sample(
+                    CONFIGS if kind == 2 else BROKER_CONFIGS, self.chance.randint(1, 2)
+                )
+            )
+            resources.append(row(resource_type=kind, resource_name=name, configs=changes))
+        request = IncrementalAlterConfigsRequest(resources=tuple(resources), validate_only=self.bad())
+        return request, self.chance.randint(0, 1)
+
+    # --- replicas ----------------------------------------------------------------------------------------------------
+
+    def reassign(self) -> Drawn:
+        version = self.chance.randint(0, 1)
+        row = AlterPartitionReassignmentsRequest.ReassignablePartition
+        topics: dict[str, list[Any]] = {}
+        for _ in range(self.chance.randint(1, 3)):
+            replicas = None if self.chance.random() < 0.25 else self.replicas()
+            number = self.chance.choice((0, 0, 1, 2, 9))
+            topics.setdefault(self.known_name(), []).append(row(partition_index=number, replicas=replicas))
+        return AlterPartitionReassignmentsRequest(
+            topics=tuple(
+                AlterPartitionReassignmentsRequest.ReassignableTopic(name=name, partitions=tuple(rows))
+                for name, rows in topics.items()
+            ),
+            allow_replication_factor_change=version == 0 or self.chance.random() < 0.7,
+        ), version
+
+    def list_reassignments(self) -> ListPartitionReassignmentsRequest:
+        row = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+        topics = {self.known_name(): (0, 1, 5) for _ in range(2)}
+        rows = tuple(row(name=name, partition_indexes=numbers) for name, numbers in topics.items())
+        return ListPartitionReassignmentsRequest(topics=None if self.chance.random() < 0.5 else rows)
+
+    def alter_partition(self) -> Drawn:
+        """Ask as the leader, mostly for an ISR of replicas that are there."""
+        version = self.chance.randint(2, 3)
+        partition = self.partition()
+        if partition is None:
+            return AlterPartitionRequest(broker_id=1, broker_epoch=self.epoch(1)), version
+        leader = self.broker() if self.bad() or partition.leader < 0 else partition.leader
+        others = [number for number in partition.replicas if number != leader]
+        isr = [leader, *self.chance.sample(others, self.chance.randint(0, len(others)))]
+        if self.chance.random() < 0.4:
+            isr = list(partition.replicas)
+        if self.chance.random() < BAD / 3:
+            isr = self.chance.choice(([], [NOBODY], isr[1:]))
+        state = self.chance.choice((0, 0, 0, 0, 0, 1))
+        by_epoch = tuple(
+            AlterPartitionRequest.BrokerState(
+                broker_id=number, broker_epoch=self.chance.choice((-1, self.epoch(number)))
+            )
+            for number in isr
+        )
+        row = AlterPartitionRequest.PartitionData(
+            partition_index=9 if self.chance.random() < BAD / 4 else partition.partition_id,
+            leader_epoch=partition.leader_epoch + self.slip(),
+            partition_epoch=partition.partition_epoch + self.slip(),
+            leader_recovery_state=state,
+            **({"new_isr": tuple(isr)} if version < 3 else {"new_isr_with_epochs": by_epoch}),  # type: ignore[arg-type]
+        )
+        topic_id = ELSEWHERE if self.chance.random() < BAD / 4 else partition.topic_id
+        topic = AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=(row,))
+        return AlterPartitionRequest(broker_id=leader, broker_epoch=self.epoch(leader), topics=(topic,)), version
+
+    def slip(self) -> int:
+        """Return what an epoch is off by."""
+        return self.chance.choice((-1, 1)) if self.chance.random() < BAD / 3 else 0
+
+    # --- brokers -----------------------------------------------------------------------------------------------------
+
+    def heartbeat(self) -> BrokerHeartbeatRequest:
+        """Only fenced brokers ask for their shutdown: the others have leaderships, and real brokers show the rest."""
+        number = self.broker()
+        broker = self.there.state.cluster.brokers.get(number)
+        return heartbeat(
+            self.there,
+            number,
+            broker_epoch=self.epoch(number),
+            want_fence=self.chance.random() < 0.3,
+            want_shut_down=broker is not None and broker.fenced and self.chance.random() < 0.1,
+            current_metadata_offset=self.chance.choice((1 << 40, 1 << 40, 1 << 40, 0)),
+        )
+
+    def register(self) -> Drawn:
+        number = self.broker()
+        changes: dict[str, Any] = {}
+        if self.chance.random() < 0.6:
+            changes = self.chance.choice(
+                (
+                    {"cluster_id": "AAAAAAAAAAAAAAAAAAAAAA"},
+                    {"incarnation_id": UUID(int=2_000 + number)},
+                    {"log_dirs": ()},
+                    {"log_dirs": (UUID(int=5),)},
+                    {"log_dirs": directories(2 if number != 2 else 4)},
+                    {"log_dirs": directories(number) * 2},
+                    {"features": ()},
+                    {"is_migrating_zk_broker": True},
+                    {"listeners": ()},
+                )
+            )
+        return registration(self.there, number, **changes), 4
+
+    def unregister(self) -> UnregisterBrokerRequest:
+        return UnregisterBrokerRequest(broker_id=NOBODY if self.chance.random() < 0.7 else self.broker())
+
+    def allocate_producer_ids(self) -> AllocateProducerIdsRequest:
+        number = self.broker()
+        return AllocateProducerIdsRequest(broker_id=number, broker_epoch=self.epoch(number))
+
+
+CONFIGS: Final = (
+    ("retention.ms", "1000"),
+    ("retention.ms", "-2"),
+    ("cleanup.policy", "compact"),
+    ("cleanup.policy", "compact,delete"),
+    ("cleanup.policy", "nonsense"),
+    ("min.insync.replicas", "2"),
+    ("min.insync.replicas", "0"),
+    ("unclean.leader.election.enable", "true"),
+    ("unclean.leader.election.enable", "yes"),
+    ("no.such.key", "1"),
+    ("max.message.bytes", "2147483648"),
+    ("compression.type", "zstd"),
+    ("compression.type", "rar"),
+    ("segment.bytes", "1048576"),
+    ("retention.ms", None),
+    ("leader.replication.throttled.replicas", "0:1,0:2"),
+)
+BROKER_CONFIGS: Final = (
+    ("log.retention.ms", "1000"),
+    ("message.max.bytes", "1000000"),
+    ("no.such.key", "1"),
+    ("log.cleanup.policy", "compact"),
+    ("log.retention.ms", None),
+)

@@ -1,0 +1,121 @@
+"""A controller, Kafka's or ours, that is asked in Kafka's protocol: what it answers, and what it writes.
+
+Names that a controller gives by itself (ids of topics, rules and tokens, epochs of brokers) differ from one to the
+next. A topic's id becomes its name, and the others are numbered in the order in which they appear, so that what two
+controllers do is compared as plain data. So is the order of rows and records: Kafka has that of a hash map.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from kraftlib.codec.declarations import Message, Struct
+from kraftlib.controller import ClusterState
+from kraftlib.metadata.frame import decode_record
+from kraftlib.metadata.log_records import NoOpRecord
+from kraftlib.metadata.topic_records import TopicRecord
+from kraftlib.records.batch import read_batches
+from kraftlib.types import METADATA_TOPIC_ID, Endpoint
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.fetch import FetchRequest
+from tests.interop.wire import frames
+
+PATIENCE_S: Final = 20.0
+OURS_BELOW: Final = 1 << 64
+"""Ids below this number are made up by a test, and the same everywhere."""
+
+NOT_COMPARED: Final = frozenset({"throttle_time_ms", "error_message", "configs"})
+"""Fields of an answer. The words of an error are the business of each implementation, and of the configurations of a new
+topic ours names only those that were set."""
+
+
+class Asked:
+    """One controller, and the brokers that somebody pretends to be."""
+
+    def __init__(self, endpoint: Endpoint, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.ids: dict[UUID, str] = {}
+        """What stands for the ids that it has given."""
+        self.epochs: list[int] = []
+        """The epochs of brokers, likewise."""
+        self.state = ClusterState()
+        """What its records make of the cluster."""
+        self._read_to = self._read_epoch = self._epoch = 0
+        self._correlation_id = 0
+        self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=PATIENCE_S)
+        self._frames = frames(self._socket)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def ask(self, request: Any, version: int | None = None) -> Any:
+        """Return the answer."""
+        version = request.valid_versions.last if version is None else version
+        self._correlation_id += 1
+        frame = encode_request(request, version=version, correlation_id=self._correlation_id, client_id="lab")
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        answer = next(self._frames, None)
+        assert answer is not None, f"the connection ended at {request!r}"
+        _, message = decode_response(answer, api_key=request.api_key, version=version)
+        return message
+
+    def written(self) -> list[Message]:
+        """Return the records since the last time, but those that say nothing."""
+        found: list[Message] = []
+        while data := self._fetched():
+            batches = read_batches(data, drop_incomplete=True)
+            for batch in batches:
+                if not batch.is_control:  # control batches are the replica's own
+                    found += [decode_record(value)[0] for value in batch.values()]
+            self._read_to, self._read_epoch = batches[-1].end_offset, batches[-1].epoch
+        for record in found:
+            self.state.replay(record)
+            if isinstance(record, TopicRecord):
+                self.ids[record.topic_id] = f"topic {record.name}"
+        return [record for record in found if not isinstance(record, NoOpRecord)]
+
+    def _fetched(self) -> bytes:
+        row = FetchRequest.FetchPartition(
+            fetch_offset=self._read_to, current_leader_epoch=self._epoch, last_fetched_epoch=self._read_epoch
+        )
+        topic = FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(row,))
+        answer = self.ask(
+            FetchRequest(cluster_id=self.cluster_id, max_wait_ms=0, max_bytes=1 << 20, topics=(topic,)), 17
+        )
+        (partition,) = answer.responses[0].partitions
+        if partition.error_code == ErrorCode.FENCED_LEADER_EPOCH:
+            self._epoch = partition.current_leader.leader_epoch
+            return self._fetched()
+        assert (answer.error_code, partition.error_code) == (0, 0), (answer.error_code, partition.error_code)
+        return bytes(partition.records or b"")
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def plain(self, value: Any) -> Any:
+        """Return an answer or a record as data that can be compared."""
+        if isinstance(value, Message | Struct):
+            fields = (one.name for one in attrs.fields(type(value)))
+            return {
+                "": type(value).__name__,
+                **{name: self._field(name, getattr(value, name)) for name in fields if name not in NOT_COMPARED},
+            }
+        if isinstance(value, tuple | list):
+            rows = [self.plain(one) for one in value]
+            return sorted(rows, key=repr) if rows and isinstance(rows[0], dict) else rows
+        if isinstance(value, UUID) and value.int >= OURS_BELOW:
+            return self.ids.setdefault(value, f"id {len(self.ids)}")
+        return int(value) if isinstance(value, enum.IntEnum) else value
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name == "broker_epoch" and value > 0:
+            if value not in self.epochs:
+                self.epochs.append(value)
+            return f"epoch {self.epochs.index(value)}"
+        return self.plain(value)

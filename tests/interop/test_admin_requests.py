@@ -1,0 +1,81 @@
+"""A controller of Kafka and one of ours are asked the same, some hundred times; answers and records are compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from kraftlib.controller import format_controller
+from kraftlib.types import Endpoint
+from tests.interop.admin_requests import BROKERS, Draw, heartbeat, registration
+from tests.interop.asked import Asked
+from tests.interop.kafka import controller
+from tests.interop.lab import Lab
+from tests.interop.processes import wait_for
+from tests.interop.test_controller import Controller
+
+REQUESTS: Final = 400
+SEEDS: Final = tuple(map(int, os.environ.get("KRAFTLIB_ADMIN_SEEDS", "1").split(",")))
+FOREVER_MS: Final = 3_600_000
+
+
+@pytest.fixture
+def pair(lab: Lab) -> Iterator[tuple[Asked, Asked]]:
+    """Kafka's and ours, with the same features and five brokers."""
+    release, places = lab.release, (lab.endpoint(), lab.endpoint())
+    quiet = {"metadata.max.idle.interval.ms": 0, "broker.session.timeout.ms": FOREVER_MS}
+    kafka = controller(
+        release, 1, home=lab.home, endpoint=places[0],
+        quorum={"controller.quorum.bootstrap.servers": places[0]}, properties=quiet,
+    )  # fmt: skip
+    kafka.format(lab.cluster_id, "--standalone", "--feature", "eligible.leader.replicas.version=0")
+    ours = Controller(lab, 1, places[1], [str(places[1])])
+    format_controller(ours.directory, node_id=1, cluster_id=lab.cluster_id, standalone=places[1], release=release.minor)
+    for process in (kafka, ours):
+        lab.keep(process)
+        process.start()
+    kafka.wait_started()
+    both = tuple(wait_for("an active controller", lambda place=place: asked(lab, place)) for place in places)
+    yield both  # type: ignore[misc]
+    for one in both:
+        assert one is not None
+        one.close()
+
+
+def asked(lab: Lab, place: Endpoint) -> Asked | None:
+    """Return a connection to a controller, once it is active."""
+    try:
+        there = Asked(place, lab.cluster_id)
+    except OSError:
+        return None
+    there.written()
+    if there.state.features.metadata_version and list(there.state.cluster.controllers.items()):
+        return there
+    there.close()
+    return None
+
+
+def done(there: Asked, request: Any, version: int | None = None) -> tuple[Any, Any]:
+    """Return what an answer says, and what was written for it."""
+    answer, records = there.ask(request, version), there.written()
+    return there.plain(answer), there.plain(records)
+
+
+@pytest.mark.since("4.3")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_controller_of_kafka_and_ours_do_the_same(pair: tuple[Asked, Asked], seed: int) -> None:
+    """Admin tools and brokers see one controller in place of the other: codes of errors, values, records."""
+    for number in BROKERS:
+        for there in pair:
+            there.ask(registration(there, number))
+            there.written()
+            there.ask(heartbeat(there, number))
+            there.written()
+    draws = [Draw(seed, there) for there in pair]
+    for number in range(REQUESTS):
+        drawn = [draw.request() for draw in draws]
+        theirs, ours = (done(there, *one) for there, one in zip(pair, drawn, strict=True))
+        assert theirs == ours, f"request {number}: {drawn[0]}"
