@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.environment import names_set, table_from_environment
+from kraftlib.environment import check_others, names_set, table_from_environment
 from kraftlib.errors import ConfigError
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
@@ -394,6 +394,7 @@ class RaftConfig:
         """Build from the plain values of a file, after the environment has had its say."""
         kinds: dict[str, type[Any]] = {"tls": TlsConfig, "sasl": SaslConfig}
         found = {name: table_from_environment(name, kind) for name, kind in kinds.items()}
+        check_others(kinds.keys(), attrs.fields_dict(cls).keys() - kinds.keys())
         merged = dict(table)
         for name, options in found.items():
             own = table.get(name, {})

@@ -27,7 +27,8 @@ from kraftlib.errors import DirectoryInUseError, KraftError
 from kraftlib.records.checksum import is_in_hardware
 from kraftlib.runtime.net.sockets import connected
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
-from kraftlib.security.contexts import WARN_DAYS, FileContexts, Holder
+from kraftlib.security.contexts import lists_cover_authorities
+from kraftlib.security.file_contexts import FileContexts, Holder
 from kraftlib.security.sasl_users import load_users
 from kraftlib.storage.election.identity import find_identity
 from kraftlib.storage.lock import DirectoryLock
@@ -143,18 +144,25 @@ def _sync_ms(directory: Path) -> float:
 
 def _tls(config: RaftConfig) -> Iterator[Finding]:
     tls = config.tls
-    if tls is None or tls.cert is None or tls.key is None:
+    if tls is None:
+        return
+    if tls.cert is None or tls.key is None:
+        yield wrong("tls", "[tls] names no files: give tls.cert, tls.key and tls.ca, or leave [tls] out")
         return
     meta = find_identity(config.directory)[0] if config.directory is not None else None
     cluster_id = config.cluster_id or (None if meta is None else meta.cluster_id)
     is_voter = config.node_id in {voter.id for voter in config.voters}
     replicas = frozenset(config.access.replicas if config.access is not None else ())
     holder = Holder(cluster_id=cluster_id, node_id=config.node_id, is_voter=is_voter, replicas=replicas)
-    days = FileContexts(tls, holder).days_left or 0.0
-    if days <= max(WARN_DAYS):
-        yield warning("tls", f"the certificate {tls.cert} ends in {days:.1f} days: put a new one in its place")
-    else:
-        yield good("tls", f"the certificate {tls.cert} is valid for {days:.0f} days")
+    contexts = FileContexts(tls, holder)
+    ending = contexts.first_to_end
+    yield good("tls", f"the files of [tls] are valid for {ending.days_left:.0f} days; first to end: {ending.what}")
+    for ending in contexts.soon_to_end:
+        yield warning("tls", str(ending))
+    if tls.crl is not None and not lists_cover_authorities(tls):
+        yield warning(
+            "tls", f"{tls.crl} has no list of some authority in {tls.ca}: revoked authorities are not noticed"
+        )
     if stat.S_IMODE(tls.key.stat().st_mode) & 0o077:
         yield warning("tls", f"others may read the key {tls.key}: chmod 600 {tls.key}")
 

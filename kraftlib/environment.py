@@ -2,7 +2,8 @@
 
 `KRAFTLIB_TLS_CERT` is `cert` of `[tls]`, `KRAFTLIB_SASL_PASSWORD_FILE` is `password_file` of `[sasl]`: the name of each
 option in upper case, for all options but tables of users. Relative paths are below the working directory. An empty
-variable counts as not set.
+variable is an error: a template whose values are missing would take TLS away. So is one that is named like another
+option of `RaftConfig`, which has no effect; other variables with this prefix are warned of.
 
 One rule says which value counts: the command line before the environment, and the environment before a file. What is
 built in code (`RaftConfig(...)`, `RaftConfig.from_mapping`) does not look at the environment.
@@ -10,16 +11,19 @@ built in code (`RaftConfig(...)`, `RaftConfig.from_mapping`) does not look at th
 
 from __future__ import annotations
 
+import logging
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from kraftlib.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 PREFIX: Final = "KRAFTLIB_"
 WORDS: Final = {"true": True, "false": False}
@@ -39,13 +43,35 @@ def table_from_environment(
     known = {key: (field, hint) for key, (field, hint) in known.items() if typing.get_origin(hint) is not Mapping}
     found: dict[str, object] = {}
     for key in sorted(environment):
-        if not key.startswith(prefix) or not environment[key]:
+        if not key.startswith(prefix):
             continue
         if key not in known:
             raise ConfigError(f"{key} in the environment is no option of [{name}]: known are {', '.join(known)}")
+        if not environment[key]:
+            raise ConfigError(f"{key} in the environment is empty: give it a value, or unset it")
         field, hint = known[key]
         found[field] = _value(key, environment[key], hint)
     return found
+
+
+def check_others(
+    tables: Collection[str], options: Collection[str], environment: Mapping[str, str] | None = None
+) -> None:
+    """Check the variables that belong to none of `tables`; `options` are the names of all other options.
+
+    Raises: ConfigError that names the variable, for one that is named like an option and would have no effect.
+    """
+    environment = os.environ if environment is None else environment
+    for key in sorted(environment):
+        name = key.removeprefix(PREFIX).lower()
+        if not key.startswith(PREFIX) or any(name.startswith(f"{table}_") for table in tables):
+            continue
+        if any(name == option or name.startswith(f"{option}_") for option in options):
+            raise ConfigError(
+                f"{key} in the environment has no effect: only the options of {', '.join(tables)} may stand there;"
+                " write it into the file, and unset the variable"
+            )
+        logger.warning("%s in the environment has no effect: it is no option of kraftlib", key)
 
 
 def names_set(tables: Mapping[str, Mapping[str, object]]) -> str:

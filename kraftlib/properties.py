@@ -309,9 +309,6 @@ def _sasl(properties: Mapping[str, str], found: Settings, name: str) -> bool:
 
 def _tls(properties: Mapping[str, str], found: Settings, name: str) -> None:
     tls = tls_properties(properties, name)
-    if tls is None:
-        found.say("listener.security.protocol.map", f"{name} is SSL, but no ssl.keystore.location names a PEM file")
-        return
     found.fields["tls"] = tls.table
     found.read |= tls.read
     for key, text in tls.words.items():

@@ -33,6 +33,11 @@ UNNAMED: Final = (
     " authority of replicas only"
 )
 
+MISSING: Final = (
+    "missing for a listener with SSL: name a PEM file with certificate and key, and one with authorities in"
+    " ssl.truststore.location, or give server_ssl= and client_ssl= to RaftClient, which does not start without either"
+)
+
 
 @attrs.define
 class TlsProperties:
@@ -45,16 +50,18 @@ class TlsProperties:
     """The keys as they stand in the file."""
 
 
-def tls_properties(properties: Mapping[str, str], listener: str) -> TlsProperties | None:
-    """Return the TLS of the listener with this name; None if the file names no stores.
+def tls_properties(properties: Mapping[str, str], listener: str) -> TlsProperties:
+    """Return the TLS of the listener with this name. Without stores the table names no files: it is never plaintext.
 
     Raises: ConfigError for stores that are not PEM files, and for passwords in the file.
     """
     found = TlsProperties()
     keys = {key: _spelled(properties, key, listener) for key in (*KEYS, *INLINE, PASSWORD)}
     values = {key: properties[spelled].strip() for key, spelled in keys.items() if spelled is not None}
-    if not any(key in values for key in ("ssl.keystore.location", *INLINE)):
-        return None
+    if not any(key in values for key in ("ssl.keystore.location", "ssl.truststore.location", *INLINE)):
+        found.table = {"unnamed_replicas": True}
+        found.words["ssl.keystore.location"] = MISSING
+        return found
     for key in INLINE:
         if key in values:
             raise ConfigError(f"{key}: write it into a PEM file, and name that in {_place(key)}, with type PEM")

@@ -40,7 +40,6 @@ def test_the_environment_counts_before_a_file_and_option_by_option(
     toml = tmp_path / "replica.toml"
     toml.write_text('node_id = 1\n[tls]\ncert = "1.pem"\nkey = "1.key"\nca = "ca.pem"\n')
     monkeypatch.setenv("KRAFTLIB_TLS_KEY", "other.key")
-    monkeypatch.setenv("KRAFTLIB_TLS_CA", "")
     monkeypatch.setenv("KRAFTLIB_TLS_UNNAMED_REPLICAS", "True")
     monkeypatch.setenv("KRAFTLIB_SASL_SECRET_FILE", "/run/secret")
     monkeypatch.setenv("KRAFTLIB_SASL_ACCEPT", "SCRAM-SHA-256,SCRAM-SHA-512")
@@ -85,6 +84,9 @@ PEM = {"type": "PEM", "location": "/stores/store.pem"}
             "1",
             "KRAFTLIB_TLS_CHECK_HOSTNAME='1' in the environment must be true or false",
         ),
+        ("KRAFTLIB_TLS_CERT", "", "KRAFTLIB_TLS_CERT in the environment is empty: give it a value, or unset it"),
+        ("KRAFTLIB_ACCESS_ANONYMOUS", "nothing", "KRAFTLIB_ACCESS_ANONYMOUS in the environment has no effect: .* file"),
+        ("KRAFTLIB_INSECURE", "false", "KRAFTLIB_INSECURE in the environment has no effect"),
         ("KRAFTLIB_TLS_CERT", "1.pem", r"key is missing: .* \(set in the environment: KRAFTLIB_TLS_CERT\)"),
         ("KRAFTLIB_SASL_MECHANISM", "PLAN", r"mechanism='PLAN' must be one of SCRAM.*KRAFTLIB_SASL_MECHANISM\)"),
     ],
@@ -97,6 +99,15 @@ def test_a_variable_that_cannot_be_used_is_named(
     with pytest.raises(ConfigError, match=said) as caught:
         RaftConfig.from_toml(tmp_path / "replica.toml")
     assert "\n" not in str(caught.value)
+
+
+def test_a_variable_that_means_nothing_to_kraftlib_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "replica.toml").write_text("node_id = 1\n")
+    monkeypatch.setenv("KRAFTLIB_SSL_CERT", "1.pem")
+    assert RaftConfig.from_toml(tmp_path / "replica.toml").tls is None
+    assert "KRAFTLIB_SSL_CERT in the environment has no effect" in caplog.text
 
 
 def test_a_command_takes_what_is_not_on_its_line_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

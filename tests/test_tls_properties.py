@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
+from kraftlib import RaftClient
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.security.tls import TlsConfig
+from kraftlib.types import Endpoint
+from tests.security.authority import Authority
 
 CONTROLLER = {
     "process.roles": "controller",
@@ -23,6 +27,13 @@ STORES = {
     "ssl.keystore.location": "/etc/kafka/1.pem",
     "ssl.truststore.type": "pem",
     "ssl.truststore.location": "/etc/kafka/ca.pem",
+}
+SASL = {
+    "sasl.mechanism.controller.protocol": "SCRAM-SHA-512",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.name.controller.scram-sha-512.sasl.jaas.config": (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="c" password="ppppp";'
+    ),
 }
 EXPECTED = TlsConfig(
     cert=Path("/etc/kafka/1.pem"), key=Path("/etc/kafka/1.pem"), ca=Path("/etc/kafka/ca.pem"), unnamed_replicas=True
@@ -52,10 +63,18 @@ def test_the_stores_of_the_listener_count_before_the_general_ones() -> None:
     assert words_of(**own, ssl_keystore_location="/other.jks")[0] == EXPECTED
 
 
-def test_without_stores_the_application_must_give_contexts() -> None:
-    tls, words = words_of()
-    assert tls is None
-    assert "CONTROLLER is SSL, but no ssl.keystore.location names a PEM file" in words
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+async def test_a_listener_with_ssl_and_no_stores_is_never_plaintext(protocol: str, tmp_path: Path) -> None:
+    words: list[str] = []
+    properties = {**CONTROLLER, **SASL, "listener.security.protocol.map": f"CONTROLLER:{protocol}"}
+    config = RaftConfig.from_properties(properties, tell=words.append)
+    config = attrs.evolve(config, cluster_id="blue", listen=Endpoint("127.0.0.1", 0))
+
+    assert "ssl.keystore.location: missing for a listener with SSL" in "\n".join(words)
+    with pytest.raises(ConfigError, match=r"\[tls\] names no files, and neither server_ssl= nor client_ssl= is given"):
+        await RaftClient(config).start()
+    async with RaftClient(config, **Authority(tmp_path).contexts("kraft://blue/1")):
+        pass  # an application may give its own
 
 
 @pytest.mark.parametrize(
@@ -67,6 +86,7 @@ def test_without_stores_the_application_must_give_contexts() -> None:
         ),
         ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12: kraftlib reads PEM files only"),
         ({"ssl.truststore.location": ""}, "ssl.truststore.location is missing"),
+        ({"ssl.keystore.location": ""}, "ssl.keystore.location is missing"),
         ({"ssl.key.password": "secret"}, "ssl.key.password: kraftlib reads passwords from files only"),
         ({"ssl.keystore.key": "-----BEGIN"}, "ssl.keystore.key: write it into a PEM file, .* in ssl.keystore.location"),
         ({"ssl.endpoint.identification.algorithm": ""}, "nothing would say which server is reached"),

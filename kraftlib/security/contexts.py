@@ -1,18 +1,13 @@
-"""The `ssl.SSLContext` of each direction, built from the files of `[tls]`, and built anew when a file changes.
+"""The `ssl.SSLContext` of each direction, built from the files of `[tls]`, and what must be true of a connection.
 
 A context serves one handshake and is not looked at afterwards. So a renewed certificate takes the place of the old one
-without a connection being lost: the next handshake uses it. When the authorities or the revocation lists have changed,
-whom they exclude must go, and `trust` grows: connections that began under a smaller one are made anew.
-
-New files must pass a handshake of this replica with itself before they are used. That shows in one go that certificate,
-key, authority and revocation lists fit together, that the certificate is valid today and fit for both directions, and
-what it names. Files that do not pass leave the old contexts in place.
+without a connection being lost: the next handshake uses it (`kraftlib.security.file_contexts`). When the authorities or
+the revocation lists have changed, whom they exclude must go, and `trust` grows: connections that began under a smaller
+one are made anew.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
 import ssl
 import time
@@ -22,18 +17,12 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.identity import certificate_names, is_replica_uri, why_not
+from kraftlib.security.identity import certificate_names, why_not
+from kraftlib.security.pem import Part, parts
 from kraftlib.security.tls import TlsConfig
-from kraftlib.types import ReplicaId, is_host, socket_path
+from kraftlib.types import is_host, socket_path
 
-logger = logging.getLogger(__name__)
-
-SECONDS_A_DAY: Final = 86_400
-WARN_DAYS: Final = (0, 1, 7, 30)
-"""A warning is logged once when the certificate of this replica is valid for fewer days than each of these."""
 PASSWORD_MAX_BYTES: Final = 1_024
-
-Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 @attrs.define
@@ -51,17 +40,9 @@ class Contexts:
         """Use changed files, if there are any; return why they cannot be used, or what is soon to end."""
         return None
 
-
-@attrs.frozen(kw_only=True)
-class Holder:
-    """The replica that a certificate must name."""
-
-    cluster_id: str | None
-    node_id: ReplicaId
-    is_voter: bool = True
-    """An observer may do with a certificate that names no replica, where the others let it fetch."""
-    replicas: frozenset[str] = frozenset()
-    """The principals that may speak as any replica (`[access] replicas`)."""
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the files by name; none without files."""
+        return {}
 
 
 @attrs.frozen(kw_only=True)
@@ -122,51 +103,14 @@ class Validity:
         return None
 
 
-class FileContexts(Contexts):
-    """Contexts from the files of `[tls]`. Raises: ConfigError, if they cannot be used."""
+def unverified(context: ssl.SSLContext | None, certificate: Any) -> str | None:
+    """Return why a connection that this context has made must not be used; None if it may, or without TLS.
 
-    def __init__(self, tls: TlsConfig, holder: Holder | None) -> None:
-        super().__init__()
-        self._tls: Final = tls
-        self._holder: Final = holder
-        self._seen = _signature(_files(tls))
-        self._trusted = _contents(_authorities(tls))
-        self._ends_at = 0.0
-        self._warned: int | None = None
-        self._use(*_built(tls, holder))
-
-    def look(self) -> str | None:
-        """Use changed files, if there are any; return why they cannot be used, or what is soon to end."""
-        if (seen := _signature(_files(self._tls))) != self._seen:
-            self._seen, trusted = seen, _contents(_authorities(self._tls))
-            try:
-                built = _built(self._tls, self._holder)
-            except ConfigError as error:
-                return f"the changed files of [tls] cannot be used, and the old ones stay in use: {error}"
-            self.trust += trusted != self._trusted
-            self._trusted = trusted
-            self._use(*built)
-            logger.info("the files of [tls] have changed and are in use; the certificate ends in %d days", self._days())
-        return self._soon_to_end()
-
-    def _use(self, server: ssl.SSLContext, client: ssl.SSLContext, certificate: dict[str, Any]) -> None:
-        self.server, self.client = server, client
-        self._ends_at = ends_at(certificate) or 0.0
-        self._warned = None
-        self._days()
-
-    def _days(self) -> float:
-        self.days_left = days = (self._ends_at - time.time()) / SECONDS_A_DAY
-        return days
-
-    def _soon_to_end(self) -> str | None:
-        days = self._days()
-        due = next((limit for limit in WARN_DAYS if days <= limit), None)
-        if due is None or (self._warned is not None and due >= self._warned):
-            return None
-        self._warned = due
-        word = f"ends in {days:.1f} days" if days > 0 else "has ended"
-        return f"the certificate {self._tls.cert} of this replica {word}: put a new one in its place"
+    Cipher suites without certificates (aNULL, PSK) get past CERT_REQUIRED.
+    """
+    if context is None or context.verify_mode is not ssl.CERT_REQUIRED or certificate:
+        return None
+    return "it has shown no certificate: the cipher suite asks for none"
 
 
 def ends_at(certificate: Any) -> float | None:
@@ -175,10 +119,22 @@ def ends_at(certificate: Any) -> float | None:
     return None if text is None else float(ssl.cert_time_to_seconds(text))
 
 
+class _Connection(ssl.SSLObject):
+    """One whose peer has a certificate that cannot be read fails as with any other bad one, not with a traceback."""
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        """Return the certificate of the peer. Raises: ssl.SSLError for a name that is no UTF-8."""
+        try:
+            return super().getpeercert(binary_form)
+        except UnicodeDecodeError as error:
+            raise ssl.SSLError(1, f"its certificate has a name that is no UTF-8: {error.object!r:.80}") from error
+
+
 def server_context(tls: TlsConfig) -> ssl.SSLContext:
     """Return a context for accepting: every peer must have a certificate of `tls.ca`. Raises: ConfigError."""
     context = _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls)
-    # A resumed session would bring a certificate along that was verified long ago.
+    # A resumed session brings a certificate along that was verified long ago. TLS 1.2 can resume by session id all the
+    # same, which `ssl` cannot switch off: connections look at their `Validity` when they are made.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     return context
@@ -192,6 +148,7 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _loaded(context: ssl.SSLContext, tls: TlsConfig) -> ssl.SSLContext:
+    context.sslobject_class = _Connection
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     cert, key, ca = map(str, (tls.cert, tls.key, tls.ca))
@@ -200,13 +157,14 @@ def _loaded(context: ssl.SSLContext, tls: TlsConfig) -> ssl.SSLContext:
             open(file, "rb").close()
         except OSError as error:
             raise ConfigError(
-                f"{name}={file!r} cannot be read: {_text(error)}; name a PEM file that this user may read"
+                f"{name}={file!r} cannot be read: {error_text(error)}; name a PEM file that this user may read"
             ) from error
     try:
         context.load_cert_chain(cert, key, password=lambda: _password(tls))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"cert={cert!r} and key={key!r} cannot be used: {_text(error)}; they must be PEM files that fit together"
+            f"cert={cert!r} and key={key!r} cannot be used: {error_text(error)}; they must be PEM files that fit"
+            " together"
         ) from error
     for name, path in (("ca", ca), ("crl", tls.crl)):
         if path is not None:
@@ -214,11 +172,30 @@ def _loaded(context: ssl.SSLContext, tls: TlsConfig) -> ssl.SSLContext:
                 context.load_verify_locations(path)
             except (OSError, ValueError) as error:
                 raise ConfigError(
-                    f"{name}={str(path)!r} cannot be used: {_text(error)}; it must be a PEM file"
+                    f"{name}={str(path)!r} cannot be used: {error_text(error)}; it must be a PEM file"
                 ) from error
     if tls.crl is not None:
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        context.verify_flags |= (
+            ssl.VERIFY_CRL_CHECK_CHAIN if lists_cover_authorities(tls) else ssl.VERIFY_CRL_CHECK_LEAF
+        )
     return context
+
+
+def lists_cover_authorities(tls: TlsConfig) -> bool:
+    """Return whether `crl` has a list of each authority of `ca`, so that certificates of authorities are checked, too.
+
+    OpenSSL checks all of a chain or its end, and all of it needs a list of each issuer. Raises: ConfigError.
+    """
+    lists = {part.name for part in parts_of("crl", tls.crl) if part.is_list}
+    return all(part.name in lists for part in parts_of("ca", tls.ca) if not part.is_list)
+
+
+def parts_of(name: str, path: Path | None) -> list[Part]:
+    """Return the certificates and revocation lists of the file of an option. Raises: ConfigError."""
+    try:
+        return [] if path is None else parts(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}={str(path)!r} cannot be used: {error_text(error)}; it must be a PEM file") from error
 
 
 def _password(tls: TlsConfig) -> bytes:
@@ -231,32 +208,9 @@ def _password(tls: TlsConfig) -> bytes:
         with tls.key_password_file.open("rb") as file:
             return file.read(PASSWORD_MAX_BYTES).partition(b"\n")[0].rstrip(b"\r")
     except OSError as error:
-        raise ConfigError(f"key_password_file={str(tls.key_password_file)!r} cannot be read: {_text(error)}") from error
-
-
-def _built(tls: TlsConfig, holder: Holder | None) -> tuple[ssl.SSLContext, ssl.SSLContext, dict[str, Any]]:
-    """Return contexts of both directions and our own certificate, all of it tried. Raises: ConfigError."""
-    server, client, probe = server_context(tls), client_context(tls), client_context(tls)
-    probe.check_hostname = False
-    try:
-        certificate = handshake_with_itself(server, probe)
-    except ssl.SSLError as error:
         raise ConfigError(
-            f"cert={str(tls.cert)!r} does not pass ca={str(tls.ca)!r}"
-            f"{'' if tls.crl is None else f' and crl={str(tls.crl)!r}'}: {_text(error)}; take a certificate of this"
-            " authority that is valid now, for servers and clients"
+            f"key_password_file={str(tls.key_password_file)!r} cannot be read: {error_text(error)}"
         ) from error
-    if holder is not None:
-        names = certificate_names(certificate)
-        unnamed = tls.unnamed_replicas or not holder.is_voter or not holder.replicas.isdisjoint(names)
-        reason = why_not(names, holder.node_id, cluster_id=holder.cluster_id, unnamed=unnamed)
-        if reason is not None:
-            raise ConfigError(
-                f"cert={str(tls.cert)!r} is not for replica {holder.node_id}: {reason}; take one with the alternative"
-                f" name URI:kraft://{holder.cluster_id or 'CLUSTER-ID'}/{holder.node_id}"
-                + ("" if any(map(is_replica_uri, names)) else ", or set unnamed_replicas = true")
-            )
-    return server, client, certificate
 
 
 def handshake_with_itself(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
@@ -276,35 +230,7 @@ def handshake_with_itself(server: ssl.SSLContext, client: ssl.SSLContext) -> dic
     raise ssl.SSLError(1, "the handshake does not end")
 
 
-def _files(tls: TlsConfig) -> tuple[Path | None, ...]:
-    return (tls.cert, tls.key, tls.key_password_file, *_authorities(tls))
-
-
-def _authorities(tls: TlsConfig) -> tuple[Path | None, ...]:
-    return (tls.ca, tls.crl)
-
-
-def _signature(paths: tuple[Path | None, ...]) -> Signature:
-    """Return what changes when a file is written or another takes its place. Cheap enough for once a second."""
-    found: list[tuple[int, int, int] | None] = []
-    for path in paths:
-        try:
-            status = None if path is None else os.stat(path)
-        except OSError:
-            status = None
-        found.append(None if status is None else (status.st_mtime_ns, status.st_ino, status.st_size))
-    return tuple(found)
-
-
-def _contents(paths: tuple[Path | None, ...]) -> tuple[bytes, ...]:
-    """Return what tells the contents of files apart: tools that renew a certificate often write all files anew."""
-    try:
-        return tuple(b"" if path is None else hashlib.sha256(path.read_bytes()).digest() for path in paths)
-    except OSError:
-        return ()  # whoever reads them next will say so
-
-
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the reason of an error of `ssl` or of a file. It may hold a name of a peer, but never the key."""
     if isinstance(error, ssl.SSLError):
         return getattr(error, "verify_message", None) or error.reason or str(error)

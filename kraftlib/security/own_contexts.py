@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ssl
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.contexts import Contexts, FileContexts, Holder
+from kraftlib.security.contexts import Contexts
+from kraftlib.security.file_contexts import FileContexts, Holder
 from kraftlib.security.tls import TlsConfig
 
 OLDEST: Final = ssl.TLSVersion.TLSv1_2
+WEAKEST_BITS: Final = 112
+ANONYMOUS: Final = "auth-null"
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +45,11 @@ def contexts_of(
         if server is not None or client is not None:
             raise ConfigError("server_ssl= and client_ssl= beside tls.cert: give one or the other")
         return FileContexts(tls, use.holder)
+    if tls is not None and server is None and client is None:
+        raise ConfigError(
+            "[tls] names no files, and neither server_ssl= nor client_ssl= is given, so that all would be in plaintext:"
+            " give tls.cert, tls.key and tls.ca, or leave [tls] out"
+        )
     _check_both(server, client, use)
     if server is not None:
         _check_server(server, use)
@@ -63,7 +72,7 @@ def _check_both(server: ssl.SSLContext | None, client: ssl.SSLContext | None, us
 
 
 def _check_server(context: ssl.SSLContext, use: Use) -> None:
-    _check_version("server_ssl", context)
+    _check_strength("server_ssl", context)
     if context.verify_mode is ssl.CERT_REQUIRED:
         return
     if use.strict or not (use.password or use.insecure):
@@ -74,7 +83,7 @@ def _check_server(context: ssl.SSLContext, use: Use) -> None:
 
 
 def _check_client(context: ssl.SSLContext, tls: TlsConfig, use: Use) -> None:
-    _check_version("client_ssl", context)
+    _check_strength("client_ssl", context)
     if context.verify_mode is not ssl.CERT_REQUIRED and (use.strict or not use.insecure):
         raise ConfigError(
             f"client_ssl.verify_mode={context.verify_mode.name} trusts any server: set it to ssl.CERT_REQUIRED"
@@ -86,9 +95,16 @@ def _check_client(context: ssl.SSLContext, tls: TlsConfig, use: Use) -> None:
         )
 
 
-def _check_version(name: str, context: ssl.SSLContext) -> None:
+def _check_strength(name: str, context: ssl.SSLContext) -> None:
     if context.minimum_version < OLDEST:
         raise ConfigError(
             f"{name}.minimum_version={context.minimum_version.name} takes versions of TLS with known holes: set it to"
             " ssl.TLSVersion.TLSv1_2"
         )
+    for suite in context.get_ciphers():
+        known: Mapping[str, Any] = suite
+        if known["auth"] == ANONYMOUS or known["strength_bits"] < WEAKEST_BITS:
+            raise ConfigError(
+                f"{name} takes the cipher suite {known['name']}, in which nobody shows a certificate or anybody may"
+                f" read: set_ciphers('HIGH:!aNULL:!eNULL')"
+            )

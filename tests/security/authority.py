@@ -19,6 +19,8 @@ from kraftlib.security.contexts import client_context, server_context
 from kraftlib.security.tls import TlsConfig
 
 DAY = datetime.timedelta(days=1)
+UNKNOWN = x509.ObjectIdentifier("1.3.6.1.4.1.55555.1")
+"""An extension that nobody knows; always critical."""
 
 
 def now() -> datetime.datetime:
@@ -41,15 +43,21 @@ class Authority:
     directory: Path
     key: ec.EllipticCurvePrivateKey = attrs.Factory(lambda: ec.generate_private_key(ec.SECP256R1()))
     name: str = "an authority"
+    parent: Authority | None = None
+    """The authority that has issued the certificate of this one; None: it is a root."""
+    path_length: int | None = 0
+    begins: datetime.timedelta = -DAY
+    ends: datetime.timedelta = DAY
     certificate: x509.Certificate = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        signer, subject = self.parent or self, self._subject(self.name)
         self.certificate = (
-            self._builder(self._subject(self.name), self.key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            signer._builder(subject, self.key.public_key(), begins=self.begins, ends=self.ends)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=self.path_length), critical=True)
             .add_extension(usage, critical=True)
-            .sign(self.key, hashes.SHA256())
+            .sign(signer.key, hashes.SHA256())
         )
 
     @property
@@ -64,14 +72,29 @@ class Authority:
         ends: datetime.timedelta = DAY,
         host: str = "127.0.0.1",
         password: bytes | None = None,
+        hosts: Sequence[str] | None = None,
+        usages: Sequence[x509.ObjectIdentifier] = (),
+        extensions: Sequence[x509.ExtensionType] = (),
+        key: Any = None,
+        digest: Any = None,
     ) -> Issued:
-        """Return a certificate with these URIs that is valid from `begins` to `ends`, as of now."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.IPAddress(ipaddress.ip_address(host)), *map(x509.UniformResourceIdentifier, uris)]
-        builder = self._builder(self._subject(common_name), key.public_key(), begins=begins, ends=ends)
-        certificate = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(
-            self.key, hashes.SHA256()
+        """Return a certificate with these URIs that is valid from `begins` to `ends`, as of now.
+
+        `hosts` are DNS names in place of the address `host`; `extensions` take the place of all names.
+        """
+        key = key or ec.generate_private_key(ec.SECP256R1())
+        places: list[Any] = (
+            [x509.IPAddress(ipaddress.ip_address(host))] if hosts is None else [*map(x509.DNSName, hosts)]
         )
+        names = [*places, *map(x509.UniformResourceIdentifier, uris)]
+        builder = self._builder(self._subject(common_name), key.public_key(), begins=begins, ends=ends)
+        if usages:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        if not extensions and names:
+            extensions = [x509.SubjectAlternativeName(names)]
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=extension.oid == UNKNOWN)
+        certificate = builder.sign(self.key, digest or hashes.SHA256())
         hidden: Any = serialization.NoEncryption()
         if password is not None:
             hidden = serialization.BestAvailableEncryption(password)
@@ -81,24 +104,27 @@ class Authority:
             certificate.serial_number,
         )
 
-    def revoke(self, *serials: int) -> bytes:
+    def revoke(
+        self, *serials: int, begins: datetime.timedelta = -DAY, ends: datetime.timedelta = DAY, key: Any = None
+    ) -> bytes:
         """Return the revocation list with these serial numbers, as PEM."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
-            .last_update(now() - DAY)
-            .next_update(now() + DAY)
+            .last_update(now() + min(begins, ends - DAY))
+            .next_update(now() + ends)
         )
         for serial in serials:
             revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now() - DAY).build()
             builder = builder.add_revoked_certificate(revoked)
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        return builder.sign(key or self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def files(self, holder: str, issued: Issued, **settings: Any) -> TlsConfig:
         """Write the files of a holder; return the options that name them. `crl=` is written, too."""
         home = self.directory / holder
         home.mkdir(exist_ok=True)
-        parts = {"cert": issued.certificate, "key": issued.key, "ca": self.pem, "crl": settings.pop("crl", None)}
+        ca, crl = settings.pop("ca", self.pem), settings.pop("crl", None)
+        parts = {"cert": issued.certificate, "key": issued.key, "ca": ca, "crl": crl}
         paths = {}
         for name, data in parts.items():
             if data is not None:

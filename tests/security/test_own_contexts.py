@@ -45,6 +45,12 @@ def test_contexts_that_verify_are_used(own: dict[str, ssl.SSLContext]) -> None:
         ),
         ("both", {"server_ssl.minimum_version": ssl.TLSVersion.MINIMUM_SUPPORTED}, {}, "server_ssl.minimum_version="),
         ("both", {"client_ssl.minimum_version": ssl.TLSVersion.TLSv1_1}, {}, "client_ssl.minimum_version=TLSv1_1"),
+        (
+            "none",
+            {},
+            {"strict": True, "insecure": True},
+            r"\[tls\] names no files, and neither server_ssl= nor client_",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -54,10 +60,22 @@ def test_contexts_that_fail_open_are_refused_with_a_remedy(
     for place, value in change.items():
         name, _, attribute = place.partition(".")
         setattr(own[name], attribute, value)
-    server = None if given == "client" else own["server_ssl"]
-    client = None if given == "server" else own["client_ssl"]
+    server = own["server_ssl"] if given in ("server", "both") else None
+    client = own["client_ssl"] if given in ("client", "both") else None
     with pytest.raises(ConfigError, match=message):
-        contexts_of(None, server, client, Use(**use))
+        contexts_of(TlsConfig() if given == "none" else None, server, client, Use(**use))
+
+
+@pytest.mark.parametrize("name", ["server_ssl", "client_ssl"])
+@pytest.mark.parametrize("suites", ["ALL:@SECLEVEL=0", "aNULL:@SECLEVEL=0", "HIGH:eNULL:@SECLEVEL=0"])
+def test_contexts_take_no_cipher_suite_without_certificates_or_secrets(
+    own: dict[str, ssl.SSLContext], name: str, suites: str
+) -> None:
+    own[name].set_ciphers(suites)
+    with pytest.raises(ConfigError, match=rf"{name} takes the cipher suite .*set_ciphers\('HIGH:!aNULL:!eNULL'\)"):
+        contexts_of(None, own["server_ssl"], own["client_ssl"], Use(strict=True))
+    own[name].set_ciphers("HIGH:!aNULL:!eNULL")
+    assert contexts_of(None, own["server_ssl"], own["client_ssl"], Use(strict=True)).server is own["server_ssl"]
 
 
 def test_what_is_not_needed_need_not_be_given(own: dict[str, ssl.SSLContext]) -> None:

@@ -281,7 +281,7 @@ class Node:
             applied_offset=self.applier.applied_offset,
             scrubs=self.housekeeping.scrubber.counts,
             machine_failed=self.applier.machine_failure is not None,
-            certificate_days_left=getattr(self._transport, "certificate_days_left", None),
+            tls_metrics=getattr(self._transport, "tls_metrics", {}),
         )
 
     @property

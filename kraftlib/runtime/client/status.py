@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -180,12 +180,12 @@ def replica_metrics(
     applied_offset: Offset,
     scrubs: ScrubCounts | None = None,
     machine_failed: bool = False,
-    certificate_days_left: float | None = None,
+    tls_metrics: Mapping[str, float] | None = None,
 ) -> dict[str, float | str]:
     """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka.
 
     Beyond Kafka's: what scrubs have done, whether the disk is full, how many ranges of the log are missing, whether the
-    state machine has failed, the sum of `Status.refused`, and for how many days the certificate of `[tls]` is valid.
+    state machine has failed, the sum of `Status.refused`, and what the files of `[tls]` tell.
     """
     status, log = replica.status(), replica.state.log
     leads = status.role is Role.LEADER
@@ -214,8 +214,7 @@ def replica_metrics(
         named["scrubs-completed"] = scrubs.completed
         named["scrub-bytes-total"] = scrubs.bytes_read
         named["scrub-findings-total"] = scrubs.findings
-    if certificate_days_left is not None:
-        named["certificate-days-left"] = certificate_days_left
+    named.update(tls_metrics or {})
     if leads:
         named["number-of-observers"] = len(status.observer_progress)
         named["uncommitted-voter-change"] = int(status.voter_change_pending)

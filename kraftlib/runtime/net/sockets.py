@@ -111,7 +111,7 @@ def is_refusal(error: BaseException) -> bool:
     )
 
 
-def handshake_trouble(error: OSError) -> str:
+def handshake_trouble(error: Exception) -> str:
     """Return why a TLS handshake failed, for people."""
     reason = getattr(error, "reason", None)
     if reason in _NO_TLS_THERE:

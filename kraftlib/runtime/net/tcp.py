@@ -73,9 +73,9 @@ class TcpTransport:
         return {} if self._notices is None else self._notices.counts
 
     @property
-    def certificate_days_left(self) -> float | None:
-        """For how many days the certificate of `[tls]` is valid; None without one."""
-        return self._trust.contexts.days_left
+    def tls_metrics(self) -> Mapping[str, float]:
+        """Metrics of the files of `[tls]`, by name."""
+        return self._trust.contexts.metrics()
 
     @property
     def accepted_connections(self) -> int:

@@ -25,7 +25,7 @@ from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.sockets import handshake_trouble, is_refusal, tune
 from kraftlib.runtime.net.transport import Frame, Reply
 from kraftlib.runtime.net.unix_sockets import StrangerError, dial
-from kraftlib.security.contexts import Validity, ends_at
+from kraftlib.security.contexts import Validity, ends_at, unverified
 from kraftlib.security.sasl_client import SaslClient, SaslError
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES
 from kraftlib.types import Endpoint, socket_path
@@ -80,13 +80,18 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         certificate = transport.get_extra_info("peercert")
-        reason = self._route.client.trust.complaint(certificate, self._route.destination.number)
+        self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
+        trust = self._route.client.trust
+        reason = (
+            unverified(transport.get_extra_info("sslcontext"), certificate)
+            or self._valid.is_over(trust.contexts)
+            or trust.complaint(certificate, self._route.destination.number)
+        )
         if reason is not None:
             # Nothing was sent yet, and nothing must be. It says nothing of the replica that was meant.
             self._break_off("identity", f"this is not the replica that was meant: {reason}")
             self._end(refused=None)
             return
-        self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         tune(transport.get_extra_info("socket"))
         if self._sasl is None:
             self._writer.attach(self._transport)

@@ -21,7 +21,7 @@ from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
-from kraftlib.security.contexts import Contexts, Validity, ends_at
+from kraftlib.security.contexts import Contexts, Validity, ends_at, unverified
 from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl import USER_PREFIX
@@ -108,6 +108,13 @@ class ServerConnection(asyncio.Protocol):
         self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
         self._made_at = self._shared.now()
         self._watched = (0, self._made_at)
+        reason = unverified(transport.get_extra_info("sslcontext"), certificate) or self._valid.is_over(
+            self._shared.tls
+        )
+        if reason is not None:
+            self.refuse("certificate", reason)
+            self.abort()
+            return
         if names and self._sasl is None:
             self.take_large_frames()
 

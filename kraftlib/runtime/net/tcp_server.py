@@ -220,7 +220,10 @@ class FrameServer:
         patience = {"ssl_handshake_timeout": self._limits.handshake_ms / 1000} if tls is not None else {}
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls, **patience)
-        except OSError as error:
+        except asyncio.CancelledError:
+            self._forget(connection)
+            raise
+        except Exception as error:  # noqa: BLE001 - of whatever a peer has sent: nobody else hears of it
             self._notices.warn(
                 "handshake",
                 connection.host,
@@ -229,6 +232,3 @@ class FrameServer:
                 handshake_trouble(error),
             )
             self._forget(connection)
-        except asyncio.CancelledError:
-            self._forget(connection)
-            raise

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.opening import Opened
-from kraftlib.security.contexts import Holder, Trust
+from kraftlib.security.contexts import Trust
+from kraftlib.security.file_contexts import Holder
 from kraftlib.security.own_contexts import Use, contexts_of
 from kraftlib.security.sasl_users import SaslUsers, load_users
 from kraftlib.types import socket_path

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import pytest
+from cryptography import x509
 
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
@@ -25,7 +28,7 @@ from kraftlib.wire.frames import encode_request
 from tests.cli.processes import free_port
 from tests.runtime.quorum import PATIENCE_S, TIMING
 from tests.runtime.wired import engine, vote, vote_answer
-from tests.security.authority import DAY, Authority, replace
+from tests.security.authority import DAY, Authority, now, replace
 
 LOOPBACK: Final = Endpoint("127.0.0.1", 0)
 
@@ -152,6 +155,85 @@ async def test_an_accepted_connection_ends_with_the_certificate_of_its_peer(tmp_
         assert int.from_bytes(await reader.readexactly(4), "big") > 0, "it was served"
         await reader.read(-1)  # until it is closed
         writer.close()
+
+
+async def test_a_session_that_is_resumed_ends_with_the_certificate_of_its_peer(tmp_path: Path) -> None:
+    """TLS 1.2 resumes by session id: no certificate is shown or verified."""
+    authority = Authority(tmp_path)
+    ours = Trust(contexts=Contexts(*authority.contexts("kraft://blue/1").values()), cluster_id="blue")
+    theirs = authority.contexts("kraft://blue/2", ends=timedelta(seconds=2))["client_ssl"]
+    ends = now() + timedelta(seconds=2)
+    theirs.maximum_version = ssl.TLSVersion.TLSv1_2
+    frame = encode_request(api_versions.question(), version=4, correlation_id=7, client_id="x")
+
+    def ask(place: tuple[str, int], session: ssl.SSLSession | None) -> tuple[bytes, bool, ssl.SSLSession | None]:
+        answer = b""
+        with (
+            socket.create_connection(place, PATIENCE_S) as bare,
+            theirs.wrap_socket(bare, server_hostname="127.0.0.1", session=session) as secured,
+        ):
+            with suppress(OSError):
+                secured.sendall(len(frame).to_bytes(4, "big") + frame)
+                answer = secured.recv(4096)
+            made, reused = secured.session, bool(secured.session_reused)
+            with suppress(OSError):
+                secured.unwrap()  # else the server forgets the session
+            return answer, reused, made
+
+    async with asyncio.timeout(PATIENCE_S), engine(TcpTransport(LOOPBACK, trust=ours)) as serving:
+        place = (serving.endpoint.host, serving.endpoint.port)
+        answer, _, session = await asyncio.to_thread(ask, place, None)
+        assert answer
+        assert session is not None
+        while answer:
+            began = now()
+            answer, reused, _ = await asyncio.to_thread(ask, place, session)
+            assert reused
+            assert not answer or began < ends
+
+
+def not_a_text() -> x509.ExtensionType:
+    """Return alternative names with one URI whose bytes are no UTF-8."""
+    return x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), b"\x30\x04\x86\x02\xff\xfe")
+
+
+@pytest.mark.parametrize("made_by", ["files", "the application"])
+async def test_a_certificate_that_cannot_be_read_leaves_nothing_behind(
+    made_by: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    ours = authority.contexts("kraft://blue/1")
+    if made_by == "the application":
+        for context in ours.values():
+            context.sslobject_class = ssl.SSLObject
+    transport = TcpTransport(LOOPBACK, trust=Trust(contexts=Contexts(*ours.values()), cluster_id="blue"))
+    theirs = authority.contexts(extensions=[not_a_text()])["client_ssl"]
+    async with asyncio.timeout(PATIENCE_S), engine(transport) as serving:
+        reader, writer = await asyncio.open_connection(*attrs.astuple(serving.endpoint), ssl=theirs)
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+        await until(lambda: transport.accepted_connections == 0)
+    assert transport.trouble == {"handshake": 1}
+    assert re.search("no connection with 127.0.0.1.*(no UTF-8|can't decode)", caplog.text)
+    if made_by == "files":
+        assert "Traceback" not in caplog.text
+
+
+async def test_a_server_without_a_certificate_hears_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Cipher suites of aNULL get past CERT_REQUIRED."""
+    given = Authority(tmp_path).contexts("kraft://blue/7")
+    given["client_ssl"].set_ciphers("ALL:@SECLEVEL=0")
+    ours = TcpTransport(LOOPBACK, trust=Trust(contexts=Contexts(*given.values()), cluster_id="blue"))
+    nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    nobody.maximum_version = ssl.TLSVersion.TLSv1_2
+    nobody.set_ciphers("aNULL:@SECLEVEL=0")
+    there = TcpTransport(LOOPBACK, trust=Trust(contexts=Contexts(nobody)))
+    async with asyncio.timeout(PATIENCE_S):
+        async with engine(there, answer=lambda _: vote_answer()) as serving, engine(ours) as asking:
+            asking.network.send(1, 2, serving.endpoint, vote())
+            await until(lambda: "it has shown no certificate: the cipher suite asks for none" in caplog.text)
+            assert serving.heard == []
 
 
 async def test_a_connection_of_ours_ends_with_the_certificate_of_the_server(
