@@ -76,7 +76,6 @@ class Authority:
         usages: Sequence[x509.ObjectIdentifier] = (),
         extensions: Sequence[x509.ExtensionType] = (),
         key: Any = None,
-        digest: Any = None,
     ) -> Issued:
         """Return a certificate with these URIs that is valid from `begins` to `ends`, as of now.
 
@@ -94,7 +93,7 @@ class Authority:
             extensions = [x509.SubjectAlternativeName(names)]
         for extension in extensions:
             builder = builder.add_extension(extension, critical=extension.oid == UNKNOWN)
-        certificate = builder.sign(self.key, digest or hashes.SHA256())
+        certificate = builder.sign(self.key, hashes.SHA256())
         hidden: Any = serialization.NoEncryption()
         if password is not None:
             hidden = serialization.BestAvailableEncryption(password)

@@ -14,7 +14,7 @@ from kraftlib.runtime.net.unix_sockets import BACKLOG, dial_blocking
 from kraftlib.types import Endpoint, socket_path
 
 _NO_TLS_THERE: Final = frozenset(
-    {"HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
+    {"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
 )
 """OpenSSL's reasons for an error when the other side does not speak TLS."""
 
