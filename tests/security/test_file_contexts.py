@@ -244,6 +244,21 @@ def test_a_file_that_was_written_in_place_with_its_old_time_is_seen(authority: A
     assert serial_of(contexts) == second.serial
 
 
+def test_a_change_of_who_may_read_a_file_is_seen(authority: Authority) -> None:
+    """Root reads it all the same."""
+    files = authority.files("2", authority.issue(BLUE_2))
+    contexts = FileContexts(files, HOLDER)
+    first = contexts.server
+    assert files.key is not None
+    files.key.chmod(0)
+    said = contexts.look() or ""
+    assert ("cannot be read: Permission denied" in said) == (os.geteuid() != 0)
+    files.key.chmod(0o600)
+    assert contexts.look() is None
+    assert contexts.server is not first
+    assert contexts.metrics()["tls-files-refused"] == 0
+
+
 LONG: dict[str, Any] = {"begins": -90 * DAY, "ends": 90 * DAY}
 SHORT: dict[str, Any] = {"begins": -90 * DAY, "ends": 6 * DAY}
 
