@@ -148,6 +148,8 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _loaded(context: ssl.SSLContext, tls: TlsConfig) -> ssl.SSLContext:
+    if tls.cert is None:
+        raise ConfigError("[tls] names no files: give tls.cert, tls.key and tls.ca, or leave [tls] out")
     context.sslobject_class = _Connection
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from kraftlib.security.contexts import Trust, Validity, handshake_with_itself, unverified
+from kraftlib.errors import ConfigError
+from kraftlib.security.contexts import (
+    Trust,
+    Validity,
+    client_context,
+    handshake_with_itself,
+    server_context,
+    unverified,
+)
+from kraftlib.security.tls import TlsConfig
 from tests.security.authority import Authority
 
 
@@ -26,6 +35,12 @@ def test_a_connection_without_a_certificate_is_not_used_where_one_is_required(tm
     assert unverified(context, None) == "it has shown no certificate: the cipher suite asks for none"
     context.verify_mode = ssl.CERT_NONE
     assert unverified(context, {}) is None, "nobody asks for certificates there"
+
+
+def test_options_without_files_make_no_context() -> None:
+    for make in (client_context, server_context):
+        with pytest.raises(ConfigError, match=r"\[tls\] names no files: give tls.cert"):
+            make(TlsConfig(check_hostname=False))
 
 
 def test_a_name_that_is_no_text_is_an_error_of_tls(tmp_path: Path) -> None:
