@@ -40,8 +40,8 @@ from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_appender import Appender
 from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.net.judge import Authorize
 from kraftlib.runtime.net.request_handler import RequestHandler
-from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot

@@ -41,6 +41,8 @@ class RequestReceived(Generic[RequestT]):
     request_id: int
     request: RequestT
     version: int
+    of_observer: bool = False
+    """Whether its sender may not speak as a voter: nothing proves that it is the replica whose id it gives."""
 
 
 @attrs.frozen

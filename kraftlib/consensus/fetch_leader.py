@@ -74,7 +74,9 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     if not isinstance(judgement, Valid):
         response = responses.fetch(state, judgement=judgement, version=event.version)
         return [SendResponse(event.request_id, response)]
-    actions = record_progress(state, role, fetcher, partition.fetch_offset) if fetcher is not None else []
+    actions: list[Action] = []
+    if fetcher is not None:
+        actions = record_progress(state, role, fetcher, partition.fetch_offset, is_proven=not event.of_observer)
     if fetcher is not None and fetcher in state.voters:
         role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
     if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher):
@@ -212,7 +214,9 @@ def wants_records(state: ReplicaState) -> bool:
 # --- how far the others are -------------------------------------------------------------------------------------------
 
 
-def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: Offset) -> list[Action]:
+def record_progress(
+    state: ReplicaState, role: Leader, key: ReplicaKey, offset: Offset, *, is_proven: bool = True
+) -> list[Action]:
     """A valid Fetch at `offset`: everything below is flushed at that replica."""
     if key in state.voters:
         progress = role.progress.get(key.id)
@@ -227,10 +231,14 @@ def record_progress(state: ReplicaState, role: Leader, key: ReplicaKey, offset: 
         note_contact(state, role, key)
         return update_high_watermark(state, role) if moved else []
     observer = role.observers.get(key)
-    if observer is None:
+    if observer is not None and observer.is_proven and not is_proven:
+        return []  # the replica itself was here, and this is somebody else
+    if observer is None or observer.is_proven is not is_proven:
+        role.observers.pop(key, None)
         if len(role.observers) >= OBSERVERS_MAX:
             del role.observers[min(role.observers, key=lambda known: role.observers[known].last_fetch_ms or 0)]
         observer = role.observers[key] = Progress(key=key)
+        observer.is_proven = is_proven
     observer.fetched(offset, state.log.end_offset, state.now_ms)
     return []
 
@@ -267,7 +275,8 @@ def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
 
 def follow_voters(state: ReplicaState, role: Leader) -> None:
     """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
-    known = {progress.key: progress for progress in (*role.progress.values(), *role.observers.values())}
+    observers = [each for each in role.observers.values() if each.is_proven or each.key not in state.voters]
+    known = {progress.key: progress for progress in (*role.progress.values(), *observers)}
     was_alone = not role.progress
     remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
     role.progress = {replica_id: _progress_of(key, known, role.progress) for replica_id, key in remote.items()}

@@ -109,6 +109,8 @@ class Progress:
     """Our log end offset at its previous Fetch."""
     confirmed_round: int = 0
     """The newest round of reads in which it has said that it knows of no newer leader."""
+    is_proven: bool = True
+    """Whether its Fetches came from a peer that may speak as this replica. What others say never counts for a voter."""
     has_space: bool = True
     """Whether its disk has room for more records; a replica whose disk is full asks for one byte."""
 

@@ -120,7 +120,7 @@ def handle_probe_response(
     if feature is None or not feature.min_version <= kraft_version <= feature.max_version:
         text = f"voter {key} does not support {KRAFT_VERSION_FEATURE} {kraft_version}"
         return _finish(role, ErrorCode.INVALID_REQUEST, text)
-    if not _is_caught_up(state, role.observers.get(key)):
+    if not is_caught_up(state, role.observers.get(key)):
         return _finish(role, ErrorCode.REQUEST_TIMED_OUT, f"voter {key} is not caught up yet; try again")
     endpoints, low, high = read_listeners(request.listeners) or {}, feature.min_version, feature.max_version
     voter = Voter(key=key, endpoints=endpoints, min_kraft_version=low, max_kraft_version=high)
@@ -128,12 +128,12 @@ def handle_probe_response(
     return [submit_control(role, change.wanted.to_record())]
 
 
-def _is_caught_up(state: ReplicaState, progress: Progress | None) -> bool:
+def is_caught_up(state: ReplicaState, progress: Progress | None) -> bool:
     """Whether a replica had everything within the last fetch timeout (KIP-853: the leader waits until it has).
 
     Kafka takes whoever was caught up once and has fetched within an hour: one that died since would hold up commits.
     """
-    caught_up_ms = None if progress is None else progress.last_caught_up_ms
+    caught_up_ms = None if progress is None or not progress.is_proven else progress.last_caught_up_ms
     return caught_up_ms is not None and state.now_ms - caught_up_ms <= state.config.fetch_timeout_ms
 
 

@@ -53,22 +53,22 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Served(
         list_partition_reassignments, Versions(0, 0), Role.CLIENT, forwardable=True
     ),
-    ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.OBSERVER),
-    ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.OBSERVER),
-    ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.OBSERVER),
+    ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.BROKER),
+    ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.BROKER),
+    ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.BROKER),
     ApiKey.UNREGISTER_BROKER: Served(unregister_broker, Versions(0, 0), Role.ADMIN, forwardable=True),
-    ApiKey.ALLOCATE_PRODUCER_IDS: Served(allocate_producer_ids, Versions(0, 0), Role.OBSERVER),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Served(allocate_producer_ids, Versions(0, 0), Role.BROKER),
     ApiKey.CONTROLLER_REGISTRATION: Served(register_controller, Versions(0, 0), Role.REPLICA),
 }
 """The APIs on which the controller decides."""
 
-ENVELOPE_ROLE: Final = Role.OBSERVER
+ENVELOPE_ROLE: Final = Role.BROKER
 """Brokers send envelopes, and vouch for the client that they name."""
 
 OF_THE_REPLICA: Final = frozenset(
     {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_FEATURES}
 )
-"""The APIs that brokers forward as well, and that the replica answers itself."""
+"""The APIs that brokers forward as well, and that the replica answers itself, if the broker may ask for them, too."""
 
 VERSIONS: Final[Mapping[int, Versions]] = {
     ApiKey.ENVELOPE: Versions(0, 0),

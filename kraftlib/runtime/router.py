@@ -73,7 +73,7 @@ class Router:
         """A peer asks."""
         take = self._services.get(message.api_key)
         if take is None:
-            self._core.submit(ev.RequestReceived(request_id, message, version))
+            self._core.submit(ev.RequestReceived(request_id, message, version, peer.is_observer))
         else:
             take(request_id, message, peer)
 

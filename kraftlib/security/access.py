@@ -3,19 +3,24 @@
     role      Kafka's operation      may
     replica   CLUSTER_ACTION         vote, lead, fetch as a voter, append by the leader, and correct its own endpoints:
                                      Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot, UpdateRaftVoter, the
-                                     private ElectionPriority and Propose; and what an observer may
+                                     private ElectionPriority and Propose; and what an observer and a writer may
     admin     ALTER                  change voters and features: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter,
-                                     UpdateFeatures; and what a client may
+                                     UpdateFeatures; on a controller topics and configurations; and what a client may
+    broker    CLUSTER_ACTION         serve a cluster of a controller: BrokerRegistration, BrokerHeartbeat,
+                                     AlterPartition, AllocateProducerIds, and Envelope for clients whom it vouches for;
+                                     and what an observer may
     observer  DESCRIBE, and the log  fetch under a replica id that is no voter's: Fetch, FetchSnapshot, the private
                                      ReadBarrier and SnapshotHash; and what a client may
-    client    DESCRIBE               look: DescribeQuorum, DescribeCluster; be told that this is no controller; use the
-                                     machine that the replica serves: Call, Query, Watch
+    writer    WRITE                  change the machine that the replica serves: Call; and what a client may
+    client    DESCRIBE               look: DescribeQuorum, DescribeCluster; be told that this is no controller; read the
+                                     machine that the replica serves: Query, Watch
 
 A role belongs to a principal (`kraftlib.runtime.net.transport.Peer`). A certificate with the URI
 `kraft://CLUSTER/ID` is the replica ID of CLUSTER by itself, and may also add and remove the voter ID (`auto_join`).
 Other principals have the roles that the table gives them. An authenticated principal that stands nowhere in it is a
 client. ApiVersions needs no role. A peer on a Unix socket is `unix:UID`: that of the replica's own user has every role,
-and others have those of the lists only.
+and others have those of the lists only. After SASL the user alone has roles, as in Kafka: a certificate of the same
+connection adds none, and takes the role replica away where it names another one.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ PRINCIPAL_MAX: Final = 1_024
 
 
 _PRINCIPAL: Final = re.compile(
-    r"User:.+|cert:.+|unix:(?:0|[1-9][0-9]{0,9})|(?i:kraft)://[^/]+/[0-9]{1,10}|(?!(?i:kraft):).+://.+"
+    r"User:.+|cert:(?!.*=#)[^=]+=.*|unix:(?:0|[1-9][0-9]{0,9})|(?i:kraft)://[^/]+/[0-9]{1,10}|(?!(?i:kraft):).+://.+"
 )
 """A name that no peer has would be a role that nobody gets, and nobody would say so."""
 
@@ -49,7 +54,9 @@ class Role(enum.Enum):
 
     REPLICA = "replica"
     ADMIN = "admin"
+    BROKER = "broker"
     OBSERVER = "observer"
+    WRITER = "writer"
     CLIENT = "client"
 
 
@@ -57,9 +64,11 @@ EVERY_ROLE: Final = frozenset(Role)
 NO_ROLE: Final[frozenset[Role]] = frozenset()
 
 INCLUDED: Final = {
-    Role.REPLICA: frozenset({Role.REPLICA, Role.OBSERVER, Role.CLIENT}),
+    Role.REPLICA: frozenset({Role.REPLICA, Role.OBSERVER, Role.WRITER, Role.CLIENT}),
     Role.ADMIN: frozenset({Role.ADMIN, Role.CLIENT}),
+    Role.BROKER: frozenset({Role.BROKER, Role.OBSERVER, Role.CLIENT}),
     Role.OBSERVER: frozenset({Role.OBSERVER, Role.CLIENT}),
+    Role.WRITER: frozenset({Role.WRITER, Role.CLIENT}),
     Role.CLIENT: frozenset({Role.CLIENT}),
 }
 """A role and the weaker roles that come with it."""
@@ -83,7 +92,8 @@ def _are_principals(_: object, attribute: attrs.Attribute[Any], value: tuple[Any
         if not named or _PRINCIPAL.fullmatch(text) is None:
             raise ConfigError(
                 f"{attribute.name}={text!r} is no principal: expected User:NAME (SASL), the URI of a certificate, "
-                "cert:NAME (a certificate without a URI) or unix:UID, with the number of a user (`id -u NAME`)"
+                "cert:CN=NAME,... (the whole subject of a certificate without a URI, as `openssl x509 -noout -subject "
+                "-nameopt RFC2253,-esc_msb` shows it) or unix:UID, with the number of a user (`id -u NAME`)"
             )
 
 
@@ -102,8 +112,15 @@ class AccessConfig:
     admins: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
     """Principals that may change voters and features."""
 
+    brokers: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
+    """Principals of brokers that a controller serves. A broker vouches for the clients whose requests it forwards, so
+    it can do what any user of `admins` may do to topics and configurations, and never what a replica may."""
+
     observers: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
-    """Principals that may fetch the log without a vote, such as those of Kafka's brokers."""
+    """Principals that may fetch the log without a vote: those of archives, backups and other followers."""
+
+    writers: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
+    """Principals of clients that may change the machine that the replicas serve (`kraftlib.open`)."""
 
     clients: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_are_principals)
     """Principals that may only look. An authenticated principal that stands in no list may do so, too, unless this list
@@ -124,11 +141,21 @@ class AccessConfig:
 
     def roles_of(self, principal: str) -> frozenset[Role]:
         """Return the roles that the lists give to a principal."""
-        lists = ((Role.REPLICA, self.replicas), (Role.ADMIN, self.admins), (Role.OBSERVER, self.observers))
-        roles = NO_ROLE.union(*(INCLUDED[role] for role, names in lists if principal in names))
         # Everybody on a machine has a user id, so it takes a list to be more than nobody on a Unix socket.
-        is_client = principal in self.clients or not (self.clients or principal.startswith(UNIX))
-        return roles or (INCLUDED[Role.CLIENT] if is_client else NO_ROLE)
+        is_client = not (self.clients or principal.startswith(UNIX))
+        return self.listed_roles_of(principal) or (INCLUDED[Role.CLIENT] if is_client else NO_ROLE)
+
+    def listed_roles_of(self, principal: str) -> frozenset[Role]:
+        """Return the roles of the lists that name a principal."""
+        lists = (
+            (Role.REPLICA, self.replicas),
+            (Role.ADMIN, self.admins),
+            (Role.BROKER, self.brokers),
+            (Role.OBSERVER, self.observers),
+            (Role.WRITER, self.writers),
+            (Role.CLIENT, self.clients),
+        )
+        return NO_ROLE.union(*(INCLUDED[role] for role, names in lists if principal in names))
 
 
 def is_loopback_host(host: str) -> bool:
@@ -144,14 +171,14 @@ def is_loopback_host(host: str) -> bool:
 def of_super_users(text: str) -> dict[str, object]:
     """Return the table for Kafka's `super.users`, principals between semicolons, which may do everything there.
 
-    Kafka writes the subject of a certificate as `User:CN=NAME,OU=...`, which is `cert:NAME` here, and a peer without a
-    name as `User:ANONYMOUS`.
+    Kafka writes the subject of a certificate as `User:CN=NAME,OU=...`, which is `cert:CN=NAME,OU=...` here, and a peer
+    without a name as `User:ANONYMOUS`.
     """
     names = [name.strip() for name in text.split(";") if name.strip()]
     table: dict[str, object] = {"anonymous": "everything"} if KAFKAS_NOBODY in names else {}
     principals = []
     for name in names:
-        subject = re.fullmatch(r"User:(?:.*,\s*)?CN=([^,+\\]+)(?:,.*)?", name)
+        subject = re.fullmatch(r"User:([A-Za-z0-9.]+=.*)", name)
         if name != KAFKAS_NOBODY:
-            principals.append(f"cert:{subject[1].strip()}" if subject is not None else name)
-    return {**table, "replicas": principals, "admins": principals} if principals else table
+            principals.append(f"cert:{subject[1]}" if subject is not None else name)
+    return {**table, "replicas": principals, "admins": principals, "brokers": principals} if principals else table

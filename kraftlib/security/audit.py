@@ -1,15 +1,18 @@
-"""The audit log: who changed voters, features or the leadership by request, and who was refused what.
+"""The audit log: who changed voters, features, the leader, topics or configurations by request, and who was refused.
 
 Each event is one JSON object on a line of its own, with these keys in this order:
 
     time         UTC, as in 2026-03-01T12:30:00.125Z
     node_id      the replica that writes the line
     cluster_id   its cluster, or null
-    event        `answered` (a peer's request was carried out, or not), `refused` (it was not allowed), `requested` (the
-                 application of this replica has asked for a change), `finished` (what became of that) or `left_out`
+    event        `answered` (a peer's request was carried out, or not), `refused` (it was not allowed, or the peer was
+                 not let in), `requested` (the application of this replica has asked for a change), `finished` (what
+                 became of that) or `left_out`
     principals   the names of the peer, or an empty list; `["application"]` for the application of this replica
     address      the address of the peer, or `local`
-    request      the name of the request, such as `RemoveRaftVoterRequest`
+    forwarded_by the broker that has sent the request of this client in an envelope, or empty
+    request      the name of the request, such as `RemoveRaftVoterRequest`; `TlsHandshake` or `SaslLogin` of a peer that
+                 was not let in
     subject      what it is about, such as `voter 3:fV0tKZb0Q1mUv3rBv0h3kQ at CONTROLLER=10.0.0.3:9093`
     outcome      `NONE` if it was done, else the error or the reason of the refusal
 
@@ -17,9 +20,11 @@ Texts are ASCII with escapes and at most 256 characters, so that no peer can for
 "kraftlib.audit" at INFO and are appended to `[access] audit_file`, if that is set. The file is opened for each line: a
 file that was renamed is left alone, and a new one is begun.
 
-No peer can fill a disk with them. Refusals are written as often as they are logged (`kraftlib.runtime.net.notices`). A
-request that fails again in the same way within a minute has no second line, and answers have at most `ANSWERS_MAX`
-lines a minute. A line with the event `left_out` then says how many there were.
+A change that was done always has its line. All other lines are bounded, so that no peer can fill a disk with them: what
+repeats within a minute has no second line, and each kind of lines has at most so many a minute as `LINES_MAX` says, and
+one more for each name of a request. Peers with a name have lines of their own, so strangers cannot hide them. A line
+with the event `left_out` then says how many there were of each kind. Propose, by which replicas append, is audited of
+peers that are no replica by their certificate or user, but by the list `replicas`.
 """
 
 from __future__ import annotations
@@ -30,7 +35,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +48,10 @@ from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
 
 logger = logging.getLogger("kraftlib.audit")
 
-KEYS: Final = ("time", "node_id", "cluster_id", "event", "principals", "address", "request", "subject", "outcome")
+KEYS: Final = (
+    *("time", "node_id", "cluster_id", "event", "principals", "address", "forwarded_by"),
+    *("request", "subject", "outcome"),
+)
 """The keys of a line, in order."""
 
 TEXT_MAX: Final = 256
@@ -56,17 +65,40 @@ AUDITED: Final = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
         ApiKey.UPDATE_FEATURES,
         PrivateApiKey.ELECTION_PRIORITY,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.UNREGISTER_BROKER,
     }
 )
-"""Requests whose answers are audited: they change voters, features, or who leads."""
+"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps."""
 
-ANSWERS_MAX: Final = 240
-"""Lines of answers in one minute."""
+ANSWERS, PROPOSALS, REFUSALS = "answers", "proposals", "refusals"
+REFUSALS_OF_STRANGERS, KEPT_OUT = "refusals of peers without a name", "peers that were not let in"
+
+LINES_MAX: Final[Mapping[str, int]] = {
+    ANSWERS: 240,
+    PROPOSALS: 60,
+    REFUSALS: 240,
+    REFUSALS_OF_STRANGERS: 60,
+    KEPT_OUT: 60,
+}
+"""Lines of each kind in one minute, beside the first of each name of a request, and beside changes that were done."""
 
 MINUTE_S: Final = 60.0
 
 APPLICATION: Final = ("application",)
 LOCAL: Final = "local"
+
+
+@attrs.frozen(kw_only=True)
+class Sender:
+    """Who has sent a request."""
+
+    principals: tuple[str, ...] = ()
+    address: str = LOCAL
+    forwarded_by: str = ""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -79,9 +111,9 @@ class AuditLog:
     clock: Callable[[], float] = time.monotonic
     _has_failed: bool = attrs.field(default=False, init=False)
     _minute_began: float = attrs.field(default=0.0, init=False)
-    _answers: int = attrs.field(default=0, init=False)
-    _left_out: int = attrs.field(default=0, init=False)
-    _failures: set[tuple[Any, ...]] = attrs.field(factory=set, init=False)
+    _lines: Counter[str] = attrs.field(factory=Counter, init=False)
+    _left_out: Counter[str] = attrs.field(factory=Counter, init=False)
+    _written: set[tuple[Any, ...]] = attrs.field(factory=set, init=False)
 
     def check(self) -> None:
         """Open the file once. Raises: ConfigError, if it cannot be written."""
@@ -95,52 +127,70 @@ class AuditLog:
                 "directory of this user, and no symbolic link"
             ) from error
 
-    def write(
-        self, event: str, *, principals: Iterable[str], address: str, request: str, subject: str, outcome: str
-    ) -> None:
+    def write(self, event: str, *, sender: Sender, request: str = "", subject: str = "", outcome: str = "") -> None:
         """Write one line. A file that cannot be written is reported to the log, and stops nobody."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         cluster = None if self.cluster_id is None else _short(self.cluster_id)
-        names = [_short(name) for name in principals][:PRINCIPALS_MAX]
-        texts = map(_short, (address, request, subject, outcome))
+        names = [_short(name) for name in sender.principals[:PRINCIPALS_MAX]]
+        texts = map(_short, (sender.address, sender.forwarded_by, request, subject, outcome))
         values = (now.replace("+00:00", "Z"), self.node_id, cluster, event, names, *texts)
         line = json.dumps(dict(zip(KEYS, values, strict=True)))
         logger.info("%s", line)
         if self.path is not None:
             self._write_line(self.path, line)
 
-    def answered(self, request: Any, answer: Any, *, principals: tuple[str, ...], address: str) -> None:
+    def answered(self, request: Any, answer: Any, *, sender: Sender) -> None:
         """Write what a peer's request has come to. `answer` None: its connection was closed."""
+        self.summarize()
         name, subject, outcome = type(request).__name__, subject_of(request), outcome_of(answer)
-        if self._has_room((principals, address, name, subject, outcome), is_done=outcome == ErrorCode.NONE.name):
-            self.write(
-                "answered", principals=principals, address=address, request=name, subject=subject, outcome=outcome
-            )
+        if request.api_key == PrivateApiKey.PROPOSE:
+            has_room = self._has_room(PROPOSALS, name, (sender.principals, outcome))
+        else:
+            failure = (sender.principals, sender.address, subject, outcome)
+            has_room = is_done(request, answer) or self._has_room(ANSWERS, name, failure)
+        if has_room:
+            self.write("answered", sender=sender, request=name, subject=subject, outcome=outcome)
 
-    def refused(self, request: Any, reason: str, *, principals: tuple[str, ...], address: str) -> None:
+    def refused(self, request: Any, reason: str, *, sender: Sender) -> None:
         """Write that a peer was not allowed to send a request."""
         name, subject = type(request).__name__, subject_of(request)
-        self.write("refused", principals=principals, address=address, request=name, subject=subject, outcome=reason)
+        kind, who = REFUSALS, sender.principals
+        if not who:
+            kind, who = REFUSALS_OF_STRANGERS, (_host(sender.address),)
+        if self._has_room(kind, name, (who, reason)):
+            self.write("refused", sender=sender, request=name, subject=subject, outcome=reason)
+
+    def kept_out(self, name: str, reason: str, *, sender: Sender) -> None:
+        """Write that a peer was not let in: `TlsHandshake` or `SaslLogin` has failed."""
+        if self._has_room(KEPT_OUT, name, (_host(sender.address), reason)):
+            self.write("refused", sender=sender, request=name, outcome=reason)
 
     def of_application(self, event: str, *, request: str, subject: str, outcome: str = "") -> None:
         """Write what the application of this replica asks for, and what becomes of it."""
-        self.write(event, principals=APPLICATION, address=LOCAL, request=request, subject=subject, outcome=outcome)
+        self.write(event, sender=Sender(principals=APPLICATION), request=request, subject=subject, outcome=outcome)
 
-    def _has_room(self, answer: tuple[Any, ...], *, is_done: bool) -> bool:
-        """Whether an answer has a line of its own in this minute."""
-        now = self.clock()
-        if now - self._minute_began >= MINUTE_S:
-            left_out, self._left_out, self._minute_began, self._answers = self._left_out, 0, now, 0
-            self._failures.clear()
-            if left_out:
-                outcome = f"{left_out} answers have no line here"
-                self.write("left_out", principals=(), address=LOCAL, request="", subject="", outcome=outcome)
-        if self._answers >= ANSWERS_MAX or (not is_done and answer in self._failures):
-            self._left_out += 1
+    def summarize(self, *, now: bool = False) -> None:
+        """Write how many lines were left out, once their minute is over, or `now`."""
+        time_s = self.clock()
+        if not now and time_s - self._minute_began < MINUTE_S:
+            return
+        self._minute_began = time_s
+        self._lines.clear()
+        self._written.clear()
+        if self._left_out:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in self._left_out.most_common())
+            self._left_out.clear()
+            self.write("left_out", sender=Sender(), outcome=f"{kinds} have no line here")
+
+    def _has_room(self, kind: str, name: str, what: tuple[Any, ...]) -> bool:
+        """Whether something of this kind, about a request of this name, has a line of its own in this minute."""
+        self.summarize()
+        is_first = (kind, name) not in self._written
+        if (kind, name, what) in self._written or (self._lines[kind] >= LINES_MAX[kind] and not is_first):
+            self._left_out[kind] += 1
             return False
-        self._answers += 1
-        if not is_done:
-            self._failures.add(answer)
+        self._lines[kind] += 1
+        self._written |= {(kind, name), (kind, name, what)}
         return True
 
     def _write_line(self, path: Path, line: str) -> None:
@@ -164,11 +214,31 @@ class AuditLog:
 
 
 def subject_of(request: Any) -> str:
-    """Return what a request changes, for people: a voter with its endpoints, or features; empty for other requests."""
+    """Return what a request changes, for people: a voter with its endpoints, features, topics; empty for others."""
     if request.api_key not in AUDITED:
         return ""
     if updates := getattr(request, "feature_updates", None):
         return ", ".join(f"{row.feature} to level {row.max_version_level}" for row in updates[:PRINCIPALS_MAX])
+    if (broker_id := getattr(request, "broker_id", None)) is not None:
+        return f"broker {broker_id}"
+    if names := _names_in(request):
+        more = len(names) - PRINCIPALS_MAX
+        text = ", ".join(names[:PRINCIPALS_MAX]) + (f" and {more} more" if more > 0 else "")
+        return text + (" (to validate only)" if _is_rehearsal(request) else "")
+    return _voter_in(request)
+
+
+def _names_in(request: Any) -> list[str]:
+    """Return the names of topics, or of what configurations belong to with their keys. Values may be secret."""
+    topics = [row.name or uuid_text(row.topic_id) for row in getattr(request, "topics", ())]
+    resources = [
+        f"{row.resource_name or 'default'} ({', '.join(config.name for config in row.configs[:PRINCIPALS_MAX])})"
+        for row in getattr(request, "resources", ())
+    ]
+    return [*topics, *getattr(request, "topic_names", ()), *resources]
+
+
+def _voter_in(request: Any) -> str:
     voter_id, directory_id = getattr(request, "voter_id", None), getattr(request, "voter_directory_id", ZERO_UUID)
     if voter_id is None:
         return ""
@@ -182,15 +252,39 @@ def subject_of(request: Any) -> str:
 
 
 def outcome_of(answer: Any) -> str:
-    """Return the error of an answer, with its words; `NONE` if there is none."""
+    """Return the error of an answer, with its words; `NONE` if there is none. Of several rows it is the first error."""
     if answer is None:
         return "the connection was closed"
-    rows = [row for row in getattr(answer, "results", ()) if row.error_code]
-    worst = rows[0] if rows and not answer.error_code else answer
-    if worst.error_code == ErrorCode.NONE:
+    rows, top = _rows_in(answer), getattr(answer, "error_code", 0)
+    failed = [row for row in rows if row.error_code]
+    if not top and not failed:
         return ErrorCode.NONE.name
+    worst = answer if top else failed[0]
     words = getattr(worst, "error_message", None)
-    return error_name(worst.error_code) + (f": {words}" if words else "")
+    text = error_name(worst.error_code) + (f": {words}" if words else "")
+    done = 0 if top else len(rows) - len(failed)
+    return f"{done} of {len(rows)} done; {text}" if done else text
+
+
+def is_done(request: Any, answer: Any) -> bool:
+    """Whether an answer says that something was changed."""
+    if answer is None or _is_rehearsal(request) or getattr(answer, "error_code", 0):
+        return False
+    rows = _rows_in(answer)
+    return not rows or any(not row.error_code for row in rows)
+
+
+def _is_rehearsal(request: Any) -> bool:
+    return bool(getattr(request, "validate_only", False))
+
+
+def _rows_in(answer: Any) -> list[Any]:
+    found = (getattr(answer, name, ()) for name in ("results", "topics", "responses"))
+    return [row for rows in found for row in rows if hasattr(row, "error_code")]
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0] or address
 
 
 def _short(text: str) -> str:

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role
-from kraftlib.security.identity import of_certificate, replica_name, why_not
+from kraftlib.security.access import EVERY_ROLE, INCLUDED, KAFKAS_NOBODY, NO_ROLE, AccessConfig, Role
+from kraftlib.security.identity import is_replica_uri, of_certificate, replica_name, why_not
+from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.security.unix_users import own_principal
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import ApiKey, PrivateApiKey
@@ -35,7 +36,7 @@ NEEDED: Final[Mapping[int, Role]] = {
     ApiKey.FETCH_SNAPSHOT: Role.OBSERVER,
     PrivateApiKey.READ_BARRIER: Role.OBSERVER,
     PrivateApiKey.SNAPSHOT_HASH: Role.OBSERVER,
-    PrivateApiKey.CALL: Role.CLIENT,
+    PrivateApiKey.CALL: Role.WRITER,
     PrivateApiKey.QUERY: Role.CLIENT,
     PrivateApiKey.WATCH: Role.CLIENT,
     ApiKey.DESCRIBE_QUORUM: Role.CLIENT,
@@ -53,6 +54,14 @@ NEEDED: Final[Mapping[int, Role]] = {
     ApiKey.UNREGISTER_CONTROLLER: Role.CLIENT,
 }
 """The role that a request needs, as Kafka's ControllerApis has it; `Authorizer` refines some of it."""
+
+OF_THE_LOG: Final = frozenset(
+    {ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, PrivateApiKey.READ_BARRIER, PrivateApiKey.SNAPSHOT_HASH}
+)
+"""Requests that observers send under their own replica ids, and voters under theirs."""
+
+VOUCHED_FOR: Final = frozenset({Role.ADMIN, Role.CLIENT})
+"""The roles that a client can have whose request a broker forwards: it is never a replica, whatever its name."""
 
 OF_ONE_VOTER: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
 
@@ -107,33 +116,71 @@ class Authorizer:
         role = self._needed(request)
         if role in grant.roles or self._concerns_itself(grant, request):
             return None
-        name = "no known role" if role is None else f"the role {role.value}"
-        lists = "" if role is None else f" ([access] {role.value}s)"
-        return f"{type(request).__name__} needs {name}{lists}, which " + (
-            f"{principals[0]} does not have" if principals else "a peer without a name does not have"
-        )
+        return _refusal(role, request, principals)
+
+    def is_replica(self, principals: tuple[str, ...]) -> bool:
+        """Whether a peer is a replica by its own certificate or user, and not only by a list."""
+        return bool((self._grants.get(principals) or self._grant(principals)).replica_ids)
+
+    def observes(self, principals: tuple[str, ...], request: Any) -> bool:
+        """Whether a request is a Fetch of a peer that may not speak as a voter."""
+        if request.api_key != ApiKey.FETCH:
+            return False
+        return Role.REPLICA not in (self._grants.get(principals) or self._grant(principals)).roles
+
+    def complaint_of_forwarded(self, principal: str, request: Any, *, broker: tuple[str, ...]) -> str | None:
+        """Return the reason to refuse what a broker with these principals forwards for a client; None if it is allowed.
+
+        A client without a name has the rights of its broker if that has none either: it could send the same itself.
+        Otherwise it has what the lists give to `User:ANONYMOUS`, which is nothing by default.
+        """
+        roles = self.access.roles_of(principal)
+        if principal == KAFKAS_NOBODY:
+            roles = self.access.listed_roles_of(principal) if broker else self.nobody
+        role = self.needed.get(request.api_key)
+        if role in roles & VOUCHED_FOR:
+            return None
+        return _refusal(role, request, (principal,))
 
     def _grant(self, principals: tuple[str, ...]) -> Grant:
-        roles = NO_ROLE.union(*map(self.access.roles_of, principals)) if principals else self.nobody
-        names = of_certificate(principals)
+        users = tuple(name for name in principals if name.startswith(USER_PREFIX))
+        speaking = users or principals
+        roles = NO_ROLE.union(*map(self.access.roles_of, speaking)) if speaking else self.nobody
         if self.own_user in principals:
             roles = EVERY_ROLE
-        ids = set(self.bound_ids(principals))
+        ids = frozenset(self.bound_ids(principals))
         if ids:
             roles |= INCLUDED[Role.REPLICA]
-        if names and why_not(names, None, cluster_id=self.cluster_id, unnamed=self.unnamed_replicas) is None:
-            roles |= INCLUDED[Role.REPLICA]
-            replicas = [name for name in map(replica_name, names) if name is not None]
-            ids |= {name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id)}
+        names = of_certificate(principals)
+        if users:
+            roles, ids = self._limited(roles, ids, names)
+        elif names and why_not(names, None, cluster_id=self.cluster_id, unnamed=self.unnamed_replicas) is None:
+            roles, ids = roles | INCLUDED[Role.REPLICA], ids | self._named(names)
         if len(self._grants) >= REMEMBERED_MAX:
             self._grants.clear()
-        apis = frozenset(key for key, role in self.needed.items() if role in roles and _is_for_all_ids(role, roles))
-        grant = self._grants[principals] = Grant(roles=roles, replica_ids=frozenset(ids), apis=apis)
+        apis = frozenset(key for key, role in self.needed.items() if role in roles and _is_for_all_ids(key, roles))
+        grant = self._grants[principals] = Grant(roles=roles, replica_ids=ids, apis=apis)
         return grant
+
+    def _named(self, names: Iterable[str]) -> frozenset[ReplicaId]:
+        replicas = [name for name in map(replica_name, names) if name is not None]
+        return frozenset(name.replica_id for name in replicas if self.cluster_id in (None, name.cluster_id))
+
+    def _limited(
+        self, roles: frozenset[Role], ids: frozenset[ReplicaId], names: tuple[str, ...]
+    ) -> tuple[frozenset[Role], frozenset[ReplicaId]]:
+        """Take from a user what the certificate on its connection contradicts: that it is another replica."""
+        if not any(map(is_replica_uri, names)):
+            return roles, ids
+        named = self._named(names)
+        readable = why_not(names, None, cluster_id=self.cluster_id, unnamed=False) is None
+        if not readable or (ids and not ids & named):
+            return roles - {Role.REPLICA}, frozenset()
+        return roles, (ids & named if ids else named)
 
     def _needed(self, request: Any) -> Role | None:
         role = self.needed.get(request.api_key)
-        if role is Role.OBSERVER and self.is_voter(_fetching_id(request)):
+        if request.api_key in OF_THE_LOG and self.is_voter(_fetching_id(request)):
             return Role.REPLICA
         return role
 
@@ -146,8 +193,15 @@ class Authorizer:
         return bool(request.api_key == ApiKey.UPDATE_RAFT_VOTER)
 
 
-def _is_for_all_ids(role: Role, roles: frozenset[Role]) -> bool:
-    return role is not Role.OBSERVER or Role.REPLICA in roles
+def _is_for_all_ids(api_key: int, roles: frozenset[Role]) -> bool:
+    return api_key not in OF_THE_LOG or Role.REPLICA in roles
+
+
+def _refusal(role: Role | None, request: Any, principals: tuple[str, ...]) -> str:
+    name = "no known role" if role is None else f"the role {role.value}"
+    lists = "" if role is None else f" ([access] {role.value}s)"
+    who = principals[0] if principals else "a peer without a name"
+    return f"{type(request).__name__} needs {name}{lists}, which {who} does not have"
 
 
 def _fetching_id(request: Any) -> ReplicaId:

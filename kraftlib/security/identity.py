@@ -6,8 +6,10 @@ the URI
     kraft://CLUSTER-ID/NODE-ID
 
 among its alternative names speaks for that replica, and for no other. All URIs count, so that a certificate may name
-several; the common name never counts. The scheme is compared without case, as RFC 3986 (3.1) says. A certificate with
-a URI of this scheme that cannot be read speaks for no replica at all, and one without any is that of a client.
+several; the subject never counts. The scheme is compared without case, as RFC 3986 (3.1) says. A certificate with
+a URI of this scheme that cannot be read speaks for no replica at all, and one without any is that of a client. A
+certificate without URIs has its whole subject as name, as Kafka has it: an authority that serves many people gives the
+same common name to several of them.
 """
 
 from __future__ import annotations
@@ -20,11 +22,24 @@ from kraftlib.types import UNIX, ReplicaId
 
 SCHEME: Final = "kraft://"
 CERTIFICATE: Final = "cert:"
-"""Before the name of a certificate without a URI."""
+"""Before the subject of a certificate without a URI."""
 OTHER_KINDS: Final = ("User:", UNIX)
 """Before principals that no certificate has given."""
 
 _NAME: Final = re.compile(r"(?i:kraft)://([A-Za-z0-9_.-]{1,255})/([0-9]{1,10})", re.ASCII)
+
+_SHORT: Final = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+"""What RFC 2253 writes for the parts of a subject."""
 
 
 class ReplicaName(NamedTuple):
@@ -38,7 +53,9 @@ class ReplicaName(NamedTuple):
 
 
 def certificate_names(certificate: Any) -> tuple[str, ...]:
-    """Return the names in a verified peer certificate: all its URIs, else its common or a DNS name as `cert:NAME`.
+    """Return the names in a verified peer certificate: all its URIs, else its subject as `cert:CN=NAME,OU=...`.
+
+    Without a subject it is `cert:DNS=HOST` for each host.
 
     `certificate` is what `ssl` makes of it, a dict; None or empty if there was none or it was not verified. A URI that
     looks like the principal of another kind of authentication is not taken for one.
@@ -49,9 +66,22 @@ def certificate_names(certificate: Any) -> tuple[str, ...]:
     if uris := [str(value) for name, value in alternatives if name == "URI"]:
         others = tuple(kind.lower() for kind in (*OTHER_KINDS, CERTIFICATE))
         return tuple(CERTIFICATE + uri if uri.lower().startswith(others) else uri for uri in uris)
-    common = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
-    hosts = [value for name, value in alternatives if name == "DNS"]
-    return (CERTIFICATE + next(iter([*common, *hosts]), ""),)
+    if subject := subject_text(certificate.get("subject", ())):
+        return (CERTIFICATE + subject,)
+    return tuple(f"{CERTIFICATE}DNS={value}" for name, value in alternatives if name == "DNS") or (CERTIFICATE,)
+
+
+def subject_text(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Write the subject of a certificate as RFC 2253 and Kafka do, the last part first: `CN=NAME,OU=...,C=DE`."""
+    parts = ["+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part) for part in subject]
+    return ",".join(reversed(parts))
+
+
+def _escaped(value: str) -> str:
+    text = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    if text.startswith(("#", " ")):
+        text = "\\" + text
+    return text[:-1] + "\\ " if len(text) > 1 and text.endswith(" ") else text
 
 
 def replica_name(principal: str) -> ReplicaName | None:

@@ -45,7 +45,7 @@ async def test_a_quorum_with_tls_is_asked_with_the_files_and_not_without(
     words = ["quorum", "status"] if command == "status" else ["backup", str(tmp_path / "backup")]
     words += ["--bootstrap", str(voter.endpoint), "--output", "json", "--timeout-ms", "3000"]
     files = ["--tls-cert", str(mine.cert), "--tls-key", str(mine.key), "--tls-ca", str(mine.ca)]
-    access = AccessConfig(observers=("cert:an operator",))
+    access = AccessConfig(observers=("cert:CN=an operator",))
     config = RaftConfig(node_id=1, voters=(voter,), cluster_id="blue", tls=tls, access=access)
     async with RaftClient(config) as client:
         await client.wait_for_leader()

@@ -27,6 +27,7 @@ from kraftlib.consensus.fetch_leader import (
     record_progress,
 )
 from kraftlib.consensus.replica import Replica
+from kraftlib.consensus.voter_changes import is_caught_up
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
@@ -251,6 +252,26 @@ def test_what_is_known_of_a_replica_goes_with_it_when_it_becomes_a_voter_or_ceas
     new_voters(core, voter_set(1, 2, 9, 7))
     assert role.progress[7].end_offset == -1
     assert role.progress[9] is observer
+
+
+def test_what_an_observer_says_of_a_replica_that_is_to_join_counts_for_nothing() -> None:
+    """It knows the disk of replica 9 from DescribeQuorum: that one would be taken for caught up, and acknowledge."""
+    core, key = longer(), ReplicaKey(9)
+    state, role = core.state, as_leader(core)
+    end_offset = state.log.end_offset
+    record_progress(state, role, key, end_offset, is_proven=False)
+    assert not is_caught_up(state, role.observers[key])
+    new_voters(core, voter_set(1, 2, 3, 9))
+    assert (role.progress[9].end_offset, role.observers) == (-1, {})
+
+    new_voters(core, voter_set(1, 2, 3))
+    record_progress(state, role, key, end_offset, is_proven=False)
+    record_progress(state, role, key, 1)
+    assert role.observers[key].end_offset == 1, "now the replica itself was here"
+    record_progress(state, role, key, end_offset, is_proven=False)
+    assert role.observers[key].end_offset == 1
+    record_progress(state, role, key, end_offset)
+    assert is_caught_up(state, role.observers[key])
 
 
 def test_a_voter_that_the_log_names_with_its_disk_is_who_it_was_without() -> None:

@@ -46,7 +46,7 @@ def a_quorum(lab: Lab, protocol: str, authority: Authority, settings: Mapping[st
     for number in (2, 3):
         files = authority.files(str(number), authority.issue(f"kraft://{lab.cluster_id}/{number}"))
         paths = {f"tls.{name}": str(getattr(files, name)) for name in ("cert", "key", "ca")}
-        quorum.ours(number, **paths, **{"access.replicas": [f"cert:{KAFKA}"]})
+        quorum.ours(number, **paths, **{"access.replicas": [f"cert:CN={KAFKA}"]})
     return quorum
 
 

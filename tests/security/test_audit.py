@@ -16,14 +16,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.audit import ANSWERS_MAX, KEYS, MINUTE_S, TEXT_MAX, AuditLog, outcome_of, subject_of
+from kraftlib.security.audit import (
+    ANSWERS,
+    KEPT_OUT,
+    KEYS,
+    LINES_MAX,
+    MINUTE_S,
+    REFUSALS,
+    REFUSALS_OF_STRANGERS,
+    TEXT_MAX,
+    AuditLog,
+    Sender,
+    outcome_of,
+    subject_of,
+)
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 from kraftlib.wire.messages.raft_voters import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
+from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest
 
@@ -47,12 +65,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write(log: AuditLog, text: str = "x") -> None:
-    log.write("refused", principals=(text,) * 20, address=text, request=text, subject=text, outcome=text)
+    sender = Sender(principals=(text,) * 20, address=text, forwarded_by=text)
+    log.write("refused", sender=sender, request=text, subject=text, outcome=text)
 
 
 def removed(log: AuditLog, voter_id: int, answer: Any = DONE, address: str = "10.0.0.1:5") -> None:
     request = RemoveRaftVoterRequest(voter_id=voter_id)
-    log.answered(request, answer, principals=("User:ops",), address=address)
+    log.answered(request, answer, sender=Sender(principals=("User:ops",), address=address))
 
 
 def test_a_line_is_an_object_with_its_keys_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -64,7 +83,7 @@ def test_a_line_is_an_object_with_its_keys_in_order(tmp_path: Path, caplog: pyte
     assert list(line) == list(KEYS)
     assert line["time"].endswith("Z")
     assert [line[key] for key in KEYS[1:]] == [
-        1, "blue", "answered", ["User:ops"], "10.0.0.1:5", "RemoveRaftVoterRequest", "voter 3", "NONE",
+        1, "blue", "answered", ["User:ops"], "10.0.0.1:5", "", "RemoveRaftVoterRequest", "voter 3", "NONE",
     ]  # fmt: skip
     assert [json.loads(message) for message in caplog.messages] == [line]
 
@@ -143,13 +162,94 @@ def test_answers_cannot_fill_a_disk(tmp_path: Path) -> None:
     for number in range(5_000):
         removed(log, number, None)
         clock.now += 0.001
-    assert len(lines(path)) == ANSWERS_MAX
+    assert len(lines(path)) == LINES_MAX[ANSWERS]
 
     clock.now += MINUTE_S
     removed(log, 1)
-    left_out, last = lines(path)[ANSWERS_MAX:]
-    assert (left_out["event"], left_out["outcome"]) == ("left_out", f"{5_000 - ANSWERS_MAX} answers have no line here")
+    left_out, last = lines(path)[LINES_MAX[ANSWERS] :]
+    assert (left_out["event"], left_out["outcome"]) == (
+        "left_out",
+        f"{5_000 - LINES_MAX[ANSWERS]} answers have no line here",
+    )
     assert last["subject"] == "voter 1"
+
+
+def refuse(log: AuditLog, voter_id: int = 3, *principals: str, address: str = "10.0.0.1:5") -> None:
+    log.refused(RemoveRaftVoterRequest(voter_id=voter_id), "no", sender=Sender(principals=principals, address=address))
+
+
+def test_no_flood_of_strangers_hides_a_refusal_of_a_peer_with_a_name_or_a_change(tmp_path: Path) -> None:
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    log = audit(path, clock=clock)
+    for number in range(2_000):
+        refuse(log, address=f"[2001:db8::{number:x}]:5")
+        log.kept_out("SaslLogin", "wrong", sender=Sender(address=f"[2001:db8::{number:x}]:5"))
+    of_strangers = LINES_MAX[REFUSALS_OF_STRANGERS] + LINES_MAX[KEPT_OUT]
+    assert len(lines(path)) == of_strangers
+
+    for number in range(1_000):
+        refuse(log, 3, "cert:CN=a", address=f"10.0.0.1:{number}")
+        log.refused(VoteRequest(voter_id=number), f"{number}", sender=Sender(principals=(f"cert:CN={number}",)))
+    refuse(log, 4, "cert:CN=a")
+    found = [(line["request"], line["principals"]) for line in lines(path)[of_strangers:]]
+    assert found[0] == ("RemoveRaftVoterRequest", ["cert:CN=a"])
+    assert len(found) == LINES_MAX[REFUSALS]
+
+    for number in range(1_000):
+        removed(log, number)
+    log.summarize(now=True)
+    *done, left_out = lines(path)[of_strangers + len(found) :]
+    assert [line["subject"] for line in done] == [f"voter {number}" for number in range(1_000)]
+    assert left_out["event"] == "left_out"
+    assert left_out["outcome"] == (
+        f"{2_000 - LINES_MAX[REFUSALS_OF_STRANGERS]} {REFUSALS_OF_STRANGERS}, {2_000 - LINES_MAX[KEPT_OUT]} {KEPT_OUT},"
+        f" {2_001 - LINES_MAX[REFUSALS]} {REFUSALS} have no line here"
+    )
+
+
+def test_what_a_foreigner_proposes_has_a_line_a_minute(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log, asked = audit(path), ProposeRequest(timeout_ms=1, level=1, values=(b"secret",))
+    for _ in range(99):
+        log.answered(asked, ProposeResponse(base_offset=1, results=(b"1",)), sender=Sender(principals=("User:kraft",)))
+    (line,) = lines(path)
+    assert (line["request"], line["outcome"], line["principals"]) == ("ProposeRequest", "NONE", ["User:kraft"])
+
+
+def test_changes_of_a_controller_have_lines_and_what_was_done_in_part_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = audit(path)
+    asked = CreateTopicsRequest(topics=tuple(CreateTopicsRequest.CreatableTopic(name=f"t{n}") for n in range(10)))
+    rows = [
+        CreateTopicsResponse.CreatableTopicResult(name=f"t{n}", error_code=36 if n else 0, error_message="is there")
+        for n in range(10)
+    ]
+    sender = Sender(principals=("User:ann",), address="10.0.0.1:0", forwarded_by="User:broker at 10.0.0.9:5")
+    for _ in range(2):
+        log.answered(asked, CreateTopicsResponse(topics=tuple(rows)), sender=sender)
+        log.answered(
+            attrs.evolve(asked, validate_only=True), CreateTopicsResponse(topics=tuple(rows[1:])), sender=sender
+        )
+    found = [(line["subject"], line["outcome"], line["forwarded_by"]) for line in lines(path)]
+    assert found == [
+        (
+            "t0, t1, t2, t3, t4, t5, t6, t7 and 2 more",
+            "1 of 10 done; TOPIC_ALREADY_EXISTS: is there",
+            "User:broker at 10.0.0.9:5",
+        ),
+        (
+            "t0, t1, t2, t3, t4, t5, t6, t7 and 2 more (to validate only)",
+            "TOPIC_ALREADY_EXISTS: is there",
+            "User:broker at 10.0.0.9:5",
+        ),
+        found[0],
+    ]
+    config = IncrementalAlterConfigsRequest.AlterableConfig(name="sasl.jaas.config", config_operation=0, value="secret")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="", configs=(config,))
+    altered = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    assert subject_of(altered) == "default (sasl.jaas.config)"
+    assert subject_of(DeleteTopicsRequest(topic_names=("a", "b"), timeout_ms=1)) == "a, b"
+    assert subject_of(UnregisterBrokerRequest(broker_id=4)) == "broker 4"
 
 
 def test_a_subject_says_what_is_changed() -> None:

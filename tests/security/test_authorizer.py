@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kraftlib.controller.apis import FORWARDABLE, ROLES
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED, SERVICE
 from kraftlib.runtime.net.controller_apis import REFUSED
-from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, Role
+from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role
 from kraftlib.security.authorizer import NEEDED, REMEMBERED_MAX, Authorizer
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import APIS, ApiKey, PrivateApiKey
@@ -24,12 +27,17 @@ VOTER, OBSERVER = 2, 9
 PRINCIPALS = {
     Role.REPLICA: "User:kraft",
     Role.ADMIN: "https://ops.example/ann",
-    Role.OBSERVER: "User:broker",
+    Role.BROKER: "User:broker",
+    Role.OBSERVER: "User:archive",
+    Role.WRITER: "User:service",
     Role.CLIENT: "User:somebody",
 }
 TABLE = AccessConfig(
-    replicas=(PRINCIPALS[Role.REPLICA],), admins=(PRINCIPALS[Role.ADMIN],), observers=(PRINCIPALS[Role.OBSERVER],)
+    **{f"{role.value}s": (name,) for role, name in PRINCIPALS.items() if role is not Role.CLIENT}  # type: ignore[arg-type]
 )
+OF_OBSERVERS = {Role.REPLICA, Role.BROKER, Role.OBSERVER}
+CONTROLLER = {**NEEDED, **ROLES}
+EVERY_REQUEST = [APIS[key].request() for key in CONTROLLER]
 
 
 def authorizer(access: AccessConfig = TABLE, **how: Any) -> Authorizer:
@@ -56,6 +64,7 @@ OF_VOTERS: list[Any] = [
     ElectionPriorityRequest(leader_epoch=3, voter_id=VOTER, priority=1),
     *fetching(VOTER),
 ]
+WRITE = APIS[PrivateApiKey.CALL].request()
 CHANGES: list[Any] = [AddRaftVoterRequest(voter_id=4), RemoveRaftVoterRequest(voter_id=VOTER), UpdateFeaturesRequest()]
 LOOKS: list[Any] = [
     APIS[key].request() for key in (ApiKey.DESCRIBE_QUORUM, ApiKey.DESCRIBE_CLUSTER, ApiKey.BROKER_REGISTRATION)
@@ -72,8 +81,9 @@ def test_a_role_may_do_what_kafka_has_its_operation_for(role: Role) -> None:
 
     assert {may(judge, principal, request) for request in OF_VOTERS} == {role is Role.REPLICA}
     assert {may(judge, principal, request) for request in CHANGES} == {role is Role.ADMIN}
-    assert {may(judge, principal, request) for request in fetching(OBSERVER)} == {role in (Role.REPLICA, Role.OBSERVER)}
-    assert {may(judge, principal, request) for request in fetching(-1)} == {role in (Role.REPLICA, Role.OBSERVER)}
+    assert {may(judge, principal, request) for request in fetching(OBSERVER)} == {role in OF_OBSERVERS}
+    assert {may(judge, principal, request) for request in fetching(-1)} == {role in OF_OBSERVERS}
+    assert may(judge, principal, WRITE) is (role in (Role.REPLICA, Role.WRITER))
     assert {may(judge, principal, request) for request in LOOKS} == {True}
     assert may(judge, principal, UpdateRaftVoterRequest(voter_id=VOTER)) is (role in (Role.REPLICA, Role.ADMIN))
 
@@ -108,6 +118,60 @@ def test_a_certificate_of_another_cluster_is_that_of_a_client() -> None:
     for principal in ("kraft://green/2", "cert:kraft://blue/2", "https://blue.example/2", "kraft://blue/two"):
         assert not any(may(authorizer(), principal, request) for request in [*OF_VOTERS, *CHANGES])
         assert all(may(authorizer(), principal, request) for request in LOOKS)
+
+
+@given(st.sets(st.sampled_from(list(Role))), st.booleans(), st.sampled_from([NEEDED, CONTROLLER]))
+def test_every_request_is_allowed_or_refused_by_every_set_of_roles(
+    roles: set[Role], is_voter: bool, needed: dict[int, Role]
+) -> None:
+    """None raises, on a controller or not: requests of an observer name a replica in different fields, or none."""
+    held = NO_ROLE.union(*(INCLUDED[role] for role in roles))
+    judge = authorizer(nobody=held, needed=needed)
+    judge.is_voter = lambda number: is_voter
+
+    for request in EVERY_REQUEST:
+        role = needed.get(request.api_key)
+        if is_voter and role is Role.OBSERVER:
+            role = Role.REPLICA  # they speak as a voter
+        corrects_itself = request.api_key == ApiKey.UPDATE_RAFT_VOTER and Role.REPLICA in held
+        assert (judge.complaint((), request) is None) is (role in held or corrects_itself), request
+
+
+def test_a_broker_vouches_for_users_and_never_makes_a_replica_of_them() -> None:
+    judge = authorizer(needed=CONTROLLER, bound_ids=lambda names: (2,) if "User:replica-2" in names else ())
+
+    def allowed(client: str, broker: tuple[str, ...] = ("User:broker",)) -> set[int]:
+        requests = [APIS[key].request() for key in FORWARDABLE]
+        return {one.api_key for one in requests if judge.complaint_of_forwarded(client, one, broker=broker) is None}
+
+    looks = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
+    assert allowed("User:somebody") == allowed("User:kraft") == allowed("User:replica-2") == looks
+    judge.access = AccessConfig(admins=("User:ann",))
+    assert allowed("User:ann") == FORWARDABLE
+    assert allowed("User:ANONYMOUS") == set(), "whom a broker has not authenticated is nobody"
+    judge.nobody = EVERY_ROLE
+    assert allowed("User:ANONYMOUS") == set(), "on loopback, too"
+    assert allowed("User:ANONYMOUS", broker=()) == FORWARDABLE, "it could ask without the broker"
+
+
+def test_a_certificate_adds_nothing_to_a_password_and_may_contradict_it() -> None:
+    """Replica 2's certificate with the password of a client is that client; replica 2's password is that replica's."""
+    bound = {"User:replica-2": (2,), "User:controller": (1, 2, 3)}
+    judge = authorizer(bound_ids=lambda names: [each for name in names for each in bound.get(name, ())])
+    removal = RemoveRaftVoterRequest
+
+    for certificate in ("kraft://blue/2", PRINCIPALS[Role.ADMIN]):
+        client = ("User:grafana", certificate)
+        assert all(judge.complaint(client, request) is not None for request in [*OF_VOTERS, *CHANGES])
+        assert all(judge.complaint(client, request) is None for request in LOOKS)
+    for user in ("User:replica-2", "User:controller", PRINCIPALS[Role.REPLICA]):
+        right = (user, "kraft://blue/2")
+        assert all(judge.complaint(right, request) is None for request in OF_VOTERS)
+        assert judge.complaint(right, removal(voter_id=2)) is None
+        assert judge.complaint(right, removal(voter_id=3)) is not None
+    for certificate in ("kraft://blue/4", "kraft://green/2", "kraft://blue/two"):
+        wrong = ("User:replica-2", certificate)
+        assert all(judge.complaint(wrong, request) is not None for request in [*OF_VOTERS, removal(voter_id=2)])
 
 
 def test_a_certificate_with_a_name_that_cannot_be_read_names_nobody() -> None:

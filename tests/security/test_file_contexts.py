@@ -110,7 +110,7 @@ def test_files_that_cannot_be_used_are_an_error_with_a_remedy(case: str, authori
 
 def test_a_principal_that_may_speak_as_any_replica_needs_no_uri(authority: Authority) -> None:
     files = authority.files("2", authority.issue(common_name="controllers"))
-    listed = frozenset({"cert:controllers"})
+    listed = frozenset({"cert:CN=controllers"})
     certificate = {"subject": ((("commonName", "controllers"),),)}
 
     assert FileContexts(files, attrs.evolve(HOLDER, replicas=listed)).server is not None

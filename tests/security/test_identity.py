@@ -33,14 +33,27 @@ def test_a_uri_names_a_replica_of_a_cluster(principal: str, named: ReplicaName |
     [
         (None, ()),
         ({}, ()),
-        ({"subject": ((("commonName", "node-1"),),)}, ("cert:node-1",)),
-        ({"subject": (), "subjectAltName": (("DNS", "a.example"),)}, ("cert:a.example",)),
+        ({"subject": ((("commonName", "node-1"),),)}, ("cert:CN=node-1",)),
+        (
+            {
+                "subject": (
+                    (("countryName", "DE"),),
+                    (
+                        ("organizationalUnitName", "x"),
+                        ("commonName", "a,b #1 "),
+                    ),
+                )
+            },
+            ("cert:OU=x+CN=a\\,b #1\\ ,C=DE",),
+        ),
+        ({"subject": ((("emailAddress", "a@b"),), (("commonName", "#1"),))}, ("cert:CN=\\#1,emailAddress=a@b",)),
+        ({"subject": (), "subjectAltName": (("DNS", "a.example"),)}, ("cert:DNS=a.example",)),
         ({"subject": (), "serialNumber": "07"}, ("cert:",)),
         (
             {"subject": ((("commonName", "x"),),), "subjectAltName": (("URI", "urn:a"), ("URI", "kraft://c/1"))},
             ("urn:a", "kraft://c/1"),
         ),
-        ({"subject": ((("commonName", "kraft://c/1"),),)}, ("cert:kraft://c/1",)),
+        ({"subject": ((("commonName", "kraft://c/1"),),)}, ("cert:CN=kraft://c/1",)),
         ({"subjectAltName": (("URI", "User:admin"), ("URI", "UNIX:0"))}, ("cert:User:admin", "cert:UNIX:0")),
     ],
 )

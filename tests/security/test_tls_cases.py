@@ -241,13 +241,13 @@ NAMES: Final[dict[str, Case]] = {
     "common name only": Case(shows(common_name=BLUE_2), "identity", UNNAMED),
     "DNS name only": Case(shows(hosts=["replica-2.blue"]), "identity", UNNAMED, host="replica-2.blue"),
     "a name listed in replicas": Case(
-        shows(common_name="controllers"), trust={"replicas": frozenset({"cert:controllers"})}
+        shows(common_name="controllers"), trust={"replicas": frozenset({"cert:CN=controllers"})}
     ),
     "another name than is listed": Case(
-        shows(common_name="broker"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:controllers"})}
+        shows(common_name="broker"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:CN=controllers"})}
     ),
     "a URI that looks like a listed name": Case(
-        shows("cert:controllers"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:controllers"})}
+        shows("cert:CN=controllers"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:controllers"})}
     ),
     "unnamed where that is allowed": Case(shows(), trust={"unnamed": True}),
     "another replica where unnamed is allowed": Case(

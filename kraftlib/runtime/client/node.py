@@ -32,9 +32,9 @@ from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.loop import AsyncioLoop
 from kraftlib.runtime.net.controller_apis import Controllers
+from kraftlib.runtime.net.judge import Authorize
 from kraftlib.runtime.net.network import Network
 from kraftlib.runtime.net.request_handler import RequestHandler
-from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.router import Router

@@ -29,8 +29,8 @@ from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
 from kraftlib.runtime.listener import Listener, StateMachine
+from kraftlib.runtime.net.judge import Authorize
 from kraftlib.runtime.net.request_handler import RequestHandler
-from kraftlib.runtime.net.request_server import Authorize
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.net.trust import trust_of, users_of

@@ -21,14 +21,15 @@ from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.net.api_versions import SERVED
 from kraftlib.runtime.net.identity import Identities
+from kraftlib.runtime.net.judge import Authorize, Judge
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.request_sender import Identified, RequestSender
-from kraftlib.runtime.net.request_server import Authorize, RequestServer
-from kraftlib.runtime.net.transport import Destination, Frame, KnowsVoters, Peer, Reply, Transport
+from kraftlib.runtime.net.request_server import RequestServer
+from kraftlib.runtime.net.transport import Destination, Frame, KnowsVoters, Peer, Reply, TellsRefusals, Transport
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
-from kraftlib.security.audit import AuditLog
+from kraftlib.security.audit import AuditLog, Sender
 from kraftlib.security.authorizer import NEEDED, Authorizer
 from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.messages.fetch import FetchResponse
@@ -92,15 +93,20 @@ class Network:
         self._server = RequestServer(
             self._receiver,
             features=self._features,
-            authorizer=self._authorizer(),
-            authorize=self._authorize,
+            judge=Judge(
+                authorizer=self._authorizer(),
+                authorize=self._authorize,
+                identities=Identities(cluster_id=self._cluster_id, sasl=self._config.sasl),
+                handled=frozenset(() if self._handler is None else self._handler.served),
+            ),
             audit=self._audit,
-            identities=Identities(cluster_id=self._cluster_id, sasl=self._config.sasl),
             served=self._served,
             notices=notices,
             recognized=self._recognized,
             handler=self._handler,
         )
+        if isinstance(self._transport, TellsRefusals):
+            self._transport.tell_refusals(self._refused)
         endpoint = await self._transport.start(self)
         self._sender = RequestSender(
             self._transport,
@@ -140,6 +146,7 @@ class Network:
         self._sender = self._server = None
         if self._notices is not None:
             self._notices.summarize(now=True)
+            self._audit.summarize(now=True)
         await self._transport.close()
 
     def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
@@ -159,6 +166,9 @@ class Network:
     def _recognized(self, peer: Peer, replica_id: ReplicaId) -> None:
         if self._preferring is not None:
             self._preferring.recognized(peer, is_voter=self._is_voter(replica_id))
+
+    def _refused(self, peer: Peer, name: str, reason: str) -> None:
+        self._audit.kept_out(name, reason, sender=Sender(principals=peer.principals, address=peer.address))
 
     def meet(self, destination: int, endpoint: Endpoint) -> None:
         """Connect to a replica, if there is no connection with it yet: it is then identified. Nothing after `close`."""

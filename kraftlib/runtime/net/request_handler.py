@@ -15,7 +15,8 @@ from kraftlib.codec.reader import Reader
 from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
-from kraftlib.security.access import Role
+from kraftlib.security.access import PRINCIPAL_MAX, Role
+from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.error_rows import has_error_row
 from kraftlib.wire.frames import Request, decode_request, encode_response
@@ -49,15 +50,16 @@ class RequestHandler(Protocol):
 
 
 NO_ADDRESS: Final = "unknown"
-_ANONYMOUS: Final = ("User", "ANONYMOUS")
 
 
 class BadEnvelopeError(ProtocolError):
     """The envelope does not hold a request that may be forwarded."""
 
 
-def open_envelope(envelope: EnvelopeRequest, *, forwardable: frozenset[int], elements_max: int) -> tuple[Request, Peer]:
-    """Return the request in an envelope, and its sender as the broker has authenticated it.
+def open_envelope(
+    envelope: EnvelopeRequest, broker: Peer, *, forwardable: frozenset[int], elements_max: int
+) -> tuple[Request, Peer]:
+    """Return the request in an envelope, and its sender as `broker` has authenticated it.
 
     Raises: ProtocolError, if it cannot be read, or if such a request is never forwarded.
     """
@@ -67,10 +69,11 @@ def open_envelope(envelope: EnvelopeRequest, *, forwardable: frozenset[int], ele
     address = ".".join(map(str, envelope.client_host_address))
     if len(envelope.client_host_address) != 4:
         address = envelope.client_host_address.hex() or NO_ADDRESS
-    return request, Peer(address=f"{address}:0", principals=_principals(envelope.request_principal))
+    principals = (_principal(envelope.request_principal),)
+    return request, Peer(address=f"{address}:0", principals=principals, forwarded_by=broker)
 
 
-def _principals(data: bytes | None) -> tuple[str, ...]:
+def _principal(data: bytes | None) -> str:
     if data is None:
         raise BadEnvelopeError("the envelope names no principal")
     from kraftlib.codec import declared
@@ -78,8 +81,11 @@ def _principals(data: bytes | None) -> tuple[str, ...]:
     reader = Reader(data)
     version = reader.int16()
     principal = declared.read(DefaultPrincipalData, reader, version, expect_end=True)
-    named = (principal.type, principal.name)
-    return () if named == _ANONYMOUS else (":".join(named),)
+    name = USER_PREFIX + principal.name
+    # A broker vouches for users only. Other kinds of principals are what this replica has found out itself.
+    if principal.type + ":" != USER_PREFIX or not len(USER_PREFIX) < len(name) <= PRINCIPAL_MAX:
+        raise BadEnvelopeError(f"its principal must be {USER_PREFIX}NAME of at most {PRINCIPAL_MAX} characters")
+    return name
 
 
 def in_envelope(reply: Reply, *, correlation_id: int) -> Reply:

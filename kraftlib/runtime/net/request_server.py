@@ -22,7 +22,7 @@ from kraftlib.records.batch import Batch
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.controller_apis import REFUSED, refusal
 from kraftlib.runtime.net.hot_loops import HotLoops, is_in_vain
-from kraftlib.runtime.net.identity import Identities
+from kraftlib.runtime.net.judge import Judge
 from kraftlib.runtime.net.notices import Notices, quoted
 from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.request_handler import (
@@ -34,10 +34,9 @@ from kraftlib.runtime.net.request_handler import (
 )
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security import sasl_server
-from kraftlib.security.audit import AUDITED, AuditLog
-from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
+from kraftlib.security.audit import AUDITED, AuditLog, Sender
 from kraftlib.types import ReplicaId
-from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, error_answer
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, PrivateApiKey, error_answer
 from kraftlib.wire.bounds import REQUEST_ELEMENTS
 from kraftlib.wire.frames import (
     Request,
@@ -50,11 +49,6 @@ from kraftlib.wire.frames import (
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.envelope import EnvelopeRequest
 from kraftlib.wire.messages.fetch import FetchResponse
-
-Authorize = Callable[[Peer, int], bool]
-"""Whether a peer may send requests of this API key, if the built-in authorizer allows it."""
-
-NOT_BY_THE_APPLICATION: Final = "the application does not allow it"
 
 
 @attrs.frozen
@@ -91,10 +85,8 @@ class RequestServer:
         receiver: NetworkReceiver,
         *,
         features: Callable[[], Mapping[str, int]],
-        authorizer: Authorizer,
-        authorize: Authorize | None,
+        judge: Judge,
         audit: AuditLog,
-        identities: Identities,
         served: Mapping[int, Versions],
         notices: Notices,
         recognized: Callable[[Peer, ReplicaId], None] = lambda peer, replica_id: None,
@@ -102,10 +94,8 @@ class RequestServer:
     ) -> None:
         self._receiver: Final = receiver
         self._features: Final = features
-        self._authorizer: Final = authorizer
-        self._authorize: Final = authorize
+        self._judge: Final = judge
         self._audit: Final = audit
-        self._identities: Final = identities
         self._served: Final = served
         self._notices: Final = notices
         self._recognized: Final = recognized
@@ -124,6 +114,24 @@ class RequestServer:
 
     def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         """Take a request."""
+        before = self._last_id
+        try:
+            self._receive(frame, reply, peer)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours or of the application: it costs one connection
+            failed = self._last_id if self._last_id != before else None
+            self._given_up(error, failed, reply, peer)
+
+    def _given_up(self, error: Exception, request_id: int | None, reply: Reply, peer: Peer) -> None:
+        """Close the connection of a request that could not be taken, unless it has its answer already."""
+        reason = f"{type(error).__name__} of our own: {quoted(str(error))}"
+        if request_id is None or self._asked.pop(request_id, None) is not None:
+            self._refuse(reply, peer, reason)
+        else:
+            self._notices.warn(
+                "request", _host(peer), "a request of %s, which has its answer: %s", peer.address, reason
+            )
+
+    def _receive(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         api_key = int.from_bytes(frame[:2], "big")
         if api_key not in self._served:
             self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
@@ -144,7 +152,7 @@ class RequestServer:
         """Answer a request; None closes its connection."""
         asked = self._waiting(request_id)
         if asked.audited is not None:
-            self._audit.answered(asked.audited, response, principals=asked.peer.principals, address=asked.peer.address)
+            self._audit.answered(asked.audited, response, sender=_sender(asked.peer))
         if response is None:
             asked.reply(None)
             return
@@ -192,7 +200,9 @@ class RequestServer:
         envelope = _Envelope(reply, request.correlation_id)
         message: Any = request.message
         try:
-            inner, client = open_envelope(message, forwardable=handler.forwardable, elements_max=handler.elements_max)
+            inner, client = open_envelope(
+                message, peer, forwardable=handler.forwardable, elements_max=handler.elements_max
+            )
         except (ProtocolError, MemoryError) as error:
             self._notices.warn("request", _host(peer), "refused an envelope of %s: %s", peer.address, error)
             envelope.refuse(ErrorCode.INVALID_REQUEST)
@@ -214,17 +224,12 @@ class RequestServer:
             illegal = error_answer(message, ErrorCode.ILLEGAL_SASL_STATE)
             reply(encode_response(illegal, version=version, correlation_id=request.correlation_id))
             return
-        if (reason := self._authorizer.complaint(peer.principals, message)) is not None:
-            self._deny(request, reply, peer, reason, closes=request.api_key in OF_REPLICAS)
-            return
-        if self._authorize is not None and not self._authorize(peer, request.api_key):
-            self._deny(request, reply, peer, NOT_BY_THE_APPLICATION, closes=False)
-            return
-        complaint = self._identities.complaint(peer, message)
-        if complaint is not None:
-            # No error code: some stop a Kafka replica, whose certificate is wrong and nothing else.
-            if self._refuse(reply, peer, complaint):
-                self._audit.refused(message, complaint, principals=peer.principals, address=peer.address)
+        if (found := self._judge.refusal(peer, message)) is not None:
+            self._audit.refused(message, found.reason, sender=_sender(peer))
+            if found.is_identity:
+                self._refuse(reply, peer, found.reason)
+            else:
+                self._deny(request, reply, peer, found.reason, closes=found.closes)
             return
         if (claimed := claimed_id(message)) is not None:
             self._recognized(peer, claimed)
@@ -232,24 +237,26 @@ class RequestServer:
             self._open(request, self._handler, reply, peer)
             return
         self._last_id = request_id = self._last_id + 1
-        audited = message if request.api_key in AUDITED else None
+        audited = message if self._is_audited(message, peer) else None
         self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id, audited, envelope)
         if self._handler is not None and request.api_key in self._handled:
             self._handler.handle_request(message, version, peer, partial(self._respond_if_asked, request_id))
         elif request.api_key in REFUSED:
             self.respond(request_id, refusal(message))
         else:
-            self._receiver.request_received(request_id, message, version, peer)
+            self._receiver.request_received(request_id, message, version, self._judge.as_sender(peer, message))
+
+    def _is_audited(self, message: Message, peer: Peer) -> bool:
+        if message.api_key == PrivateApiKey.PROPOSE:  # of a replica it is the ordinary way of a record
+            return bool(peer.principals) and not self._judge.authorizer.is_replica(peer.principals)
+        return message.api_key in AUDITED
 
     def _deny(self, request: Request, reply: Reply, peer: Peer, reason: str, *, closes: bool) -> None:
         """Say that this peer may not ask for that. A Kafka replica stops when it is told so, and is not told."""
         name = APIS[request.api_key].key.name
         who = ", ".join(peer.principals) or "nobody in particular"
         about = (_host(peer), peer.principals, request.api_key)
-        if self._notices.warn(
-            "denied", about, "denied %s to %s (%s): %s", name, peer.address, quoted(who), quoted(reason)
-        ):
-            self._audit.refused(request.message, reason, principals=peer.principals, address=peer.address)
+        self._notices.warn("denied", about, "denied %s to %s (%s): %s", name, peer.address, quoted(who), quoted(reason))
         if closes:
             reply(None)
             return
@@ -258,10 +265,17 @@ class RequestServer:
             response = attrs.evolve(response, error_message=reason)
         reply(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
 
-    def _refuse(self, reply: Reply, peer: Peer, reason: str) -> bool:
-        """Close the connection; return whether the reason was logged."""
+    def _refuse(self, reply: Reply, peer: Peer, reason: str) -> None:
+        """Close the connection."""
         reply(None)
-        return self._notices.warn("request", _host(peer), "closed the connection of %s: %s", peer.address, reason)
+        self._notices.warn("request", _host(peer), "closed the connection of %s: %s", peer.address, reason)
+
+
+def _sender(peer: Peer) -> Sender:
+    """Return what the audit log says of a peer."""
+    broker = peer.forwarded_by
+    words = "" if broker is None else f"{', '.join(broker.principals) or 'a peer without a name'} at {broker.address}"
+    return Sender(principals=peer.principals, address=peer.address, forwarded_by=words)
 
 
 def _host(peer: Peer) -> str:

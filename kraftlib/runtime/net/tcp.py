@@ -20,7 +20,7 @@ from kraftlib.errors import ClosedError, ensure
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tcp_routes import FrameClient
 from kraftlib.runtime.net.tcp_server import FrameServer
-from kraftlib.runtime.net.transport import Destination, FrameReceiver, Peer, Reply
+from kraftlib.runtime.net.transport import Destination, FrameReceiver, Peer, Reply, TellRefusal
 from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.security.sasl_users import SaslUsers
@@ -62,6 +62,7 @@ class TcpTransport:
         self._frame_max_bytes = frame_max_bytes
         self._limits = limits or TcpLimits()
         self._sasl = sasl
+        self._tell_refusal: TellRefusal = lambda peer, name, reason: None
         self._notices: Notices | None = None
         self._server: FrameServer | None = None
         self._client: FrameClient | None = None
@@ -82,6 +83,10 @@ class TcpTransport:
         """Number of open connections that peers have made."""
         return 0 if self._server is None else self._server.connections
 
+    def tell_refusals(self, tell: TellRefusal) -> None:
+        """Call `tell` for every peer whose handshake or login fails from now on."""
+        self._tell_refusal = tell
+
     async def start(self, receiver: FrameReceiver) -> Endpoint:
         """Listen. Raises: ConfigError, if that would let others in without TLS, or the address cannot be had."""
         ensure(self._client is None, "a transport is started once")
@@ -94,6 +99,7 @@ class TcpTransport:
             limits=self._limits,
             notices=self._notices,
             sasl=self._sasl,
+            tell_refusal=self._tell_refusal,
         )
         endpoint = await server.start(self._places, insecure=self._insecure, socket_mode=self._socket_mode)
         self._server = server

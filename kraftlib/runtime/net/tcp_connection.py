@@ -18,7 +18,7 @@ from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply
+from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply, TellRefusal
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
 from kraftlib.security.contexts import Contexts, Validity, ends_at, unverified
@@ -54,6 +54,8 @@ class Shared:
     """Told of a connection that is gone."""
     tls: Contexts
     budget: AnswerBudget
+    tell_refusal: TellRefusal = lambda peer, name, reason: None
+    """Told of a peer that was not let in."""
     sasl: SaslUsers | None = None
     """The users that may log in, and whoever asks for anything must be one of them; None: no SASL."""
     unfinished_bytes: int = 0
@@ -273,6 +275,7 @@ class ServerConnection(asyncio.Protocol):
             shared.notices.warn(
                 "sasl", self.host, "%s has not authenticated: %s; see [sasl]", self.peer.address, step.failure
             )
+            shared.tell_refusal(self.peer, "SaslLogin", step.failure)
             if step.answer is None:
                 reply(None)
                 return

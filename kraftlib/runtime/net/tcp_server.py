@@ -17,7 +17,7 @@ from kraftlib.runtime.net.acceptor import Acceptor
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
-from kraftlib.runtime.net.transport import FrameReceiver, Peer
+from kraftlib.runtime.net.transport import FrameReceiver, Peer, TellRefusal
 from kraftlib.runtime.net.unix_sockets import bind_unix, remove
 from kraftlib.security.addresses import VoterAddresses
 from kraftlib.security.admission import Admission, Standing
@@ -41,6 +41,7 @@ class FrameServer:
         limits: TcpLimits,
         notices: Notices,
         sasl: SaslUsers | None = None,
+        tell_refusal: TellRefusal = lambda peer, name, reason: None,
     ) -> None:
         tls = trust.contexts
         self._limits: Final = limits
@@ -57,6 +58,7 @@ class FrameServer:
             forget=self._forget,
             tls=tls,
             sasl=sasl,
+            tell_refusal=tell_refusal,
             budget=AnswerBudget(limits.answers_max_bytes, self._now),
         )
         self._tls: Final = tls
@@ -224,11 +226,8 @@ class FrameServer:
             self._forget(connection)
             raise
         except Exception as error:  # noqa: BLE001 - of whatever a peer has sent: nobody else hears of it
-            self._notices.warn(
-                "handshake",
-                connection.host,
-                "no connection with %s: %s",
-                connection.peer.address,
-                handshake_trouble(error),
-            )
+            address, trouble = connection.peer.address, handshake_trouble(error)
+            self._notices.warn("handshake", connection.host, "no connection with %s: %s", address, trouble)
+            if tls is not None:
+                self.shared.tell_refusal(connection.peer, "TlsHandshake", trouble)
             self._forget(connection)

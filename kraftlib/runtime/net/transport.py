@@ -35,7 +35,13 @@ class Peer:
 
     principals: tuple[str, ...] = ()
     """Authenticated names, if the transport authenticates: every URI of a verified certificate as it stands there, or
-    `cert:NAME` if it has none; `User:NAME` after SASL, as Kafka writes it; `unix:UID` for a Unix socket."""
+    `cert:SUBJECT` if it has none; `User:NAME` after SASL, as Kafka writes it; `unix:UID` for a Unix socket."""
+
+    is_observer: bool = False
+    """Whether its roles do not let it speak as a voter. The request server says so of a Fetch, a transport does not."""
+
+    forwarded_by: Peer | None = None
+    """The broker that has sent the request in an envelope, and says who its sender is; None: it came from the peer."""
 
     @property
     def principal(self) -> str | None:
@@ -100,6 +106,19 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Stop accepting, drop all connections, release all resources."""
+        ...
+
+
+TellRefusal = Callable[[Peer, str, str], None]
+"""Takes a peer that was not let in, what has failed (such as `TlsHandshake`), and why."""
+
+
+@runtime_checkable
+class TellsRefusals(Protocol):
+    """A transport that tells whom it has not let in, for the audit log. A transport need not."""
+
+    def tell_refusals(self, tell: TellRefusal) -> None:
+        """Call `tell` for every peer whose handshake or login fails from now on. Called before `start`."""
         ...
 
 

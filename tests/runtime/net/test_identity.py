@@ -17,6 +17,8 @@ from kraftlib.runtime.net.transport import Peer
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from tests.cli.processes import free_port
 from tests.runtime.quorum import PATIENCE_S, TIMING
 from tests.security.authority import Authority
@@ -31,6 +33,8 @@ REQUESTS: list[Any] = [
     msg.fetch_snapshot(ReplicaKey(2), 3, cluster_id="blue", snapshot=END, position=0),
     UpdateRaftVoterRequest(voter_id=2),
     ElectionPriorityRequest(voter_id=2),
+    ReadBarrierRequest(replica_id=2),
+    SnapshotHashRequest(replica_id=2),
 ]
 
 

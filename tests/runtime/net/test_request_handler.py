@@ -9,6 +9,8 @@ import pytest
 from kraftlib.codec.declared import write
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.net.request_handler import is_for_the_active_controller, open_envelope
+from kraftlib.runtime.net.transport import Peer
+from kraftlib.security.access import PRINCIPAL_MAX
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
 from kraftlib.wire.frames import encode_request
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest
@@ -18,10 +20,13 @@ from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
 TOPICS = CreateTopicsRequest(topics=tuple(CreateTopicsRequest.CreatableTopic(name=str(number)) for number in range(9)))
 
 
-def envelope(name: str = "ann", *, address: bytes = b"\x0a\0\0\1") -> EnvelopeRequest:
+BROKER = Peer("10.0.0.9:5", ("User:broker",))
+
+
+def envelope(name: str = "ann", *, kind: str = "User", address: bytes = b"\x0a\0\0\1") -> EnvelopeRequest:
     return EnvelopeRequest(
         request_data=encode_request(TOPICS, version=7, correlation_id=3, client_id="c"),
-        request_principal=struct.pack(">h", 0) + write(DefaultPrincipalData(type="User", name=name), 0),
+        request_principal=struct.pack(">h", 0) + write(DefaultPrincipalData(type=kind, name=name), 0),
         client_host_address=address,
     )
 
@@ -30,7 +35,7 @@ def envelope(name: str = "ann", *, address: bytes = b"\x0a\0\0\1") -> EnvelopeRe
     ("name", "address", "principals", "shown"),
     [
         ("ann", b"\x0a\0\0\1", ("User:ann",), "10.0.0.1:0"),
-        ("ANONYMOUS", b"\x7f\0\0\1", (), "127.0.0.1:0"),
+        ("ANONYMOUS", b"\x7f\0\0\1", ("User:ANONYMOUS",), "127.0.0.1:0"),
         ("ann", bytes(15) + b"\1", ("User:ann",), "0" * 31 + "1:0"),
         ("ann", b"", ("User:ann",), "unknown:0"),
     ],
@@ -39,17 +44,39 @@ def test_the_sender_is_the_one_that_the_broker_names(
     name: str, address: bytes, principals: tuple[str, ...], shown: str
 ) -> None:
     request, peer = open_envelope(
-        envelope(name, address=address), forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=100
+        envelope(name, address=address), BROKER, forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=100
     )
+    assert peer.forwarded_by is BROKER
     assert (request.message, request.correlation_id, request.api_version) == (TOPICS, 3, 7)
     assert (peer.principals, peer.address) == (principals, shown)
 
 
 def test_what_is_not_forwardable_or_too_large_is_refused() -> None:
     with pytest.raises(ProtocolError, match="never forwarded"):
-        open_envelope(envelope(), forwardable=frozenset(), elements_max=100)
+        open_envelope(envelope(), BROKER, forwardable=frozenset(), elements_max=100)
     with pytest.raises(ProtocolError):
-        open_envelope(envelope(), forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=5)
+        open_envelope(envelope(), BROKER, forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("unix", "0"),
+        ("kraft", "//blue/3"),
+        ("cert", "CN=ann"),
+        ("https", "//ops.example/ann"),
+        ("user", "ann"),
+        ("", "ann"),
+        ("User", ""),
+        ("User", "a" * PRINCIPAL_MAX),
+    ],
+)
+def test_a_broker_vouches_for_users_only(kind: str, name: str) -> None:
+    """Else it could name the own user of the replica on its Unix socket, or the certificate of a voter."""
+    with pytest.raises(ProtocolError, match="its principal must be User:NAME"):
+        open_envelope(
+            envelope(name, kind=kind), BROKER, forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=100
+        )
 
 
 def test_not_controller_is_seen_wherever_it_stands() -> None:

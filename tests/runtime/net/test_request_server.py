@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -23,10 +24,12 @@ from kraftlib.runtime.net.api_versions import SERVED, question
 from kraftlib.runtime.net.framing import LENGTH_BYTES
 from kraftlib.runtime.net.hot_loops import ANSWERS_AT_ONCE
 from kraftlib.runtime.net.identity import Identities
+from kraftlib.runtime.net.judge import Judge
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.request_server import RequestServer
 from kraftlib.runtime.net.transport import Destination, Peer
+from kraftlib.runtime.router import Router
 from kraftlib.security.access import EVERY_ROLE, NO_ROLE, AccessConfig, is_loopback_host
 from kraftlib.security.audit import AuditLog
 from kraftlib.security.authorizer import NEEDED, OF_REPLICAS, Authorizer
@@ -307,15 +310,16 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
         serving = RequestServer(
             silent,  # type: ignore[arg-type]
             features=dict,
-            authorizer=Authorizer(
-                access=AccessConfig(),
-                cluster_id=None,
-                nobody=nobody,
-                is_voter=lambda replica_id: True,
+            judge=Judge(
+                authorizer=Authorizer(
+                    access=AccessConfig(),
+                    cluster_id=None,
+                    nobody=nobody,
+                    is_voter=lambda replica_id: True,
+                ),
+                identities=Identities(cluster_id=None),
             ),
-            authorize=None,
             audit=AuditLog(node_id=7),
-            identities=Identities(cluster_id=None),
             served=SERVED,
             notices=Notices(quiet, lambda: 0.0),
         )
@@ -346,6 +350,39 @@ async def test_who_may_not_ask_is_told_so_and_the_executor_is_not() -> None:
         _, response = decode_response(stranger.heard[1], api_key=ApiKey.VOTE, version=2)
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert running.network.trouble == {"denied": 1}
+
+
+async def test_a_mistake_of_the_application_costs_one_connection_and_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def mistaken(peer: Peer, api_key: int) -> bool:
+        raise AttributeError("replica_id\nforged")
+
+    async with served(authorize=mistaken) as (running, stranger, there):
+        for number in range(3):
+            stranger.ask(there, request(vote(), 2))
+            await stranger.until_heard(2 * number + 2)
+        assert stranger.heard == [None, Lost(there, refused=False)] * 3
+        assert running.network.trouble == {"request": 3}
+        (line,) = [each for each in caplog.messages if "forged" in each]
+        assert "AttributeError of our own: 'replica_id\\nforged'" in line
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("anonymous", ["observer", "everything"])
+async def test_a_fetch_of_a_mere_observer_is_marked(anonymous: str) -> None:
+    """The leader does not count for a voter what nobody has proven to be of that replica."""
+    config = attrs.evolve(BEYOND, access=AccessConfig(anonymous=anonymous))
+    async with served(config=config, is_voter=lambda replica_id: False) as (running, stranger, there):
+        stranger.ask(there, request(fetch(), 18))
+        await running.until(1)
+        *_, peer = running.heard[0]
+        assert peer.is_observer is (anonymous == "observer")
+    events: list[Any] = []
+    router = Router()
+    router.connect_core(SimpleNamespace(submit=events.append))
+    router.request_received(1, fetch(), 18, peer)
+    assert events[0].of_observer is (anonymous == "observer")
 
 
 BEYOND = RaftConfig(node_id=7, listen=Endpoint("0.0.0.0", 9_093))
@@ -430,9 +467,12 @@ async def test_changes_and_refusals_have_a_line_in_the_audit_log(caplog: pytest.
         stranger.ask(there, request(vote(), 2))
         await stranger.until_heard(2)
 
-    refused, answered = (json.loads(record.message) for record in caplog.records if record.name == "kraftlib.audit")
+    refused, left_out, answered = (
+        json.loads(record.message) for record in caplog.records if record.name == "kraftlib.audit"
+    )
     assert (refused["event"], refused["principals"], refused["address"]) == ("refused", [], stranger_at)
     assert (refused["request"], refused["subject"]) == ("RemoveRaftVoterRequest", "voter 2")
+    assert left_out["outcome"] == "19 refusals of peers without a name have no line here"
     assert (refused["node_id"], refused["cluster_id"]) == (7, "blue")
     assert (answered["event"], answered["outcome"]) == ("answered", "VOTER_NOT_FOUND")
 

@@ -320,7 +320,7 @@ async def test_the_certificate_of_a_peer_names_it(authority: trustme.CA) -> None
     async with server(tls=server_context(authority)) as opened, stranger(opened.endpoint, ssl=mine) as known:
         known.write(framed(b"hello"))
         assert await known.answer() == b"hello"
-        assert opened.requests[0][2].principals == ("cert:node-7",)
+        assert opened.requests[0][2].principals == ("cert:CN=node-7",)
 
 
 @pytest.mark.parametrize("who", ["nobody", "another authority's"])

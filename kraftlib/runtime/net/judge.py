@@ -1,0 +1,69 @@
+"""Whether a request of a peer is taken: its roles, what the application says, and the replica id that it gives.
+
+A request in an envelope is judged by the client that the broker names, and never allows more than that broker may vouch
+for (`kraftlib.security.authorizer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, Final
+
+import attrs
+
+from kraftlib.runtime.net.identity import Identities
+from kraftlib.runtime.net.transport import Peer
+from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
+
+Authorize = Callable[[Peer, int], bool]
+"""Whether a peer may send requests of this API key, if the built-in authorizer allows it."""
+
+NOT_BY_THE_APPLICATION: Final = "the application does not allow it"
+
+
+@attrs.frozen
+class Refusal:
+    """Why a request is not taken."""
+
+    reason: str
+    closes: bool
+    """Whether the connection is closed instead of an answer: an error code would stop a replica of Kafka."""
+    is_identity: bool = False
+    """Whether the peer may speak as a replica, and gives the id of another one."""
+
+
+@attrs.frozen(kw_only=True)
+class Judge:
+    """Judges requests. `handled` are the APIs that the application of this replica answers."""
+
+    authorizer: Authorizer
+    identities: Identities
+    authorize: Authorize | None = None
+    handled: Container[int] = ()
+
+    def refusal(self, peer: Peer, request: Any) -> Refusal | None:
+        """Return why a request is not taken; None if it is."""
+        if (reason := self._lacks_role(peer, request)) is not None:
+            return Refusal(reason, closes=request.api_key in OF_REPLICAS and peer.forwarded_by is None)
+        if self.authorize is not None and not self.authorize(peer, request.api_key):
+            return Refusal(NOT_BY_THE_APPLICATION, closes=False)
+        if (reason := self.identities.complaint(peer, request)) is not None:
+            return Refusal(reason, closes=True, is_identity=True)
+        return None
+
+    def as_sender(self, peer: Peer, request: Any) -> Peer:
+        """Return the peer with what its roles say of it, for whoever handles the request."""
+        if self.authorizer.observes(peer.principals, request):
+            return attrs.evolve(peer, is_observer=True)
+        return peer
+
+    def _lacks_role(self, peer: Peer, request: Any) -> str | None:
+        broker = peer.forwarded_by
+        if broker is None:
+            return self.authorizer.complaint(peer.principals, request)
+        # What the replica answers itself is of voters and features: there the broker must have the right, too.
+        if request.api_key not in self.handled:
+            reason = self.authorizer.complaint(broker.principals, request)
+            if reason is not None:
+                return f"its broker may not forward it: {reason}"
+        return self.authorizer.complaint_of_forwarded(peer.principals[0], request, broker=broker.principals)

@@ -1,0 +1,170 @@
+"""Who may ask a controller for what: certificates of every role on real sockets, bare and in envelopes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from kraftlib.codec.declared import write
+from kraftlib.controller import MetadataController
+from kraftlib.controller.apis import FORWARDABLE, SERVED
+from kraftlib.security.access import AccessConfig
+from kraftlib.types import OffsetAndEpoch, ReplicaKey
+from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
+from kraftlib.wire.error_rows import has_error_row
+from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
+from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
+from tests.controller.test_service import ORDERS, Client, formatted, join, until_active
+from tests.security.authority import Authority
+from tools.scenarios import handmade as msg
+
+BROKERS = {ApiKey.ALTER_PARTITION, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS}
+LOOKS = {ApiKey.LIST_PARTITION_REASSIGNMENTS}
+ADMINS = FORWARDABLE & set(SERVED) | LOOKS
+MAY = {
+    "broker": BROKERS | LOOKS,
+    "archive": LOOKS,
+    "ann": ADMINS,
+    "service": LOOKS,
+    "controller": {ApiKey.CONTROLLER_REGISTRATION} | LOOKS,
+    "somebody": LOOKS,
+}
+ACCESS = AccessConfig(
+    replicas=("cert:CN=controller",),
+    admins=("cert:CN=ann", "User:ann"),
+    brokers=("cert:CN=broker",),
+    observers=("cert:CN=archive",),
+    writers=("cert:CN=service",),
+)
+
+
+@attrs.frozen
+class Lab:
+    """An active controller that knows peers by their certificates."""
+
+    controller: MetadataController
+    authority: Authority
+    audit: Path
+
+    @asynccontextmanager
+    async def client(self, common_name: str) -> AsyncIterator[Client]:
+        place = self.controller.client.endpoint
+        context: ssl.SSLContext = self.authority.contexts(common_name=common_name)["client_ssl"]
+        reader, writer = await asyncio.open_connection(place.host, place.port, ssl=context)
+        try:
+            yield Client(reader, writer)
+        finally:
+            writer.close()
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    authority, audit = Authority(tmp_path), tmp_path / "audit.jsonl"
+    tls = authority.files("1", authority.issue("kraft://blue/1"))
+    (made,) = formatted(tmp_path, 1)
+    access = attrs.evolve(ACCESS, audit_file=audit)
+    async with MetadataController(attrs.evolve(made.client.config, tls=tls, access=access)) as controller:
+        await until_active([controller])
+        yield Lab(controller, authority, audit)
+
+
+def is_denied(answer: Any) -> bool:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return has_error_row(answer, code) or getattr(answer, "error_code", 0) == code
+
+
+def forwarded(request: Any, name: str, kind: str = "User") -> EnvelopeRequest:
+    frame = encode_request(request, version=request.valid_versions.last, correlation_id=9, client_id="admin")
+    principal = struct.pack(">h", 0) + write(DefaultPrincipalData(type=kind, name=name), 0)
+    return EnvelopeRequest(request_data=frame, request_principal=principal, client_host_address=bytes(4))
+
+
+async def test_each_role_may_ask_for_what_it_is_for(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """An answer of any kind but CLUSTER_AUTHORIZATION_FAILED says that the controller has looked at the request."""
+    for name, may in MAY.items():
+        async with lab.client(name) as client:
+            for key, served in SERVED.items():
+                request = ORDERS if key == ApiKey.CREATE_TOPICS else APIS[key].request()
+                answer = await client.ask(request, served.versions.last)
+                assert (not is_denied(answer) or not has_rows(answer)) or key not in may, (name, key)
+                assert is_denied(answer) or key in may or not has_rows(answer), (name, key)
+            envelope = await client.ask(forwarded(ORDERS, "ann"))
+            assert (envelope.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED) is (name != "broker")
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def has_rows(answer: Any) -> bool:
+    """Whether an answer has a place for an error: that to an empty list of things has none."""
+    rows = [getattr(answer, name) for name in ("topics", "responses", "results") if hasattr(answer, name)]
+    return hasattr(answer, "error_code") or any(rows)
+
+
+async def test_a_broker_works_and_can_neither_vote_nor_fetch_as_a_voter(lab: Lab) -> None:
+    end = OffsetAndEpoch(epoch=1, offset=1)
+    async with lab.client("broker") as client:
+        await join(client, 10)
+    for request, version in (
+        (msg.vote(ReplicaKey(1), 3, cluster_id="blue", end=end), 2),
+        (msg.fetch(ReplicaKey(1), 3, cluster_id="blue", offset=1, last_epoch=1), 17),
+    ):
+        async with lab.client("broker") as client:
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.ask(request, version)
+
+
+async def test_a_broker_forges_no_principal_and_lends_no_right_that_it_lacks(lab: Lab) -> None:
+    removal = RemoveRaftVoterRequest(cluster_id="blue", voter_id=1)
+    async with lab.client("broker") as client:
+        for kind, name in (("unix", str(os.geteuid())), ("kraft", "//blue/1"), ("cert", "CN=ann")):
+            for request in (removal, ORDERS):
+                assert (await client.ask(forwarded(request, name, kind))).error_code == ErrorCode.INVALID_REQUEST
+
+        async def answer_to(request: Any, name: str) -> Any:
+            answer = await client.ask(forwarded(request, name))
+            version = request.valid_versions.last
+            return decode_response(answer.response_data, api_key=request.api_key, version=version)[1]
+
+        assert is_denied(await answer_to(removal, "ann")), "she may, and her broker may not"
+        assert is_denied(await answer_to(ORDERS, "ANONYMOUS")), "on loopback, too"
+        assert is_denied(await answer_to(ORDERS, "somebody"))
+        await join(client, 10)
+        assert (await answer_to(ORDERS, "ann")).topics[0].error_code == ErrorCode.NONE
+
+    (done,) = lab.lines("answered")
+    assert (done["principals"], done["subject"], done["outcome"]) == (["User:ann"], "orders", "NONE")
+    assert done["forwarded_by"].startswith("cert:CN=broker at 127.0.0.1:")
+    assert {tuple(line["principals"]) for line in lab.lines("refused")} == {
+        ("User:ann",),
+        ("User:ANONYMOUS",),
+        ("User:somebody",),
+    }
+
+
+async def test_a_peer_that_is_not_let_in_has_a_line(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    stranger = Authority(tmp_path / "other", name="another")
+    context: ssl.SSLContext = stranger.contexts("kraft://blue/1", trusted=[lab.authority])["client_ssl"]
+    place = lab.controller.client.endpoint
+    reader, writer = await asyncio.open_connection(place.host, place.port, ssl=context)
+    with contextlib.suppress(OSError):
+        await reader.read(1)  # until it is closed
+    writer.close()
+    (line,) = lab.lines("refused")
+    assert (line["request"], line["principals"]) == ("TlsHandshake", [])
+    assert "certificate" in line["outcome"].lower()
