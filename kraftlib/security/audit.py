@@ -268,7 +268,7 @@ def outcome_of(answer: Any) -> str:
 
 def is_done(request: Any, answer: Any) -> bool:
     """Whether an answer says that something was changed."""
-    if answer is None or _is_rehearsal(request) or getattr(answer, "error_code", 0):
+    if answer is None or _is_rehearsal(request) or getattr(answer, "error_code", False):
         return False
     rows = _rows_in(answer)
     return not rows or any(not row.error_code for row in rows)

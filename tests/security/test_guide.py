@@ -122,7 +122,9 @@ async def test_the_set_up_with_certificates_works_and_lets_only_its_administrato
     assert [(line["event"], line["principals"]) for line in lines] == [
         ("answered", ["https://ops.example/ann"]),
         ("refused", [f"kraft://{CLUSTER}/{scene.thief_id}"]),
+        ("refused", []),
     ]
+    assert [line["request"] for line in lines][1:] == ["RemoveRaftVoterRequest", "TlsHandshake"]
 
 
 async def test_the_set_up_with_unix_sockets_works_for_the_user_of_the_replicas(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ NAMES: Final[dict[str, Case]] = {
         shows(common_name="broker"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:CN=controllers"})}
     ),
     "a URI that looks like a listed name": Case(
-        shows("cert:CN=controllers"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:controllers"})}
+        shows("cert:CN=controllers"), "identity", UNNAMED, trust={"replicas": frozenset({"cert:CN=controllers"})}
     ),
     "unnamed where that is allowed": Case(shows(), trust={"unnamed": True}),
     "another replica where unnamed is allowed": Case(

@@ -159,7 +159,7 @@ async def test_where_nobody_listens_nothing_was_appended() -> None:
 
 async def test_who_is_no_client_of_the_replica_is_refused() -> None:
     async with replicas(1, access=AccessConfig(anonymous="nothing")) as quorum, connect(quorum.servers) as access:
-        with pytest.raises(RefusedError, match=r"needs the role client"):
+        with pytest.raises(RefusedError, match=r"needs the role writer"):
             await access.call(b"x", timeout_ms=CALL_MS)
         with pytest.raises(RefusedError, match=r"needs the role client"):
             await anext(access.watch(b"x", None))

@@ -14,6 +14,7 @@ from kraftlib.coordination.net.replica import open
 from kraftlib.errors import RefusedError
 from kraftlib.runtime.net.api_versions import ASKED, SERVICE
 from kraftlib.runtime.net.framing import FrameReader, framed
+from kraftlib.security.access import AccessConfig
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.types import Endpoint, parse_endpoint
 from kraftlib.wire.frames import decode_request, encode_response
@@ -31,13 +32,14 @@ async def test_over_tls_with_a_certificate_and_with_none_of_the_authority(tmp_pa
     def files(name: str, *uris: str) -> object:
         return authority.files(name, authority.issue(*uris))
 
-    async with replicas(of_one=lambda n: {"tls": files(f"{n}", f"kraft://ways/{n}")}) as quorum:
-        async with connect(quorum.servers, tls=files("visitor")) as access:  # type: ignore[arg-type]
-            caller = await Caller(access).begin()
+    access = AccessConfig(writers=("cert:CN=a replica",))
+    async with replicas(of_one=lambda n: {"tls": files(f"{n}", f"kraft://ways/{n}")}, access=access) as quorum:
+        async with connect(quorum.servers, tls=files("visitor")) as visitor:  # type: ignore[arg-type]
+            caller = await Caller(visitor).begin()
             await caller.add("sum")
             await quorum.change_leader(kill=True)
             await caller.add("sum")
-            assert await value(access, "sum") == b"2"
+            assert await value(visitor, "sum") == b"2"
         async with connect(quorum.servers) as plain:
             with pytest.raises(RefusedError, match="within 300 ms"):
                 await plain.call(b"x", timeout_ms=300)
@@ -47,7 +49,13 @@ async def test_with_a_password_and_with_a_wrong_one(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     secret.chmod(0o600)
-    async with replicas(1, sasl=SaslConfig(secret_file=secret)) as quorum:
+    table = AccessConfig(writers=("User:kraft-1",))
+    async with replicas(1, sasl=SaslConfig(secret_file=secret), access=table) as quorum:
+        reader = SaslConfig(secret_file=secret, username="kraft-2")
+        async with connect(quorum.servers, sasl=reader) as access:
+            with pytest.raises(RefusedError, match=r"needs the role writer \(\[access\] writers\), which User:kraft-2"):
+                await Caller(access).begin()
+            assert await value(access, "sum") is None
         right = SaslConfig(secret_file=secret, username="kraft-1")
         async with connect(quorum.servers, sasl=right) as access:
             await (await Caller(access).begin()).add("sum")
