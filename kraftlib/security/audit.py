@@ -94,7 +94,7 @@ LOCAL: Final = "local"
 
 @attrs.frozen(kw_only=True)
 class Sender:
-    """Who has sent a request."""
+    """The sender of a request."""
 
     principals: tuple[str, ...] = ()
     address: str = LOCAL

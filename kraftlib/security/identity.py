@@ -39,7 +39,7 @@ _SHORT: Final = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-"""What RFC 2253 writes for the parts of a subject."""
+"""The short names of the parts of a subject (RFC 2253)."""
 
 
 class ReplicaName(NamedTuple):
