@@ -1,4 +1,4 @@
-"""What is judged of a request: roles, the word of the application, the replica id; of a forwarded one the broker, too."""
+"""The judgement of a request: roles, the application, the replica id; of a forwarded one the broker, too."""
 
 from __future__ import annotations
 
