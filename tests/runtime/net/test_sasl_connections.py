@@ -157,6 +157,22 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_the_same(
     assert SECRET not in caplog.text
 
 
+async def test_a_login_that_fails_is_told_for_the_audit_log() -> None:
+    told: list[tuple[str, str, str]] = []
+    async with station(lambda _: telling(told)) as opened, stranger(opened.endpoint) as peer:
+        with pytest.raises(SaslError):
+            await log_in(peer, users(2, password="wrong"))
+    ((address, name, reason),) = told
+    assert (address.rpartition(":")[0], name) == ("127.0.0.1", "SaslLogin")
+    assert "wrong password, or no such user" in reason
+
+
+def telling(told: list[tuple[str, str, str]]) -> TcpTransport:
+    transport = TcpTransport(LOOPBACK, sasl=users())
+    transport.tell_refusals(lambda peer, name, reason: told.append((peer.address, name, reason)))
+    return transport
+
+
 async def test_a_replica_with_another_password_reaches_nobody_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async with server() as opened, dialling(users(2, password="wrong")) as replica:
         replica.ask(Destination(1, opened.endpoint))
