@@ -13,7 +13,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.deadlines import check_quorum_timeout_ms, follow
-from kraftlib.consensus.extensions.epoch_budget import charge, raises_too_far
+from kraftlib.consensus.extensions.epoch_budget import charge, owe, raises_too_far
 from kraftlib.consensus.roles import (
     NEXT_ROLES,
     Candidate,
@@ -294,7 +294,7 @@ def start(state: ReplicaState, election: ElectionState) -> list[Action]:
         logger.warning("replica %d: recorded epoch %d is behind the log's %d", state.key.id, election.epoch, log_epoch)
         election = ElectionState(epoch=log_epoch, amnesiac=election.amnesiac, epoch_debt_ms=election.epoch_debt_ms)
     state.epoch = election.epoch
-    state.epochs_paid_at_ms = state.now_ms + election.epoch_debt_ms
+    owe(state, election.epoch_debt_ms)
     if election.amnesiac or state.log.lacks_last_epoch:
         # A vote compares the ends of two logs. Without the epoch of our last record it could go to a candidate that
         # lacks what we have acknowledged.

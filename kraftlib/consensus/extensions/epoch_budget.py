@@ -39,6 +39,10 @@ def raises_too_far(state: ReplicaState, epoch: Epoch, source: str) -> bool:
 
 
 def charge(state: ReplicaState, epochs: int) -> None:
-    """Owe for this many epochs that were entered; never more than what peers may make us owe."""
-    debt_ms = min(state.epoch_debt_ms + epochs * EPOCH_COST_MS, state.config.epoch_jump_max * EPOCH_COST_MS)
-    state.epochs_paid_at_ms = state.now_ms + debt_ms
+    """Owe for this many epochs that were entered."""
+    owe(state, state.epoch_debt_ms + epochs * EPOCH_COST_MS)
+
+
+def owe(state: ReplicaState, debt_ms: int) -> None:
+    """Owe this much from now on, and never more than what peers may make us owe: a file may hold any debt."""
+    state.epochs_paid_at_ms = state.now_ms + min(debt_ms, state.config.epoch_jump_max * EPOCH_COST_MS)

@@ -57,6 +57,13 @@ def test_a_restart_is_no_way_around_it() -> None:
     assert raise_to(again, top + 1, now_ms=EPOCH_COST_MS)
 
 
+def test_a_debt_that_no_peer_could_make_is_not_waited_for() -> None:
+    """A file may hold any number, and a smaller epoch_jump_max makes an old debt too large."""
+    core = replica(1, election=ElectionState(epoch=5, epoch_debt_ms=10**8), epoch_jump_max=1_000)
+    assert not raise_to(core, 6, now_ms=EPOCH_COST_MS - 1)
+    assert raise_to(core, 6, now_ms=EPOCH_COST_MS)
+
+
 @given(raises=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 2_000)), max_size=40))
 def test_the_sum_of_all_raises_is_bounded_at_any_time(raises: list[tuple[int, int]]) -> None:
     core = replica(1, election=ElectionState(epoch=5), epoch_jump_max=1_000)
