@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.types import UNIX
 
 _UCRED: Final = struct.Struct("iII")
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnixUser(NamedTuple):
@@ -66,13 +68,43 @@ def replica_users(replicas: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in (own, *replicas) if name is not None and name.startswith(UNIX))
 
 
+def why_not_the_directory(path: str) -> str | None:
+    """Return why the socket `path` may be that of anybody: others may put files into its directory, or move that away.
+
+    A group counts as others. Raises: OSError, if there is no such directory.
+    """
+    directory, *above = _directories(path)
+    for place in (directory, *(place for place in above if not os.stat(place).st_mode & stat.S_ISVTX)):
+        if os.stat(place).st_mode & _OTHERS_WRITE:
+            return f"others may write in {place}: chmod go-w {place}, or name another directory"
+    return None
+
+
 def why_not_the_server(user: UnixUser, path: str, replicas: Iterable[str] = ()) -> str | None:
     """Return why whoever listens on the socket `path` is no replica; None if it is trusted.
 
-    Trusted are our own user, those of `[access] replicas`, and the owner of the directory of the socket: that one
-    decides who can put a socket there, and the configuration names the directory.
+    Trusted are our own user, those of `[access] replicas`, and the owner of the directory of the socket if one of
+    these, or root, has let it have this directory: it is root, or only they may write in the directories above.
+    Whoever makes a directory in /tmp is its owner, too, and nobody's choice. Raises: OSError, if there is none.
     """
-    owner = UnixUser(0, Path(path).parent.stat().st_uid)
-    if user.principal in {*replica_users(replicas), owner.principal}:
+    if (reason := why_not_the_directory(path)) is not None:
+        return reason
+    users = replica_users(replicas)
+    if user.principal in users:
         return None
-    return f"its process runs as {user.principal}, who is not in [access] replicas and does not own its directory"
+    directory, *above = map(os.stat, _directories(path))
+    chosen = directory.st_uid == 0 or all(
+        not place.st_mode & _OTHERS_WRITE and (place.st_uid == 0 or f"{UNIX}{place.st_uid}" in users) for place in above
+    )
+    if user.user_id == directory.st_uid and chosen:
+        return None
+    return (
+        f"its process runs as {user.principal}, who is not in [access] replicas, nor the owner of its directory by the"
+        " choice of root"
+    )
+
+
+def _directories(path: str) -> list[Path]:
+    """Return the directory of a socket, and all directories above it, also those that a link leads through."""
+    directory = Path(os.path.abspath(path)).parent
+    return list(dict.fromkeys((directory, *directory.parents, *directory.resolve().parents)))

@@ -5,17 +5,28 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kraftlib.errors import ConfigError
 from kraftlib.find_leader import question
+from kraftlib.runtime.net.unix_sockets import bind_unix
 from kraftlib.security.access import EVERY_ROLE, AccessConfig
 from kraftlib.security.authorizer import Authorizer
-from kraftlib.security.unix_users import UnixUser, on_unix_socket, replica_users, user_of, why_not_the_server
+from kraftlib.security.unix_users import (
+    UnixUser,
+    on_unix_socket,
+    replica_users,
+    user_of,
+    why_not_the_directory,
+    why_not_the_server,
+)
 from tools.scenarios import handmade as msg
 
 OWN = f"unix:{os.geteuid()}"
 OTHER = UnixUser(7, os.geteuid() + 1)
+REALLY = os.stat
 
 
 def test_both_ends_learn_the_process_and_the_user_of_the_other(tmp_path: Path) -> None:
@@ -40,12 +51,71 @@ def test_our_user_and_listed_ones_are_replicas() -> None:
     assert not on_unix_socket(listed[1:])
 
 
-def test_a_server_is_our_user_a_listed_one_or_the_owner_of_the_directory(tmp_path: Path) -> None:
-    path = str(tmp_path / "1.sock")
-    owner = UnixUser(7, tmp_path.stat().st_uid)
-    assert why_not_the_server(owner, path) is None
-    assert why_not_the_server(OTHER, path, [OTHER.principal]) is None
+def owned_by(monkeypatch: pytest.MonkeyPatch, **owners: int) -> None:
+    """Let files of these names belong to these users, and all directories above to root, with no right for others."""
+
+    def stat(path: Any, **how: Any) -> os.stat_result:
+        found, name = REALLY(path, **how), Path(path).name
+        mode = found.st_mode if name in owners else 0o40755
+        return os.stat_result((mode, *found[1:4], owners.get(name, 0), *found[5:]))
+
+    monkeypatch.setattr(os, "stat", stat)
+
+
+def test_a_server_is_our_user_a_listed_one_or_the_owner_of_a_directory_that_root_has_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise whoever makes the directory first is taken for every replica."""
+    path = str(tmp_path / "run" / "kraft" / "1.sock")
+    Path(path).parent.mkdir(parents=True)
+    root, own = UnixUser(7, 0), UnixUser(7, os.geteuid())
+    monkeypatch.setattr(os, "geteuid", lambda: own.user_id)
+    owned_by(monkeypatch, kraft=OTHER.user_id)
+    assert [why_not_the_server(user, path) is None for user in (own, OTHER)] == [True, True]
+    assert why_not_the_server(UnixUser(7, OTHER.user_id + 1), path) is not None
+    assert why_not_the_server(UnixUser(7, 77), path, ["unix:77"]) is None
+    owned_by(monkeypatch, kraft=0)
+    assert why_not_the_server(root, path) is None
     assert f"runs as {OTHER.principal}" in (why_not_the_server(OTHER, path) or "")
+
+    for placed_by, mode, listed, trusted in (
+        (OTHER.user_id, 0o755, (), False),
+        (77, 0o755, ("unix:77",), True),
+        (0, 0o1777, (), False),
+        (0, 0o1777, (OTHER.principal,), True),
+    ):
+        (tmp_path / "run").chmod(mode)
+        owned_by(monkeypatch, run=placed_by, kraft=OTHER.user_id)
+        assert (why_not_the_server(OTHER, path, listed) is None) == trusted
+
+
+@pytest.mark.parametrize(
+    ("above", "mode", "refused"),
+    [
+        (0o755, 0o777, "kraft"),
+        (0o755, 0o1777, "kraft"),
+        (0o755, 0o770, "kraft"),
+        (0o777, 0o700, "run"),
+        (0o775, 0o700, "run"),
+    ],
+)
+def test_a_directory_that_others_may_write_or_move_is_nobodys(
+    tmp_path: Path, above: int, mode: int, refused: str
+) -> None:
+    directory = tmp_path / "run" / "kraft"
+    directory.mkdir(parents=True)
+    assert why_not_the_directory(f"{directory}/1.sock") is None
+    directory.chmod(mode)
+    directory.parent.chmod(above)
+    own = UnixUser(os.getpid(), os.geteuid())
+    assert f"/{refused}: chmod go-w" in (why_not_the_server(own, f"{directory}/1.sock") or "")
+    (tmp_path / "link").symlink_to(directory)
+    assert f"others may write in {tmp_path}" in (why_not_the_directory(f"{tmp_path}/link/1.sock") or "")
+    with pytest.raises(ConfigError, match=f"/{refused}: chmod go-w"):
+        bind_unix(f"{directory}/1.sock", 0o600)
+    directory.chmod(0o700)
+    directory.parent.chmod(0o1777)
+    assert why_not_the_directory(f"{directory}/1.sock") is None
 
 
 def test_our_own_user_may_do_everything_and_another_what_the_lists_give_it() -> None:

@@ -14,7 +14,7 @@ import stat
 from typing import Final
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.unix_users import check_support, user_of, why_not_the_server
+from kraftlib.security.unix_users import check_support, user_of, why_not_the_directory, why_not_the_server
 from kraftlib.types import UNIX
 
 BACKLOG: Final = 128
@@ -27,12 +27,12 @@ class StrangerError(OSError):
 def bind_unix(path: str, mode: int) -> socket.socket:
     """Return a listening, non-blocking socket whose file has `mode`.
 
-    Raises: ConfigError, if somebody listens there, or the path cannot be had.
+    Raises: ConfigError, if somebody listens there, if others may write in its directory, or the path cannot be had.
     """
     check_support()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if (trouble := _make_room(path)) is not None:
+        if (trouble := why_not_the_directory(path) or _make_room(path)) is not None:
             raise ConfigError(f"cannot listen on {UNIX}{path}: {trouble}")
         listener.bind(path)
         os.chmod(path, mode)
