@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.cli.config_file import FORMS, HELP, read_config
@@ -27,9 +28,12 @@ from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener
-from kraftlib.types import Endpoint, LeaderAndEpoch, parse_endpoint
+from kraftlib.types import UNIX, Endpoint, LeaderAndEpoch, parse_endpoint, socket_path
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+SOCKET_NAME: Final = "clients.sock"
+"""The Unix socket for clients, in the directory of the replica."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", required=True, metavar=FORMS, help=HELP)
     parser.add_argument(
         "--clients",
-        default="127.0.0.1:0",
-        metavar="HOST:PORT",
-        help="the address for clients of the store; loopback only (default: a free port, which is printed)",
+        metavar="HOST:PORT|unix:PATH|none",
+        help="the address for clients of the store: a loopback port (default: a free one, which is printed); with"
+        " [tls], [sasl], [access] or a Unix socket in the configuration a Unix socket (default: clients.sock in the"
+        " directory)",
     )
     parser.add_argument(
         "--no-store",
@@ -68,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run until told to stop."""
     config = read_config(options.config)
-    clients = parse_clients(options.clients)
+    clients = clients_of(config, options.clients)
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
     run_loop(config, _serve_until_told(config, clients, bare_of if options.no_store else store_of))
     return 0
@@ -80,12 +85,39 @@ def run_loop(config: RaftConfig, program: Coroutine[Any, Any, None]) -> None:
         runner.run(program)
 
 
-def parse_clients(text: str) -> Endpoint:
-    """Read where clients connect: on loopback, because they are not asked who they are."""
-    endpoint = Endpoint(text[: -len(":0")].strip("[]"), 0) if text.endswith(":0") else parse_endpoint(text)
+def clients_of(config: RaftConfig, text: str | None = None) -> Endpoint | None:
+    """Return where the clients of a replica connect, None for nowhere, by the option `--clients` or without it.
+
+    They are not asked who they are. So a port is for loopback, and for a replica that lets anybody in there: what is
+    closed to other users of the machine by [tls], [sasl], [access] or a Unix socket must not be open beside that.
+    Raises: ConfigError.
+    """
+    places = (config.listen, config.unix_endpoint, *(voter.endpoint for voter in config.voters))
+    on_socket = any(place is not None and socket_path(place.host) is not None for place in places)
+    is_guarded = on_socket or not config.tls is config.sasl is config.access is None
+    if text is None:
+        default = f"{UNIX}{(config.directory or Path()).absolute() / SOCKET_NAME}" if is_guarded else "127.0.0.1:0"
+        return _endpoint(default, "name a shorter path with --clients unix:PATH, or --clients none")
+    if text == "none":
+        return None
+    endpoint = _endpoint(text, "or none")
+    if socket_path(endpoint.host) is not None:
+        return endpoint
     if endpoint.host not in LOOPBACK:
         raise ConfigError(f"--clients {text}: the key-value store has no passwords, so it listens on loopback only")
+    if is_guarded:
+        raise ConfigError(
+            f"--clients {text}: the key-value store has no passwords, and any user of this machine could do there what"
+            " [tls], [sasl], [access] or the Unix socket of this replica refuse: give --clients unix:PATH, or none"
+        )
     return endpoint
+
+
+def _endpoint(text: str, remedy: str) -> Endpoint:
+    try:
+        return parse_endpoint(text, lowest_port=0)
+    except ConfigError as error:
+        raise ConfigError(f"--clients {error}; {remedy}") from None
 
 
 def log_to_stderr(level: int) -> None:
@@ -95,12 +127,12 @@ def log_to_stderr(level: int) -> None:
 
 
 @asynccontextmanager
-async def serve(client: RaftClient[Any], service: Service, clients: Endpoint) -> AsyncIterator[Endpoint]:
+async def serve(client: RaftClient[Any], service: Service, clients: Endpoint | None) -> AsyncIterator[Endpoint | None]:
     """Run a replica and its service for clients; yield their endpoint; then transfer leadership, flush, close."""
     server = LineServer(service.answer)
     async with client:
         try:
-            yield await server.start(clients)
+            yield None if clients is None else await server.start(clients)
         finally:
             await server.close()
             await client.shutdown()
@@ -157,7 +189,7 @@ async def until(stop: asyncio.Event, client: RaftClient[Any]) -> None:
 
 
 async def _serve_until_told(
-    config: RaftConfig, clients: Endpoint, make: Callable[..., tuple[RaftClient[Any], Service]]
+    config: RaftConfig, clients: Endpoint | None, make: Callable[..., tuple[RaftClient[Any], Service]]
 ) -> None:
     stop = told_to_stop()
     lock = threading.Lock()
@@ -176,7 +208,8 @@ async def _serve_until_told(
     client, service = make(config, leader_changed=tell)
     async with serve(client, service, clients) as clients:
         print(
-            f"replica {config.node_id}: replicas connect to {client.endpoint}, clients to {clients}; Ctrl-C stops it",
+            f"replica {config.node_id}: replicas connect to {client.endpoint}, clients to {clients or 'nothing'};"
+            " Ctrl-C stops it",
             flush=True,
         )
         with lock:

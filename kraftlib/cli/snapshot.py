@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     verbs = parser.add_subparsers(dest="verb", metavar="create|list|verify|convert", required=True)
     create = verbs.add_parser("create", help="let a running `kraftlib run` take a snapshot of its store")
-    create.add_argument("--clients", required=True, metavar="HOST:PORT", help="the address for clients of that replica")
+    create.add_argument(
+        "--clients", required=True, metavar="HOST:PORT|unix:PATH", help="the address for clients of that replica"
+    )
     listing = verbs.add_parser("list", help="the snapshots in a replica's directory")
     listing.add_argument("directory", metavar="DIR", help="the replica's directory, or the one that the files are in")
     verify = verbs.add_parser("verify", help="read checkpoints and increments to their end; exit status 1 on damage")

@@ -15,11 +15,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kraftlib.cli.run import log_to_stderr, run_loop, serve, store_of, told_to_stop, until
+from kraftlib.cli.run import clients_of, log_to_stderr, run_loop, serve, store_of, told_to_stop, until
 from kraftlib.cli.service import Service
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.types import Endpoint
 
 Make = Callable[[RaftConfig], tuple[RaftClient[Any], Service]]
 
@@ -41,7 +40,7 @@ async def _run(config: RaftConfig, make: Make) -> None:
     stop = told_to_stop()
     _watch_parent(stop)
     client, service = make(config)
-    async with serve(client, service, Endpoint("127.0.0.1", 0)) as clients:
+    async with serve(client, service, clients_of(config)) as clients:
         print(json.dumps({"clients": str(clients)}), flush=True)
         await until(stop, client)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from kraftlib.runtime.net.sockets import connected
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, parse_endpoint
 
@@ -96,9 +97,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def ask(endpoint: Endpoint, request: dict[str, Any]) -> Any:
+def ask(endpoint: Endpoint, request: Any) -> Any:
     """Send one request to a line server, return its answer."""
-    with socket.create_connection((endpoint.host, endpoint.port), timeout=TIMEOUT_S) as connection:
+    with connected(endpoint, TIMEOUT_S) as connection:
         connection.sendall(json.dumps(request).encode() + b"\n")
         return json.loads(connection.makefile().readline())
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import stat
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ import pytest
 from kraftlib.cli import lines
 from kraftlib.cli.lines import LineClient, LineServer
 from kraftlib.errors import StorageError
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, parse_endpoint
 
 ANYWHERE = Endpoint("127.0.0.1", 0)
 
@@ -120,11 +123,42 @@ async def talk(endpoint: Endpoint, *said: bytes) -> list[Any]:
 @pytest.mark.parametrize(
     "said", [b"nonsense\n", b"[1]\n", b'"text"\n', b"\xff\xfe\n", b'{"half": \n', b"GET / HTTP/1.1\n"]
 )
-async def test_what_is_no_json_object_is_refused_and_the_next_line_answered(said: bytes, server: Endpoint) -> None:
-    answers = await talk(server, said, b'{"say": 7}\n')
+async def test_what_is_no_json_object_ends_the_connection(said: bytes, server: Endpoint) -> None:
+    """A web page can make a browser send lines of its choice, behind those of HTTP."""
+    answers = await talk(server, b'{"say": 6}\n', said, b'{"say": 7}\n')
 
     assert {"error": "RemoteProtocolError", "message": f"{said!r} is no JSON object"} in answers
-    assert {"echo": 7} in answers
+    assert {"echo": 6} in answers
+    assert {"echo": 7} not in answers
+
+
+async def test_a_web_page_puts_nothing(server: Endpoint, held: Held) -> None:
+    post = b'POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n{"say": 7}\n'
+    (answer,) = await talk(server, post)
+
+    assert "no JSON object" in answer["message"]
+    assert held.entered.locked()
+
+
+async def test_a_unix_socket_is_for_the_own_user(held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end we are strangers to it: the server takes itself for another user than it is."""
+    own = os.geteuid()
+    server = LineServer(held.answer)
+    endpoint = await server.start(parse_endpoint(f"unix:{tmp_path}/clients.sock"))
+    assert stat.S_IMODE((tmp_path / "clients.sock").stat().st_mode) == 0o600
+    client = await LineClient.connect(endpoint)
+    async with asyncio.timeout(10):
+        assert (await client.ask({"say": 1}))["echo"] == 1
+        await client.close()
+        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "clients.sock")
+        refused = json.loads(await reader.readline())
+        assert await reader.read() == b""
+        writer.close()
+    await server.close()
+
+    assert f"is for processes of unix:{own + 1}, and not of unix:{own}" in refused["message"]
+    assert os.listdir(tmp_path) == []
 
 
 async def test_a_request_without_an_id_gets_an_answer_without_one(server: Endpoint) -> None:

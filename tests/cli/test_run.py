@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import stat
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.blocking import RaftClient
-from kraftlib.cli.run import parse_clients
-from kraftlib.config import RaftConfig
+from kraftlib.cli.run import clients_of as where_clients_connect
+from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.metadata import MetadataSerde, TopicRecord
-from kraftlib.types import new_uuid
+from kraftlib.security.access import AccessConfig
+from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.tls import TlsConfig
+from kraftlib.storage.directory import format_directory
+from kraftlib.types import new_uuid, parse_endpoint
 from tests.cli.conftest import Command
 from tests.cli.processes import TIMEOUT_S, ask, clients_of, free_port, running, single
+from tests.security.test_guide import CLUSTER, block, here
+from tests.security.test_guide import run as run_block
+
+OPEN = RaftConfig(node_id=1)
 
 
 @pytest.mark.parametrize(("engine", "number"), [("thread", signal.SIGINT), ("inline", signal.SIGTERM)])
@@ -190,12 +202,72 @@ def test_two_voters_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["0.0.0.0:9101", "192.0.2.1:0", "db.example.com:9101"])
 def test_clients_are_never_served_beyond_loopback(text: str) -> None:
     with pytest.raises(ConfigError, match="on loopback only"):
-        parse_clients(text)
+        where_clients_connect(OPEN, text)
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:0", "[::1]:0", "localhost:9101"])
-def test_clients_are_served_on_loopback(text: str) -> None:
-    assert str(parse_clients(text)) == text
+@pytest.mark.parametrize("text", ["127.0.0.1:0", "[::1]:0", "localhost:9101", "unix:/run/kraft/clients.sock"])
+def test_clients_are_served_on_loopback_and_on_unix_sockets(text: str) -> None:
+    assert str(where_clients_connect(OPEN, text)) == text
+    assert str(where_clients_connect(OPEN)) == "127.0.0.1:0"
+    assert where_clients_connect(OPEN, "none") is None
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        {"access": AccessConfig()},
+        {"sasl": SaslConfig(password="correct horse battery")},
+        {"tls": TlsConfig(unnamed_replicas=True)},
+        {"unix_socket": "/run/kraft/1.sock"},
+        {"listen": parse_endpoint("unix:/run/kraft/1.sock")},
+        {"voters": (StaticVoter(1, parse_endpoint("unix:/run/kraft/1.sock")),)},
+    ],
+)
+def test_what_is_closed_to_other_users_has_no_port_for_clients(guard: dict[str, Any], tmp_path: Path) -> None:
+    config = attrs.evolve(OPEN, directory=tmp_path, **guard)
+    assert str(where_clients_connect(config)) == f"unix:{tmp_path}/clients.sock"
+    assert where_clients_connect(config, "none") is None
+    with pytest.raises(ConfigError, match="any user of this machine could do there"):
+        where_clients_connect(config, "127.0.0.1:0")
+    with pytest.raises(ConfigError, match=r"at most 107 fit.*; name a shorter path with --clients unix:PATH"):
+        where_clients_connect(attrs.evolve(config, directory=tmp_path / ("x" * 100)))
+
+
+@pytest.mark.parametrize("name", ["loopback", "secret", "certificates", "unix"])
+def test_the_table_of_the_guide_is_true_of_other_users(name: str, tmp_path: Path) -> None:
+    """ "Another user of the machine" is refused: by the port of the replica, and by a socket that is not for it."""
+    ports = {number: free_port() for number in (1, 2, 3)}
+    if name != "loopback":
+        run_block(
+            here(block("commands" if name == "certificates" else f"{name} command"), ports).replace(
+                "/run/kraft", f"{tmp_path}/run"
+            ),
+            tmp_path,
+        )
+    path = tmp_path / "replica-1.toml"
+    path.write_text(here(block(name), ports).replace("/run/kraft", f"{tmp_path}/run"))
+    format_directory(tmp_path / "replica-1", node_id=1, cluster_id=CLUSTER)
+
+    with running("run", "-c", path) as process:
+        clients = clients_of(process.line_with("replica 1: "))
+        assert ask(clients, {"status": True})["status"]["node_id"] == 1
+        own = {"loopback": {ports[1], clients.port}, "unix": set()}.get(name, {ports[1]})
+        assert listening_ports(process.popen.pid) == own
+        if name != "loopback":
+            socket_file = tmp_path / "replica-1" / "clients.sock"
+            assert str(clients) == f"unix:{socket_file}"
+            assert stat.S_IMODE(socket_file.stat().st_mode) == 0o600
+            assert "no JSON object" in ask(clients, "GET / HTTP/1.1")["message"]
+        process.end(signal.SIGTERM)
+
+
+def listening_ports(pid: int) -> set[int]:
+    """Return the TCP ports that a process listens on."""
+    inodes = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [
+        line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()
+    ]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
 
 
 def test_garbage_on_the_port_of_the_replicas_disturbs_nobody(tmp_path: Path) -> None:
