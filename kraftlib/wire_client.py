@@ -18,11 +18,11 @@ from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, question
 from kraftlib.runtime.net.sockets import connected, handshake_trouble
-from kraftlib.security.contexts import client_context
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_client import SaslClient, SaslError
 from kraftlib.security.sasl_users import load_users
 from kraftlib.security.tls import TlsConfig
+from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, api_of, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request
@@ -65,7 +65,7 @@ class WireClient:
         self._endpoint = endpoint
         self._correlation_id = 0
         login = login or Login()
-        context = None if login.tls is None else client_context(login.tls)
+        context = None if login.tls is None else tool_context(login.tls)
         sasl = login.client()
         try:
             self._socket = _connected(endpoint, timeout_s, context)
