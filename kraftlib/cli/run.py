@@ -94,7 +94,7 @@ def clients_of(config: RaftConfig, text: str | None = None) -> Endpoint | None:
     """
     places = (config.listen, config.unix_endpoint, *(voter.endpoint for voter in config.voters))
     on_socket = any(place is not None and socket_path(place.host) is not None for place in places)
-    is_guarded = on_socket or not config.tls is config.sasl is config.access is None
+    is_guarded = on_socket or any(each is not None for each in (config.tls, config.sasl, config.access))
     if text is None:
         default = f"{UNIX}{(config.directory or Path()).absolute() / SOCKET_NAME}" if is_guarded else "127.0.0.1:0"
         return _endpoint(default, "name a shorter path with --clients unix:PATH, or --clients none")

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 import attrs
 
-from kraftlib.codec.reader import MAX_ELEMENTS
+from kraftlib.codec.reader import BYTES_MAX, MAX_ELEMENTS
 from kraftlib.codec.versions import NO_VERSIONS, Versions, parse_versions
 from kraftlib.errors import ensure
 from kraftlib.types import ZERO_UUID
@@ -273,9 +273,9 @@ def string(versions: str, *, default: str | None = "", **more: Any) -> Any:
     return _field("string", versions, default, **more)
 
 
-def binary(versions: str, *, default: bytes | None = b"", **more: Any) -> Any:
-    """Bytes with a length; a copy, when read."""
-    return _field("bytes", versions, default, **more)
+def binary(versions: str, *, default: bytes | None = b"", most: int = BYTES_MAX, **more: Any) -> Any:
+    """Bytes with a length; a copy, when read. `most` bounds their number, before anything is made for them."""
+    return _field("bytes", versions, default, most=most, **more)
 
 
 def records(versions: str, *, default: bytes | None = None, **more: Any) -> Any:

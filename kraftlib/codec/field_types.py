@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.codec.reader import MAX_ELEMENTS, Reader
+from kraftlib.codec.reader import BYTES_MAX, MAX_ELEMENTS, Reader
 from kraftlib.codec.varint import write_uvarint
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 
@@ -178,8 +178,8 @@ def string_codec(*, flexible: bool, nullable: bool) -> FieldCodec:
     return FieldCodec(read, write, 1 if flexible else 2)
 
 
-def bytes_codec(*, flexible: bool, nullable: bool, view: bool) -> FieldCodec:
-    """Bytes, read as a copy, or as a `view` of what was received."""
+def bytes_codec(*, flexible: bool, nullable: bool, view: bool, most: int = BYTES_MAX) -> FieldCodec:
+    """Bytes, at most so many, read as a copy, or as a `view` of what was received."""
     read_size, write_size = _sizes(flexible=flexible)
     take: Callable[[Reader, int], bytes | memoryview] = Reader.take if view else Reader.read_bytes
 
@@ -188,6 +188,8 @@ def bytes_codec(*, flexible: bool, nullable: bool, view: bool) -> FieldCodec:
         if size < 0:
             _expect_nullable(reader, nullable=nullable)
             return None
+        if size > most:
+            raise RemoteProtocolError(f"{size} bytes before byte {reader.position}, where {most} are allowed")
         return take(reader, size)
 
     def write(value: Any, out: bytearray) -> None:
@@ -195,6 +197,8 @@ def bytes_codec(*, flexible: bool, nullable: bool, view: bool) -> FieldCodec:
             return
         if not isinstance(value, bytes | bytearray | memoryview):
             raise LocalProtocolError(f"{value!r} is no bytes")
+        if len(value) > most:
+            raise LocalProtocolError(f"{len(value)} bytes, where {most} are allowed")
         write_size(len(value), out)
         out += value
 

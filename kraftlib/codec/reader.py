@@ -23,6 +23,7 @@ _UINT16: Final = struct.Struct(">H").unpack_from
 _UINT32: Final = struct.Struct(">I").unpack_from
 _FLOAT64: Final = struct.Struct(">d").unpack_from
 
+BYTES_MAX: Final = 2**31 - 1
 MAX_ELEMENTS: Final = 100_000
 """Elements of arrays and tagged fields that one message may hold: bounds the time and memory that a frame costs."""
 

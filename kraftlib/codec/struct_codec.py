@@ -78,6 +78,8 @@ def _field_codec(declaration: Declaration, owner: type[Message], version: int, *
     if declaration.type.startswith("[]"):
         element = _codec_of_type(declaration.type[2:], owner, version, flexible=flexible, nullable=False)
         return field_types.array_codec(element, flexible=flexible, nullable=nullable, most=declaration.most)
+    if declaration.type == "bytes":
+        return field_types.bytes_codec(flexible=flexible, nullable=nullable, view=False, most=declaration.most)
     return _codec_of_type(declaration.type, owner, version, flexible=flexible, nullable=nullable)
 
 

@@ -13,7 +13,7 @@ A state machine over frames: it knows no socket and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -23,7 +23,7 @@ from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
 from kraftlib.security.sasl import DIGESTS, NAME_MAX
 from kraftlib.security.sasl_users import SaslUsers
-from kraftlib.security.scram import ScramError, ScramServer, is_name
+from kraftlib.security.scram import ScramError, ScramServer, ScramVerifier, is_name
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_request, encode_response
 from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -49,11 +49,24 @@ REFUSAL: Final = "Authentication failed: wrong mechanism, user or password"
 
 
 @attrs.frozen(kw_only=True)
+class Check:
+    """The password of a client is to be checked, and its next step depends on that."""
+
+    run: Callable[[], bool]
+    """Milliseconds of work, in any thread: whether it is right."""
+    then: Callable[[bool | None], Step]
+    """Returns the step. None: it was not looked at, since there are too many."""
+
+
+@attrs.frozen(kw_only=True)
 class Step:
-    """The reaction to one frame. Exactly one of `pass_on`, `answer` and `close` says how it is answered."""
+    """The reaction to one frame. Exactly one of `pass_on`, `check`, `answer` and `close` says how it is answered."""
 
     pass_on: bool = False
     """It is ApiVersions, which is answered as ever."""
+
+    check: Check | None = None
+    """The next step takes milliseconds of work."""
 
     answer: bytes | None = None
     user: str | None = None
@@ -66,22 +79,13 @@ class Step:
     """Close the connection, after `answer` if there is one. `failure` says why."""
 
 
-class _Mechanism(Protocol):
-    """One exchange of tokens."""
-
-    def next(self, token: bytes) -> bytes:
-        """Take a token and return the next one. Raises: ScramError, if it does not fit, or proves nothing."""
-        ...
-
-    @property
-    def user(self) -> str | None:
-        """The user, once it is known."""
-        ...
-
-
 class _Scram:
     def __init__(self, users: SaslUsers, mechanism: str) -> None:
-        self._server: Final = ScramServer(DIGESTS[mechanism], lambda name: users.verifier_of(mechanism, name))
+        def verifier_of(name: str) -> tuple[ScramVerifier, bool]:
+            _refuse_our_own(users, name)
+            return users.verifier_of(mechanism, name)
+
+        self._server: Final = ScramServer(DIGESTS[mechanism], verifier_of)
         self._is_first = True
         self.user: str | None = None
 
@@ -99,9 +103,9 @@ class _Plain:
 
     def __init__(self, users: SaslUsers) -> None:
         self._users: Final = users
-        self.user: str | None = None
 
-    def next(self, token: bytes) -> bytes:
+    def read(self, token: bytes) -> tuple[str, bytes]:
+        """Return the name and the password of a token. Raises: ScramError, if it does not fit."""
         parts = bytes(token).split(b"\0")
         if len(parts) != len(("authzid", "name", "password")) or not 0 < len(parts[1]) <= NAME_MAX * 4:
             raise ScramError("a token that is no PLAIN")
@@ -111,10 +115,17 @@ class _Plain:
             raise ScramError("a user name that is no UTF-8") from None
         if parts[0] not in (b"", parts[1]) or not is_name(name):
             raise ScramError("a user name that is none, or one that wants to act as another")
-        if not self._users.is_password(name, parts[2]):
-            raise ScramError("wrong password, or no such user")
-        self.user = name
-        return b""
+        _refuse_our_own(self._users, name)
+        return name, parts[2]
+
+
+def _refuse_our_own(users: SaslUsers, name: str) -> None:
+    """Raises: ScramError, for the user that is this replica alone: it does not connect to itself.
+
+    Without TLS a server that this replica dials could pass its login on, to this very replica.
+    """
+    if users.is_own(name):
+        raise ScramError(f"{name!r} is the user of this replica itself; two with one node_id, or a login passed on")
 
 
 class SaslServer:
@@ -123,7 +134,7 @@ class SaslServer:
     def __init__(self, users: SaslUsers) -> None:
         self._users: Final = users
         self._accepted: Final = users.config.accepted
-        self._mechanism: _Mechanism | None = None
+        self._mechanism: _Scram | _Plain | None = None
         self._tries = 0
         self._versions_asked = 0
 
@@ -162,15 +173,30 @@ class SaslServer:
         return Step(answer=answer(SaslHandshakeResponse(mechanisms=tuple(self._accepted))))
 
     def _authenticate(
-        self, mechanism: _Mechanism, message: SaslAuthenticateRequest, answer: Callable[[Message], bytes]
+        self, mechanism: _Scram | _Plain, message: SaslAuthenticateRequest, answer: Callable[[Message], bytes]
     ) -> Step:
         try:
+            if isinstance(mechanism, _Plain):
+                return self._check(*mechanism.read(message.auth_bytes), answer)
             token = mechanism.next(bytes(message.auth_bytes))
         except ScramError as error:
-            self._mechanism = None
-            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=REFUSAL)
-            return self._failed(answer(refused), str(error))
+            return self._refused(answer, str(error))
         return Step(answer=answer(SaslAuthenticateResponse(auth_bytes=token, error_message=None)), user=mechanism.user)
+
+    def _check(self, name: str, password: bytes, answer: Callable[[Message], bytes]) -> Step:
+        def then(is_right: bool | None) -> Step:
+            if is_right is None:
+                return self._refused(answer, "too many wrong passwords, from there or in all: not looked at")
+            if not is_right:
+                return self._refused(answer, "wrong password, or no such user")
+            return Step(answer=answer(SaslAuthenticateResponse(error_message=None)), user=name)
+
+        return Step(check=Check(run=lambda: self._users.is_password(name, password), then=then))
+
+    def _refused(self, answer: Callable[[Message], bytes], failure: str) -> Step:
+        self._mechanism = None
+        refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=REFUSAL)
+        return self._failed(answer(refused), failure)
 
     def _failed(self, answer: bytes, failure: str) -> Step:
         self._tries += 1

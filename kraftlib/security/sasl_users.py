@@ -1,4 +1,4 @@
-"""Users and their passwords: what the files of `[sasl]` hold, read once when a replica starts.
+"""Users and their passwords: what the files of `[sasl]` hold. The users file is read again when it has changed.
 
 A line of a users file, as `kraftlib sasl-user` prints it, has what Kafka keeps of a user (`ScramCredentialUtils`):
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import logging
 import os
 import secrets
 import stat
@@ -33,6 +34,8 @@ from kraftlib.security.scram import (
     salted_password,
 )
 
+logger = logging.getLogger(__name__)
+
 FILE_MAX: Final = 1024 * 1024
 SECRET_MIN: Final = 16
 """The shortest secret of a quorum, in characters: who listens in on SCRAM in the clear can try passwords at home."""
@@ -41,8 +44,14 @@ PASSWORD_MAX: Final = 1_024
 REMEMBERED_MAX: Final = 64
 SALT_BYTES: Final = 24
 
+PLAIN_ITERATIONS_MAX: Final = 12_288
+"""The rounds of a user where PLAIN is accepted: below 20 ms of work for each password that anybody sends."""
+
 Verifiers = dict[tuple[str, str], ScramVerifier]
 """By mechanism and user name."""
+
+Login = tuple[ScramVerifier | None, ...]
+"""All that a user may log in with."""
 
 
 def read_private(path: Path) -> list[str]:
@@ -103,14 +112,56 @@ class SaslUsers:
     """The user of this replica, and those who may log in."""
 
     config: SaslConfig
+    node_id: int
     username: str
     password: bytes = attrs.field(repr=False)
-    _verifiers: Verifiers = attrs.field(repr=False)
+    _listed: Verifiers = attrs.field(repr=False)
+    """Of the configuration itself; those of the users file come beside them."""
     _anybody: Mapping[str, ScramVerifier] = attrs.field(repr=False)
     """Of the secret, by mechanism: it is that of every name."""
 
-    _chance: bytes = attrs.field(factory=lambda: secrets.token_bytes(32), repr=False, init=False)
+    _verifiers: Verifiers = attrs.field(factory=dict, repr=False, init=False)
+    _chance: bytes = attrs.field(default=b"", repr=False, init=False)
+    _seen: tuple[int, ...] | None = attrs.field(default=None, init=False)
     _salted: dict[tuple[str, bytes, bytes, int], bytes] = attrs.field(factory=dict, repr=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._read()
+
+    def look(self) -> str | None:
+        """Use a changed users file, if there is one; return why it cannot be used. Cheap enough for once a second."""
+        path = self.config.users_file
+        if path is None or _signature(path) == self._seen:
+            return None
+        try:
+            self._read()
+        except ConfigError as error:
+            return f"the changed users of [sasl] cannot be used, and the old ones stay in use: {error}"
+        logger.info("%s has changed, and is in use: %d lines", path, len(self._verifiers))
+        return None
+
+    def _read(self) -> None:
+        """Raises: ConfigError, and nothing has changed then."""
+        path = self.config.users_file
+        verifiers = dict(self._listed)
+        if path is not None:
+            self._seen = _signature(path)
+            verifiers |= _from_lines(path, read_private(path))
+        if PLAIN in self.config.accepted:
+            _check_rounds(verifiers)
+        self._verifiers = verifiers
+        # Replicas with one users file make one salt up for a name that is not in it, also after a restart, as they have
+        # one salt for a name that is. Of the first line only, which stays when users come and go.
+        first = next((each for verifier in verifiers.values() for each in verifier.keys), None)
+        self._chance = secrets.token_bytes(32) if first is None else hmac.digest(first.server_key, b"salts", "sha512")
+
+    def is_own(self, name: str) -> bool:
+        """Whether this is the user of this replica, and of no other one."""
+        return name == self.username and self.config.replicas_of(name) == (self.node_id,)
+
+    def login_of(self, name: str) -> Login:
+        """Return what changes when a user is removed, or has another password."""
+        return tuple(self._anybody.get(each) or self._verifiers.get((each, name)) for each in DIGESTS)
 
     def verifier_of(self, mechanism: str, name: str) -> tuple[ScramVerifier, bool]:
         """Return the verifier of a user, and whether there is such a user.
@@ -164,21 +215,40 @@ def load_users(config: SaslConfig, node_id: int, *, encrypted: bool, insecure: b
         )
     username = config.username or f"{REPLICA_PREFIX}{node_id}"
     digests = [name for name in config.accepted if name in DIGESTS] or [*DIGESTS][:1]
-    verifiers: Verifiers = {}
+    listed: Verifiers = {}
     anybody: dict[str, ScramVerifier] = {}
     if config.secret_file is not None:
         lines = _secrets(config.secret_file)
         anybody = {name: make_verifier(DIGESTS[name], *lines) for name in digests}
     else:
         lines = [_own_password(config)]
-        if config.users_file is not None:
-            verifiers = _from_lines(config.users_file, read_private(config.users_file))
         passwords = {name: password.encode() for name, password in config.users.items()}
         if config.users_file is None and not config.users:
             passwords[username] = lines[0]
         for name, password in passwords.items():
-            verifiers |= {(each, name): make_verifier(DIGESTS[each], password) for each in digests}
-    return SaslUsers(config=config, username=username, password=lines[0], verifiers=verifiers, anybody=anybody)
+            listed |= {(each, name): make_verifier(DIGESTS[each], password) for each in digests}
+    return SaslUsers(
+        config=config, node_id=node_id, username=username, password=lines[0], listed=listed, anybody=anybody
+    )
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is written or another takes its place."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
+
+
+def _check_rounds(verifiers: Verifiers) -> None:
+    """Raises: ConfigError, for a user whose password takes too much work where anybody may send one to be checked."""
+    for (_, name), verifier in verifiers.items():
+        if verifier.iterations > PLAIN_ITERATIONS_MAX:
+            raise ConfigError(
+                f"[sasl]: user {name!r} has {verifier.iterations} iterations, and PLAIN is accepted, where anybody can"
+                f" have them computed: at most {PLAIN_ITERATIONS_MAX}; give the user fewer, or accept SCRAM only"
+            )
 
 
 def _secrets(path: Path) -> list[bytes]:

@@ -28,6 +28,9 @@ PROPOSED_BYTES: Final = 1_000 * 1_024
 WATCHES: Final = 256
 """Watches of one client, which share one request."""
 
+QUESTION_BYTES: Final = 64 * 1024
+"""Of the question of one Query, and of the selector of one watch."""
+
 CHANGES: Final = 1_024
 """Changes of one watch in one response."""
 

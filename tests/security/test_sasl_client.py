@@ -20,7 +20,8 @@ from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHand
 
 
 def users(**options: Any) -> SaslUsers:
-    return load_users(SaslConfig(**{"password": "right", **options}), 1, encrypted=True, insecure=False)
+    options = {"password": "right", "username": "replica-1", **options}
+    return load_users(SaslConfig(**options), 2, encrypted=True, insecure=False)
 
 
 def run(client: SaslClient, server: SaslServer) -> str | None:
@@ -28,6 +29,8 @@ def run(client: SaslClient, server: SaslServer) -> str | None:
     user, frame = None, client.start()
     while True:
         step = server.receive(frame)
+        if step.check is not None:
+            step = step.check.then(step.check.run())
         user = step.user or user
         assert step.answer is not None
         following = client.receive(step.answer)

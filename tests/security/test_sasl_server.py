@@ -43,7 +43,8 @@ def shake(server: SaslServer, mechanism: str = "SCRAM-SHA-512") -> Step:
 
 
 def give(server: SaslServer, token: bytes, version: int = 2) -> Step:
-    return server.receive(frame(SaslAuthenticateRequest(auth_bytes=token), version))
+    step = server.receive(frame(SaslAuthenticateRequest(auth_bytes=token), version))
+    return step if step.check is None else step.check.then(step.check.run())
 
 
 def log_in(server: SaslServer, user: str, password: bytes, version: int = 2) -> Step:
@@ -99,6 +100,28 @@ def test_a_plain_token_that_is_not_right_is_a_failure(token: bytes) -> None:
     step = give(server, token)
     assert (step.user, step.close) == (None, False)
     assert told(step, ApiKey.SASL_AUTHENTICATE).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_a_password_that_is_not_looked_at_is_a_failure_like_a_wrong_one() -> None:
+    server = SaslServer(BOTH)
+    shake(server, "PLAIN")
+    step = server.receive(frame(SaslAuthenticateRequest(auth_bytes=b"\0replica-2\0right"), 2))
+    assert step.check is not None
+    refused = step.check.then(None)
+    assert refused.answer == step.check.then(False).answer
+    assert "too many wrong passwords" in (refused.failure or "")
+
+
+@pytest.mark.parametrize("own", [{"users": {"replica-1": "right"}}, {"users": {"replica-1": "right", "ann": "x"}}])
+def test_nobody_logs_in_as_the_replica_itself(own: dict[str, Any]) -> None:
+    """A server that replica 1 dials passes its login on, to replica 1."""
+    config = SaslConfig(accept=("SCRAM-SHA-512", "PLAIN"), password="right", **own)
+    itself, another = (load_users(config, number, encrypted=True, insecure=False) for number in (1, 2))
+    assert "is the user of this replica itself" in (log_in(SaslServer(itself), "replica-1", b"right").failure or "")
+    assert log_in(SaslServer(another), "replica-1", b"right").user == "replica-1"
+    server = SaslServer(itself)
+    shake(server, "PLAIN")
+    assert "is the user of this replica itself" in (give(server, b"\0replica-1\0right").failure or "")
 
 
 def test_a_wrong_password_and_an_unknown_user_get_the_same_answers() -> None:

@@ -115,6 +115,47 @@ def test_an_unknown_user_looks_like_the_others(tmp_path: Path) -> None:
     assert len(stranger.keys[0].stored_key) == len(known.keys[0].stored_key)
 
 
+def test_no_replica_and_no_restart_tells_who_is_unknown(tmp_path: Path) -> None:
+    """Those who are known have one salt everywhere: so must those who are not, also when others are added."""
+    line = user_line("ann", "SCRAM-SHA-512", make_verifier("sha512", SECRET.encode()))
+    path = private(tmp_path / "users", line)
+    first = loaded(1, password=SECRET, users_file=path)
+    private(path, f"{line}\n{user_line('ben', 'SCRAM-SHA-512', make_verifier('sha512', SECRET.encode()))}")
+    second = loaded(2, password=SECRET, users_file=path)
+    for name in ("ann", "nobody"):
+        salts = {each.verifier_of("SCRAM-SHA-512", name)[0].salt for each in (first, second)}
+        assert len(salts) == 1
+
+
+def test_a_changed_file_is_read_again_and_a_bad_one_is_not_used(tmp_path: Path) -> None:
+    lines = [user_line(name, "SCRAM-SHA-512", make_verifier("sha512", SECRET.encode())) for name in ("ann", "ben")]
+    path = private(tmp_path / "users", "\n".join(lines))
+    users = loaded(password=SECRET, users_file=path)
+    before = {name: users.login_of(name) for name in ("ann", "ben")}
+    assert users.look() is None
+
+    private(path, lines[0])
+    assert users.look() is None
+    assert users.login_of("ann") == before["ann"]
+    assert users.login_of("ben") != before["ben"]
+    assert not opens(users, "ben", SECRET)
+
+    private(path, "nonsense")
+    assert "the old ones stay in use: " in (users.look() or "")
+    assert users.look() is None, "it is said once"
+    path.unlink()
+    assert "cannot read" in (users.look() or "")
+    assert opens(users, "ann", SECRET)
+
+
+def test_where_plain_is_accepted_no_user_costs_more_than_20_ms(tmp_path: Path) -> None:
+    line = user_line("ann", "SCRAM-SHA-512", make_verifier("sha512", SECRET.encode(), iterations=12_289))
+    path = private(tmp_path / "users", line)
+    with pytest.raises(ConfigError, match=r"user 'ann' has 12289 iterations, and PLAIN is accepted.*accept SCRAM only"):
+        loaded(password=SECRET, users_file=path, accept=("SCRAM-SHA-512", "PLAIN"), encrypted=True)
+    assert opens(loaded(password=SECRET, users_file=path), "ann", SECRET)
+
+
 def test_the_line_of_a_user_is_read_as_it_was_written() -> None:
     verifier = make_verifier("sha512", SECRET.encode())
     assert parse_user_line(user_line("one", "SCRAM-SHA-512", verifier)) == ("one", "SCRAM-SHA-512", verifier)

@@ -2,6 +2,9 @@
 
 Answers leave in the order of the requests. So a Watch that waits for a change would hold up the answers behind it: a
 further request over its connection ends its wait.
+
+Requests wait for up to half a minute. So their bytes have one budget, whoever has sent them, and the work for a
+connection ends with it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Final
 from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, STALE, AtLeast, Consistency, Machine
 from kraftlib.coordination.net.service import Pull, Pulled, Service
-from kraftlib.errors import ClosedError, ConfigError, RefusedError, ReplicaFailedError
+from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, RefusedError, ReplicaFailedError
 from kraftlib.proposals.outcomes import code_of, text_of
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.net.api_versions import SERVICE
@@ -24,6 +27,12 @@ from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
 
 WAIT_MAX_MS: Final = 30_000
 """No request of a client is remembered for longer."""
+
+WAITING_MAX_BYTES: Final = 64 * 1024 * 1024
+"""The requests of all clients together that wait for their answers. Beyond it a request is refused, to be repeated."""
+
+OVERHEAD_BYTES: Final = 8 * 1024
+"""The size of a request that waits, beside its own bytes."""
 
 FROM_NOW: Final = -2
 """The `since` of a watch that begins now."""
@@ -40,6 +49,7 @@ class AccessServer:
         self._service: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._working: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
         """The Watch that waits on each connection, by the identity of its peer."""
 
@@ -80,25 +90,36 @@ class AccessServer:
         if isinstance(request, WatchRequest):
             # At once: the request that ends its wait may come in this very turn.
             self._waiting[id(peer)] = interrupted
-        task = asyncio.ensure_future(self._answer(request_id, request, interrupted))
+        size, is_full = _size(request), self._waiting_bytes > WAITING_MAX_BYTES
+        self._waiting_bytes += size
+        task = asyncio.ensure_future(self._answer(request_id, request, interrupted, is_full=is_full))
         self._working.add(task)
+        peer.work.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
+            self._waiting_bytes -= size
             self._working.discard(task)
+            peer.work.discard(task)
+            if task.cancelled() and self._service is not None and self._node is not None:
+                self._node.router.respond(request_id, None)  # its connection is gone; what remembers it forgets it
             if self._waiting.get(id(peer)) is interrupted:
                 del self._waiting[id(peer)]
 
         task.add_done_callback(done)
 
-    async def _answer(self, request_id: int, request: Message, interrupted: asyncio.Future[None]) -> None:
+    async def _answer(
+        self, request_id: int, request: Message, interrupted: asyncio.Future[None], *, is_full: bool
+    ) -> None:
         try:
-            response = await self._work(request, interrupted)
+            response = await self._work(request, interrupted, is_full=is_full)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             response = _refusal(request, error)
         if self._node is not None:
             self._node.router.respond(request_id, response)
 
-    async def _work(self, request: Message, interrupted: asyncio.Future[None]) -> Message:
+    async def _work(self, request: Message, interrupted: asyncio.Future[None], *, is_full: bool) -> Message:
+        if is_full:
+            raise BacklogFullError(f"the requests that wait here have more than {WAITING_MAX_BYTES} bytes; repeat it")
         match request:
             case CallRequest():
                 done = await self.service.call(request.command, timeout_ms=_bounded(request.timeout_ms))
@@ -121,6 +142,17 @@ class AccessServer:
             interrupted=interrupted,
         )
         return WatchResponse(found=tuple(map(_found, pulled)))
+
+
+def _size(request: Message) -> int:
+    match request:
+        case CallRequest():
+            return OVERHEAD_BYTES + len(request.command)
+        case QueryRequest():
+            return OVERHEAD_BYTES + len(request.question)
+        case WatchRequest():
+            return OVERHEAD_BYTES + sum(OVERHEAD_BYTES + len(watch.selector) for watch in request.watches)
+    return OVERHEAD_BYTES
 
 
 def _bounded(timeout_ms: int) -> int:

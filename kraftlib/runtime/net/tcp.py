@@ -157,6 +157,8 @@ class TcpTransport:
             if self._notices is not None:
                 if (trouble := self._trust.contexts.look()) is not None:
                     self._notices.warn("certificate", trouble, "%s", trouble)
+                if self._sasl is not None and (trouble := self._sasl.look()) is not None:
+                    self._notices.warn("sasl", trouble, "%s", trouble)
                 self._notices.summarize()
             self._server.sweep()
             if self._client is not None:

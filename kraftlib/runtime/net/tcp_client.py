@@ -26,6 +26,7 @@ from kraftlib.runtime.net.sockets import handshake_trouble, is_refusal, tune
 from kraftlib.runtime.net.transport import Frame, Reply
 from kraftlib.runtime.net.unix_sockets import StrangerError, dial
 from kraftlib.security.contexts import Validity, ends_at, unverified
+from kraftlib.security.own_thread import in_own_thread
 from kraftlib.security.sasl_client import SaslClient, SaslError
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES
 from kraftlib.types import Endpoint, socket_path
@@ -189,8 +190,7 @@ class ClientConnection(asyncio.Protocol):
             self._token = client.loop.create_future()
             self._transport.write(framed(frame))
             answer = await self._token
-            # In a thread: the peer, who has proved nothing yet, says how much work it is.
-            frame = await client.loop.run_in_executor(None, sasl.receive, answer)
+            frame = await in_own_thread(sasl.receive, answer)
         self._sasl = None
         self._reader.allow(client.frame_max_bytes)
         if self._transport is not None and not self._ended:

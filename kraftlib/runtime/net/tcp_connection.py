@@ -24,9 +24,10 @@ from kraftlib.security.answers import Account, AnswerBudget
 from kraftlib.security.contexts import Contexts, Validity, ends_at, unverified
 from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES, SaslServer, Step
-from kraftlib.security.sasl_users import SaslUsers
+from kraftlib.security.sasl_users import Login, SaslUsers
 from kraftlib.wire.frames import describe_foreign_bytes
 
 TURN_MAX_BYTES: Final = 64 * 1024
@@ -54,6 +55,7 @@ class Shared:
     """Told of a connection that is gone."""
     tls: Contexts
     budget: AnswerBudget
+    passwords: PasswordChecks
     tell_refusal: TellRefusal = lambda peer, name, reason: None
     """Told of a peer that was not let in."""
     sasl: SaslUsers | None = None
@@ -79,6 +81,8 @@ class ServerConnection(asyncio.Protocol):
         # The system has told who is on a Unix socket.
         self._sasl = None if shared.sasl is None or peer.principals else SaslServer(shared.sasl)
         newcomer_max = min(shared.frame_max_bytes, shared.limits.newcomer_frame_max_bytes)
+        self._login: tuple[str, Login] | None = None
+        """The user that has logged in, and with what."""
         self._reader = FrameReader(newcomer_max if self._sasl is None else min(newcomer_max, FRAME_MAX_BYTES))
         self._writer = FrameWriter()
         self._answers = AnswerQueue(self._send, self.close, self._weigh)
@@ -149,6 +153,8 @@ class ServerConnection(asyncio.Protocol):
         """Forget everything."""
         forks.forget(self._descriptor)
         self._transport = None
+        for task in self.peer.work:
+            task.cancel()
         self._writer.detach()
         self._answers.drop()
         self._account_for(0)
@@ -181,6 +187,9 @@ class ServerConnection(asyncio.Protocol):
         limits = self._limits
         if (reason := self._valid.is_over(self._shared.tls)) is not None:
             return "certificate", reason
+        sasl = self._shared.sasl
+        if self._login is not None and sasl is not None and sasl.login_of(self._login[0]) != self._login[1]:
+            return "sasl", f"its user {self._login[0]!r} was removed, or has another password"
         if self._frames != self._rests[0] or len(self._answers):
             self._rests = (self._frames, now)
         self._weigh()
@@ -279,18 +288,29 @@ class ServerConnection(asyncio.Protocol):
             if step.answer is None:
                 reply(None)
                 return
-            self._held = True
-            if self._transport is not None:
-                self._transport.pause_reading()
+            self._wait()
             shared.loop.call_later(REFUSAL_PAUSE_S, self._answer_failure, step, reply)
         elif step.pass_on:
             shared.receiver.request_received(frame, reply, self.peer)
+        elif step.check is not None:
+            self._wait()
+            then = step.check.then
+            shared.passwords.submit(
+                self.host, step.check.run, lambda is_right: self._authenticate(then(is_right), frame, reply)
+            )
         else:
             if step.user is not None:
                 self._sasl = None
+                self._login = None if shared.sasl is None else (step.user, shared.sasl.login_of(step.user))
                 self.peer = attrs.evolve(self.peer, principals=(USER_PREFIX + step.user, *self.peer.principals))
                 self.take_large_frames()
             reply(step.answer)
+
+    def _wait(self) -> None:
+        """Read and take nothing until the frame that was taken last is answered."""
+        self._held = True
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def _answer_failure(self, step: Step, reply: Reply) -> None:
         """Answer after the pause; the client may begin again, unless that was its last try."""

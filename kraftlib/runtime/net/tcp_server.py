@@ -24,6 +24,7 @@ from kraftlib.security.admission import Admission, Standing
 from kraftlib.security.answers import AnswerBudget
 from kraftlib.security.contexts import Trust
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.security.unix_users import replica_users, user_of
 from kraftlib.types import Endpoint, socket_path
@@ -59,6 +60,7 @@ class FrameServer:
             tls=tls,
             sasl=sasl,
             tell_refusal=tell_refusal,
+            passwords=PasswordChecks(self._loop),
             budget=AnswerBudget(limits.answers_max_bytes, self._now),
         )
         self._tls: Final = tls
@@ -145,6 +147,7 @@ class FrameServer:
         """Stop accepting; close every connection, and break those off that have not gone after `patience_s`."""
         self.voter_addresses.close()
         self._stop_listening()
+        self.shared.passwords.close()
         tasks = list(self._handshakes)
         for task in tasks:
             task.cancel()

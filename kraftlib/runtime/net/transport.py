@@ -12,6 +12,7 @@ All calls are made, and all callbacks must be called, on the engine's event loop
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
@@ -42,6 +43,9 @@ class Peer:
 
     forwarded_by: Peer | None = None
     """The broker that has sent the request in an envelope, and says who its sender is; None: it came from the peer."""
+
+    work: set[asyncio.Task[None]] = attrs.field(factory=set, eq=False, repr=False)
+    """Tasks that serve it: a transport that knows when its connection is gone cancels them then."""
 
     @property
     def principal(self) -> str | None:

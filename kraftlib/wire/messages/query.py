@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from kraftlib.codec.declared import Message, binary, int8, int16, int32, int64, message, string
+from kraftlib.wire.bounds import QUESTION_BYTES
 
 
 @message(kind="request", api_key=30_005, versions="0", flexible="0+")
@@ -16,7 +17,7 @@ class QueryRequest(Message):
     consistency: int = int8("0+")
     """0 linearizable, 1 the record at `offset` at least, 2 stale."""
     offset: int = int64("0+", default=-1)
-    question: bytes = binary("0+")
+    question: bytes = binary("0+", most=QUESTION_BYTES)
 
 
 @message(kind="response", api_key=30_005, versions="0", flexible="0+")

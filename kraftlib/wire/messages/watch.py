@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from kraftlib.codec.declared import Message, Struct, array, binary, boolean, int16, int32, int64, message, string
-from kraftlib.wire.bounds import CHANGES, WATCHES
+from kraftlib.wire.bounds import CHANGES, QUESTION_BYTES, WATCHES
 
 
 @message(kind="request", api_key=30_006, versions="0", flexible="0+")
@@ -25,7 +25,7 @@ class WatchRequest(Message):
     class Watch(Struct):
         """One watch."""
 
-        selector: bytes = binary("0+")
+        selector: bytes = binary("0+", most=QUESTION_BYTES)
         since: int = int64("0+", default=-1)
         """Changes after this offset; -1 all, -2 none yet: the response says from where on."""
 

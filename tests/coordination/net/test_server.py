@@ -9,9 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kraftlib.coordination.access import BEFORE_ALL
-from kraftlib.coordination.net.connection import Connection, connected_to
+from kraftlib.coordination.net import server
+from kraftlib.coordination.net.connection import Connection, LostError, connected_to
 from kraftlib.coordination.net.server import FROM_NOW, WAIT_MAX_MS
+from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.bounds import QUESTION_BYTES
+from kraftlib.wire.frames import decode_request, encode_request
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
 from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
@@ -87,3 +91,43 @@ async def test_a_refusal_has_a_code_and_a_text(request_: CallRequest | QueryRequ
         answer = await made.ask(request_, kind, silence_s=20)
         assert answer.error_code == code
         assert reason in (answer.error_message or "")
+
+
+def late(size: int) -> QueryRequest:
+    """Return a question that waits for a record that nobody writes."""
+    return QueryRequest(timeout_ms=WAIT_MAX_MS, consistency=1, offset=2**60, question=bytes(size))
+
+
+async def test_requests_that_wait_have_one_budget_and_go_with_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WAITING_MAX_BYTES", 20 * QUESTION_BYTES)
+    async with replicas(1) as quorum, connection(quorum) as other, asyncio.timeout(20):
+        await quorum.leader()
+        full = QueryRequest(timeout_ms=1, question=question("key"))
+
+        async def code() -> int:
+            return (await other.ask(full, QueryResponse, silence_s=20)).error_code
+
+        async with connection(quorum) as greedy:
+            asked = [
+                asyncio.create_task(greedy.ask(late(QUESTION_BYTES), QueryResponse, silence_s=60)) for _ in range(30)
+            ]
+            while await code() != ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                pass
+        while await code() == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            pass
+        assert all(isinstance(each, LostError) for each in await asyncio.gather(*asked, return_exceptions=True))
+
+
+async def test_a_question_has_64_kib_at_most() -> None:
+    selector = WatchRequest.Watch(selector=bytes(QUESTION_BYTES + 1), since=0)
+    async with replicas(1) as quorum:
+        await quorum.leader()
+        for request in (late(QUESTION_BYTES + 1), WatchRequest(max_wait_ms=0, watches=(selector,))):
+            async with connection(quorum) as made:
+                with pytest.raises(LocalProtocolError, match="65537 bytes, where 65536 are allowed"):
+                    await made.ask(request, QueryResponse, silence_s=20)
+        small = encode_request(late(QUESTION_BYTES), version=0, correlation_id=1, client_id="c")
+        large = small.replace(b"\x81\x80\x04" + bytes(9), b"\x82\x80\x04" + bytes(10))  # its length and one byte more
+        assert decode_request(small).message.question == bytes(QUESTION_BYTES)
+        with pytest.raises(RemoteProtocolError, match="65537 bytes before byte"):
+            decode_request(large)

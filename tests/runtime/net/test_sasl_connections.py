@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,11 +20,14 @@ from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination
+from kraftlib.security import sasl_users
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.password_checks import QUEUE_MAX
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_client import SaslClient, SaslError
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES, TRIES_MAX
 from kraftlib.security.sasl_users import SaslUsers, load_users
+from kraftlib.security.scram import make_verifier
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Station, TransportCheck, station
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
@@ -75,12 +79,80 @@ async def log_in(who: Stranger, sasl: SaslUsers) -> list[bytes]:
     return sent
 
 
+# What a login costs --------------------------------------------------------------------------------
+
+
+async def test_wrong_passwords_cost_neither_the_event_loop_nor_more_than_their_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a login PLAIN has the server compute PBKDF2, for each name and password that anybody sends."""
+    threads: list[int] = []
+    really = sasl_users.salted_password
+
+    def noted(*how: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return really(*how)
+
+    sasl = users(mechanism="PLAIN", insecure=True)
+    monkeypatch.setattr(sasl_users, "salted_password", noted)
+    token = b"\0nobody\0wrong"
+    login = SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token)
+    limits = TcpLimits(connections_per_address_max=200)
+    async with server(sasl, limits) as opened, AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
+        strangers = [await stack.enter_async_context(stranger(opened.endpoint)) for _ in range(150)]
+        for each in strangers:
+            each.write(framed(request(login[0], 1)) + framed(request(login[1], 2)))
+        for each in strangers:
+            await each.answer()
+            _, answer = decode_response(await each.answer(), api_key=ApiKey.SASL_AUTHENTICATE, version=2)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert 1 <= len(threads) <= QUEUE_MAX
+        assert len(set(threads)) == 1
+        assert threading.get_ident() not in threads
+
+
+async def test_a_server_that_asks_for_a_million_rounds_keeps_nobody_else_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The threads that asyncio shares are for files and names, and there are few of them."""
+    threads: list[str] = []
+    monkeypatch.setattr(
+        sasl_users, "salted_password", lambda *how: threads.append(threading.current_thread().name) or bytes(64)
+    )
+    async with server() as opened, dialling(users(2)) as replica:
+        replica.ask(Destination(1, opened.endpoint))
+        await replica.until_heard(1)
+    assert threads == ["kraftlib-login"]
+
+
+async def test_a_user_that_is_removed_loses_its_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = [
+        sasl_users.user_line(name, "SCRAM-SHA-512", make_verifier("sha512", SECRET.encode())) for name in ("ann", "ben")
+    ]
+    path = tmp_path / "users"
+    path.touch(mode=0o600)
+    path.write_text("\n".join(lines))
+    async with (
+        server(users(users={}, users_file=path)) as opened,
+        asyncio.timeout(PATIENCE_S),
+        stranger(opened.endpoint) as ann,
+        stranger(opened.endpoint) as ben,
+    ):
+        for who, name in ((ann, "ann"), (ben, "ben")):
+            await log_in(who, users(username=name))
+        path.write_text(lines[0])
+        assert await ben.closed() == b""
+        ann.write(framed(b"still here"))
+        assert await ann.answer() == b"still here"
+    assert "'ben' was removed, or has another password" in caplog.text
+
+
 # The transport keeps its promises ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
 async def test_it_keeps_the_promises_with_sasl_too(check: TransportCheck) -> None:
-    await check(lambda at: TcpTransport(at or LOOPBACK, sasl=users()))
+    await check(lambda at: TcpTransport(at or LOOPBACK, sasl=users(replicas={"replica-1": [1, 2]})))
 
 
 async def test_a_voter_that_has_logged_in_has_a_slot_of_its_own() -> None:

@@ -1,0 +1,41 @@
+"""Work for a login that a peer decides on: in a thread of its own, so that nobody waits for it but that login.
+
+A server that is dialled says how many rounds of PBKDF2 its client must do, up to a second of them, before it has proved
+anything. In the executor that all of asyncio shares, a few such servers would keep everything else waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def in_own_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Return or raise what `work` does. If the caller is cancelled, the thread ends by itself."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        outcome: tuple[T | None, BaseException | None]
+        try:
+            outcome = work(*arguments), None
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            outcome = None, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, *outcome)
+
+    threading.Thread(target=run, name="kraftlib-login", daemon=True).start()
+    return await future

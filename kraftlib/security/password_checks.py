@@ -1,0 +1,97 @@
+"""Passwords that arrive (PLAIN) are checked in one thread of their own: milliseconds of work for each, for anybody.
+
+The event loop never does that work, one thread bounds it to a core, and its queue is short. Wrong passwords cost
+tokens, of their address and of all addresses together; whoever has none left is refused without work, until time has
+given some back. Addresses that have logged in before are not refused for what others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import attrs
+
+V = TypeVar("V")
+
+QUEUE_MAX: Final = 64
+"""Checks that wait or are under way."""
+
+ADDRESS_FAILURES: Final = 10
+ADDRESS_FAILURES_PER_S: Final = 1.0
+"""Wrong passwords of one address: so many at once, and so many a second."""
+
+FAILURES: Final = 50
+FAILURES_PER_S: Final = 10.0
+"""Wrong passwords of all addresses together."""
+
+ADDRESSES_MAX: Final = 1_024
+"""Addresses that are remembered."""
+
+
+@attrs.define
+class _Tokens:
+    per_s: float
+    most: float
+    left: float
+    at: float
+
+    def look(self, now: float) -> bool:
+        """Whether there is a token."""
+        self.left, self.at = min(self.most, self.left + (now - self.at) * self.per_s), now
+        return self.left >= 1
+
+
+class PasswordChecks:
+    """The checks of one server. Everything but the check itself is on its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="kraftlib-passwords")
+        self._waiting = 0
+        self._all: Final = _Tokens(FAILURES_PER_S, FAILURES, FAILURES, loop.time())
+        self._failed: Final[OrderedDict[str, _Tokens]] = OrderedDict()
+        self._known: Final[OrderedDict[str, None]] = OrderedDict()
+
+    def submit(self, host: str, check: Callable[[], bool], then: Callable[[bool | None], None]) -> None:
+        """Have a password checked, and tell `then` whether it is right; None: it was refused without a look."""
+        now = self._loop.time()
+        failed = self._failed.get(host)
+        may_fail = (failed is None or failed.look(now)) and (self._all.look(now) or host in self._known)
+        if self._waiting >= QUEUE_MAX or not may_fail:
+            then(None)
+            return
+        self._waiting += 1
+
+        def done(future: asyncio.Future[bool]) -> None:
+            self._waiting -= 1
+            if not future.cancelled():
+                self._note(host, is_right=future.result())
+                then(future.result())
+
+        self._loop.run_in_executor(self._thread, check).add_done_callback(done)
+
+    def close(self) -> None:
+        """Check nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _note(self, host: str, *, is_right: bool) -> None:
+        if is_right:
+            _remember(self._known, host, None)
+            return
+        now = self._loop.time()
+        tokens = self._failed.get(host) or _Tokens(ADDRESS_FAILURES_PER_S, ADDRESS_FAILURES, ADDRESS_FAILURES, now)
+        for each in (tokens, self._all):
+            each.look(now)
+            each.left = max(0.0, each.left - 1)
+        _remember(self._failed, host, tokens)
+
+
+def _remember(known: OrderedDict[str, V], host: str, value: V) -> None:
+    known[host] = value
+    known.move_to_end(host)
+    if len(known) > ADDRESSES_MAX:
+        known.popitem(last=False)
