@@ -23,6 +23,7 @@ from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination, Reply
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.sasl_client import SaslError
 from kraftlib.security.sasl_users import load_users
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey, parse_endpoint
 from kraftlib.wire.apis import ApiKey
@@ -166,6 +167,10 @@ async def test_with_passwords_nothing_of_others_costs_the_leader_its_place_or_an
         for kind, request in claims(scene).items():
             for node_id in scene.clients:
                 async with stranger(scene.endpoint(node_id)) as thief:
+                    if name == f"replica-{node_id}":  # nobody logs in as the replica itself
+                        with pytest.raises(SaslError):
+                            await log_in(thief, load_users(own, 9, encrypted=False, insecure=False))
+                        continue
                     if name is not None:
                         await log_in(thief, load_users(own, 9, encrypted=False, insecure=False))
                     thief.write(framed(frame_of(request)))

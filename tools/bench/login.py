@@ -28,7 +28,7 @@ async def measure(mechanism: str | None) -> list[float]:
     """Return the milliseconds of each login; None: without SASL."""
     sasl: Any = None
     if mechanism is not None:
-        config = SaslConfig(password="of the bench", mechanism=mechanism)
+        config = SaslConfig(username="bench", password="of the bench", mechanism=mechanism)
         sasl = load_users(config, 1, encrypted=False, insecure=True)
     took = []
     async with (
