@@ -172,13 +172,17 @@ def of_super_users(text: str) -> dict[str, object]:
     """Return the table for Kafka's `super.users`, principals between semicolons, which may do everything there.
 
     Kafka writes the subject of a certificate as `User:CN=NAME,OU=...`, which is `cert:CN=NAME,OU=...` here, and a peer
-    without a name as `User:ANONYMOUS`.
+    without a name as `User:ANONYMOUS`. A broker that forwards a request names its client as Kafka does, so the lists
+    of administrators have these names, too.
     """
     names = [name.strip() for name in text.split(";") if name.strip()]
     table: dict[str, object] = {"anonymous": "everything"} if KAFKAS_NOBODY in names else {}
-    principals = []
+    here, forwarded = [], []
     for name in names:
         subject = re.fullmatch(r"User:([A-Za-z0-9.]+=.*)", name)
         if name != KAFKAS_NOBODY:
-            principals.append(f"cert:{subject[1]}" if subject is not None else name)
-    return {**table, "replicas": principals, "admins": principals, "brokers": principals} if principals else table
+            here.append(f"cert:{subject[1]}" if subject is not None else name)
+        if name == KAFKAS_NOBODY or subject is not None:
+            forwarded.append(name)
+    lists = {"replicas": here, "admins": [*here, *forwarded], "brokers": here}
+    return table | {role: principals for role, principals in lists.items() if principals}

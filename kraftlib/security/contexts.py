@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import ssl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,15 +121,30 @@ def ends_at(certificate: Any) -> float | None:
     return None if text is None else float(ssl.cert_time_to_seconds(text))
 
 
-class _Connection(ssl.SSLObject):
+class TlsConnection(ssl.SSLObject):
     """One whose peer has a certificate that cannot be read fails as with any other bad one, not with a traceback."""
 
     def getpeercert(self, binary_form: bool = False) -> Any:
         """Return the certificate of the peer. Raises: ssl.SSLError for a name that is no UTF-8."""
-        try:
+        with _readable():
             return super().getpeercert(binary_form)
-        except UnicodeDecodeError as error:
-            raise ssl.SSLError(1, f"its certificate has a name that is no UTF-8: {error.object!r:.80}") from error
+
+
+class TlsSocket(ssl.SSLSocket):
+    """As `TlsConnection`, for code that waits."""
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        """Return the certificate of the peer. Raises: ssl.SSLError for a name that is no UTF-8."""
+        with _readable():
+            return super().getpeercert(binary_form)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ssl.SSLError(1, f"its certificate has a name that is no UTF-8: {error.object!r:.80}") from error
 
 
 def server_context(tls: TlsConfig) -> ssl.SSLContext:
@@ -150,7 +167,7 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
 def _loaded(context: ssl.SSLContext, tls: TlsConfig) -> ssl.SSLContext:
     if tls.cert is None:
         raise ConfigError("[tls] names no files: give tls.cert, tls.key and tls.ca, or leave [tls] out")
-    context.sslobject_class = _Connection
+    context.sslobject_class, context.sslsocket_class = TlsConnection, TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     cert, key, ca = map(str, (tls.cert, tls.key, tls.ca))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import ssl
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from kraftlib.security.contexts import (
 )
 from kraftlib.security.identity import certificate_names, is_replica_uri, why_not
 from kraftlib.security.pem import Part
+from kraftlib.security.signature import signature
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import ReplicaId
 
@@ -41,8 +41,6 @@ WARN_SHARE: Final = 3
 """A warning is due once less than this part of a lifetime is left, and less than `WARN_DAYS`."""
 RETRY_S: Final = 10.0
 """Pause between attempts to use changed files that were refused."""
-
-Signature = tuple[tuple[int, int, int, int] | None, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +108,7 @@ class FileContexts(Contexts):
         self._refusal: Final = _Reminder(now)
         self._expiry: Final = _Reminder(now)
         self._retry_at: float | None = None
-        self._seen = _signature(_files(tls))
+        self._seen = signature(_files(tls))
         self._trusted = _contents(_authorities(tls))
         self._use(_built(tls, holder))
 
@@ -137,7 +135,7 @@ class FileContexts(Contexts):
         }
 
     def _renew(self) -> str | None:
-        seen = _signature(_files(self._tls))
+        seen = signature(_files(self._tls))
         if seen == self._seen and (self._retry_at is None or self._now() < self._retry_at):
             return None
         self._seen, trusted = seen, _contents(_authorities(self._tls))
@@ -230,20 +228,6 @@ def _files(tls: TlsConfig) -> tuple[Path | None, ...]:
 
 def _authorities(tls: TlsConfig) -> tuple[Path | None, ...]:
     return (tls.ca, tls.crl)
-
-
-def _signature(paths: tuple[Path | None, ...]) -> Signature:
-    """Return what changes when a file is written, may be read, or another takes its place. Cheap: once a second."""
-    found: list[tuple[int, int, int, int] | None] = []
-    for path in paths:
-        try:
-            status = None if path is None else os.stat(path)
-        except OSError:
-            status = None
-        found.append(
-            None if status is None else (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
-        )
-    return tuple(found)
 
 
 def _contents(paths: tuple[Path | None, ...]) -> tuple[bytes, ...]:

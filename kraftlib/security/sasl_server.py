@@ -22,7 +22,7 @@ from kraftlib.codec.reader import Buffer
 from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
 from kraftlib.security.sasl import DIGESTS, NAME_MAX
-from kraftlib.security.sasl_users import SaslUsers
+from kraftlib.security.sasl_users import Login, SaslUsers
 from kraftlib.security.scram import ScramError, ScramServer, ScramVerifier, is_name
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_request, encode_response
@@ -83,9 +83,12 @@ class _Scram:
     def __init__(self, users: SaslUsers, mechanism: str) -> None:
         def verifier_of(name: str) -> tuple[ScramVerifier, bool]:
             _refuse_our_own(users, name)
+            self._login = users.login_of(name)
             return users.verifier_of(mechanism, name)
 
+        self._users: Final = users
         self._server: Final = ScramServer(DIGESTS[mechanism], verifier_of)
+        self._login: Login = ()
         self._is_first = True
         self.user: str | None = None
 
@@ -94,6 +97,7 @@ class _Scram:
             self._is_first = False
             return self._server.first(token)
         answer = self._server.final(token)
+        _refuse_changed(self._users, self._server.username, self._login)
         self.user = self._server.username
         return answer
 
@@ -126,6 +130,12 @@ def _refuse_our_own(users: SaslUsers, name: str) -> None:
     """
     if users.is_own(name):
         raise ScramError(f"{name!r} is the user of this replica itself; two with one node_id, or a login passed on")
+
+
+def _refuse_changed(users: SaslUsers, name: str, login: Login) -> None:
+    """Raises: ScramError, if a user was removed or has another password since its login began, maybe long ago."""
+    if users.login_of(name) != login:
+        raise ScramError(f"{name!r} was removed, or has another password, while it logged in")
 
 
 class SaslServer:
@@ -184,11 +194,17 @@ class SaslServer:
         return Step(answer=answer(SaslAuthenticateResponse(auth_bytes=token, error_message=None)), user=mechanism.user)
 
     def _check(self, name: str, password: bytes, answer: Callable[[Message], bytes]) -> Step:
+        login = self._users.login_of(name)
+
         def then(is_right: bool | None) -> Step:
             if is_right is None:
                 return self._refused(answer, "too many wrong passwords, from there or in all: not looked at")
             if not is_right:
                 return self._refused(answer, "wrong password, or no such user")
+            try:
+                _refuse_changed(self._users, name, login)
+            except ScramError as error:
+                return self._refused(answer, str(error))
             return Step(answer=answer(SaslAuthenticateResponse(error_message=None)), user=name)
 
         return Step(check=Check(run=lambda: self._users.is_password(name, password), then=then))

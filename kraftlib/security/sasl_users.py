@@ -33,6 +33,7 @@ from kraftlib.security.scram import (
     make_verifier,
     salted_password,
 )
+from kraftlib.security.signature import Signature, signature
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class SaslUsers:
 
     _verifiers: Verifiers = attrs.field(factory=dict, repr=False, init=False)
     _chance: bytes = attrs.field(default=b"", repr=False, init=False)
-    _seen: tuple[int, ...] | None = attrs.field(default=None, init=False)
+    _seen: Signature | None = attrs.field(default=None, init=False)
     _salted: dict[tuple[str, bytes, bytes, int], bytes] = attrs.field(factory=dict, repr=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -131,7 +132,7 @@ class SaslUsers:
     def look(self) -> str | None:
         """Use a changed users file, if there is one; return why it cannot be used. Cheap enough for once a second."""
         path = self.config.users_file
-        if path is None or _signature(path) == self._seen:
+        if path is None or signature((path,)) == self._seen:
             return None
         try:
             self._read()
@@ -145,7 +146,7 @@ class SaslUsers:
         path = self.config.users_file
         verifiers = dict(self._listed)
         if path is not None:
-            self._seen = _signature(path)
+            self._seen = signature((path,))
             verifiers |= _from_lines(path, read_private(path))
         if PLAIN in self.config.accepted:
             _check_rounds(verifiers)
@@ -230,15 +231,6 @@ def load_users(config: SaslConfig, node_id: int, *, encrypted: bool, insecure: b
     return SaslUsers(
         config=config, node_id=node_id, username=username, password=lines[0], listed=listed, anybody=anybody
     )
-
-
-def _signature(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file is written or another takes its place."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
 
 
 def _check_rounds(verifiers: Verifiers) -> None:

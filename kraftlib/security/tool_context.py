@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from kraftlib.security.contexts import client_context
+from kraftlib.security.contexts import TlsConnection, TlsSocket, client_context
 from kraftlib.security.identity import certificate_names, why_not
 from kraftlib.security.tls import TlsConfig
 
@@ -24,15 +24,15 @@ def tool_context(tls: TlsConfig) -> ssl.SSLContext:
         if reason is not None:
             raise ssl.SSLCertVerificationError(1, f"this is no replica: {reason}")
 
-    class CheckedObject(ssl.SSLObject):
+    class CheckedConnection(TlsConnection):
         def do_handshake(self) -> None:
             super().do_handshake()
             check(self.getpeercert())
 
-    class CheckedSocket(ssl.SSLSocket):
+    class CheckedSocket(TlsSocket):
         def do_handshake(self, block: bool = False) -> None:
             super().do_handshake(block)
             check(self.getpeercert())
 
-    context.sslobject_class, context.sslsocket_class = CheckedObject, CheckedSocket
+    context.sslobject_class, context.sslsocket_class = CheckedConnection, CheckedSocket
     return context

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kraftlib.controller.apis import FORWARDABLE, ROLES
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED, SERVICE
 from kraftlib.runtime.net.controller_apis import REFUSED
-from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role
+from kraftlib.security.access import EVERY_ROLE, INCLUDED, NO_ROLE, AccessConfig, Role, of_super_users
 from kraftlib.security.authorizer import NEEDED, REMEMBERED_MAX, Authorizer
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import APIS, ApiKey, PrivateApiKey
@@ -152,6 +152,9 @@ def test_a_broker_vouches_for_users_and_never_makes_a_replica_of_them() -> None:
     judge.nobody = EVERY_ROLE
     assert allowed("User:ANONYMOUS") == set(), "on loopback, too"
     assert allowed("User:ANONYMOUS", broker=()) == FORWARDABLE, "it could ask without the broker"
+    judge.access = AccessConfig(**of_super_users("User:ANONYMOUS;User:CN=ann,OU=ops"))  # type: ignore[arg-type]
+    assert allowed("User:ANONYMOUS") == allowed("User:CN=ann,OU=ops") == FORWARDABLE, "Kafka's own list says so"
+    assert allowed("User:CN=ann") == looks
 
 
 def test_a_certificate_adds_nothing_to_a_password_and_may_contradict_it() -> None:

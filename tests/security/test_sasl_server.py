@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from kraftlib.codec.declarations import Message
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES, TRIES_MAX, VERSIONS_MAX, SaslServer, Step
-from kraftlib.security.sasl_users import load_users
-from kraftlib.security.scram import ScramClient
+from kraftlib.security.sasl_users import load_users, user_line
+from kraftlib.security.scram import ScramClient, make_verifier
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
@@ -165,6 +166,36 @@ def test_a_last_token_that_is_sent_again_opens_nothing() -> None:
         steps = [give(other, token) for token in tokens]
         assert steps[-1].failure is not None
         assert steps[-1].user is None
+
+
+@pytest.mark.parametrize("change", ["removed", "another password"])
+def test_a_login_that_is_overtaken_by_a_change_of_its_user_is_refused(change: str, tmp_path: Path) -> None:
+    """The peer says how long its login lasts, so the old password would open for minutes after its end."""
+    path = tmp_path / "users"
+    path.touch(mode=0o600)
+
+    def write(**passwords: bytes) -> None:
+        lines = [user_line(name, "SCRAM-SHA-512", make_verifier("sha512", each)) for name, each in passwords.items()]
+        path.write_text("\n".join(lines))
+
+    write(ann=b"old", ben=b"other")
+    config = SaslConfig(accept=("SCRAM-SHA-512", "PLAIN"), password="own", users_file=path)
+    users = load_users(config, 1, encrypted=True, insecure=False)
+    scram, plain, client = SaslServer(users), SaslServer(users), ScramClient("sha512", "ann", b"old")
+    shake(scram)
+    token = told(give(scram, client.first()), ApiKey.SASL_AUTHENTICATE).auth_bytes
+    shake(plain, "PLAIN")
+    check = plain.receive(frame(SaslAuthenticateRequest(auth_bytes=b"\0ann\0old"), 2)).check
+    assert check is not None
+    assert check.run()
+
+    write(**{"ben": b"other"} if change == "removed" else {"ann": b"new", "ben": b"other"})
+    assert users.look() is None
+
+    for step in (give(scram, client.final(token)), check.then(True)):
+        assert step.user is None
+        assert told(step, ApiKey.SASL_AUTHENTICATE).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "'ann' was removed, or has another password, while it logged in" in (step.failure or "")
 
 
 def test_versions_may_be_asked_for_before_and_not_for_ever() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from kraftlib.coordination.net.connection import LostError, connected_to
 from kraftlib.runtime.net.tcp import TcpTransport
@@ -17,6 +18,12 @@ from tests.runtime.wired import engine
 from tests.security.authority import Authority
 
 ANN = "https://ops/ann"
+
+
+NO_TEXT = x509.UnrecognizedExtension(
+    x509.ObjectIdentifier("2.5.29.17"), b"\x30\x0a\x87\x04\x7f\x00\x00\x01\x86\x02\xff\xfe"
+)
+"""The address 127.0.0.1, and a URI whose bytes are no UTF-8."""
 
 
 @pytest.mark.parametrize(
@@ -51,4 +58,15 @@ async def test_a_server_is_taken_for_a_replica_by_its_certificate(
             with pytest.raises(UnreachableError, match=why):
                 await asyncio.to_thread(ask)
         with pytest.raises(LostError, match=why):
+            await connected_to(server.endpoint, tls=tool_context(tls), sasl=None, timeout_s=PATIENCE_S)
+
+
+async def test_a_server_whose_certificate_cannot_be_read_is_an_error_as_any_other(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = authority.files("ann", authority.issue(ANN))
+    there = TcpTransport(Endpoint("127.0.0.1", 0), **authority.contexts(extensions=[NO_TEXT]))
+    async with asyncio.timeout(PATIENCE_S), engine(there, cluster_id="blue") as server:
+        with pytest.raises(UnreachableError, match="no UTF-8"):
+            await asyncio.to_thread(WireClient, server.endpoint, timeout_s=PATIENCE_S, login=Login(tls=tls))
+        with pytest.raises(LostError, match="no UTF-8"):
             await connected_to(server.endpoint, tls=tool_context(tls), sasl=None, timeout_s=PATIENCE_S)
