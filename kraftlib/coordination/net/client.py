@@ -19,9 +19,9 @@ from kraftlib.coordination.net.connection import Connection, LostError, connecte
 from kraftlib.coordination.net.watching import Watching
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, RefusedError, TimedOutError
 from kraftlib.proposals.outcomes import error_of
-from kraftlib.security.contexts import client_context
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
+from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint, Offset, parse_endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import PROPOSED_BYTES
@@ -76,7 +76,7 @@ class ClientAccess:
         self._servers: Final = list(servers)
         random.shuffle(self._servers)  # many clients with one list spread over the replicas
         self._login: Final = login
-        self._tls: Final = None if login.tls is None else client_context(login.tls)
+        self._tls: Final = None if login.tls is None else tool_context(login.tls)
         login.client()  # files that cannot be read are told now
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None

@@ -20,6 +20,7 @@ from kraftlib.runtime.net.api_versions import ASKED, SERVICE, question, ranges
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, framed
 from kraftlib.runtime.net.sockets import handshake_trouble
 from kraftlib.runtime.net.unix_sockets import dial
+from kraftlib.security.own_thread import in_own_thread
 from kraftlib.security.sasl_client import SaslClient, SaslError
 from kraftlib.types import Endpoint, socket_path
 from kraftlib.wire.apis import ErrorCode, error_name
@@ -89,7 +90,7 @@ class Connection:
         while frame is not None:
             self._writer.write(framed(frame))
             # With a new salt this computes for up to a second.
-            frame = await asyncio.to_thread(sasl.receive, await self._frame())
+            frame = await in_own_thread(sasl.receive, await self._frame())
 
     async def ask(self, request: Message, response_class: type[M], *, silence_s: float) -> M:
         """Return the answer. Nothing may come over the connection for `silence_s`, or it is lost. Raises: LostError."""
