@@ -13,6 +13,7 @@ A state machine over frames: it knows no socket and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import attrs
@@ -81,16 +82,16 @@ class Step:
 
 class _Scram:
     def __init__(self, users: SaslUsers, mechanism: str) -> None:
-        def verifier_of(name: str) -> tuple[ScramVerifier, bool]:
-            _refuse_our_own(users, name)
-            self._login = users.login_of(name)
-            return users.verifier_of(mechanism, name)
-
         self._users: Final = users
-        self._server: Final = ScramServer(DIGESTS[mechanism], verifier_of)
+        self._server: Final = ScramServer(DIGESTS[mechanism], partial(self._verifier_of, mechanism))
         self._login: Login = ()
         self._is_first = True
         self.user: str | None = None
+
+    def _verifier_of(self, mechanism: str, name: str) -> tuple[ScramVerifier, bool]:
+        _refuse_our_own(self._users, name)
+        self._login = self._users.login_of(name)
+        return self._users.verifier_of(mechanism, name)
 
     def next(self, token: bytes) -> bytes:
         if self._is_first:
