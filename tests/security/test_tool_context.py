@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from kraftlib.coordination.net.connection import LostError, connected_to
+from kraftlib.coordination.net.client import connect
+from kraftlib.coordination.net.connection import LostError
 from kraftlib.runtime.net.tcp import TcpTransport
-from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint
 from kraftlib.wire_client import Login, UnreachableError, WireClient
 from tests.runtime.quorum import PATIENCE_S
@@ -57,8 +57,9 @@ async def test_a_server_is_taken_for_a_replica_by_its_certificate(
         else:
             with pytest.raises(UnreachableError, match=why):
                 await asyncio.to_thread(ask)
-        with pytest.raises(LostError, match=why):
-            await connected_to(server.endpoint, tls=tool_context(tls), sasl=None, timeout_s=PATIENCE_S)
+        async with connect([server.endpoint], tls=tls) as visitor:
+            with pytest.raises(LostError, match=why):
+                await visitor.connection()
 
 
 async def test_a_server_whose_certificate_cannot_be_read_is_an_error_as_any_other(tmp_path: Path) -> None:
@@ -68,5 +69,6 @@ async def test_a_server_whose_certificate_cannot_be_read_is_an_error_as_any_othe
     async with asyncio.timeout(PATIENCE_S), engine(there, cluster_id="blue") as server:
         with pytest.raises(UnreachableError, match="no UTF-8"):
             await asyncio.to_thread(WireClient, server.endpoint, timeout_s=PATIENCE_S, login=Login(tls=tls))
-        with pytest.raises(LostError, match="no UTF-8"):
-            await connected_to(server.endpoint, tls=tool_context(tls), sasl=None, timeout_s=PATIENCE_S)
+        async with connect([server.endpoint], tls=tls) as visitor:
+            with pytest.raises(LostError, match="no UTF-8"):
+                await visitor.connection()
