@@ -1,9 +1,10 @@
 """`dev.py fuzz`: random bytes for every reader of bytes, for so many seconds or so many frames.
 
-A frame is a sample (what real Kafka sent, or one of each version of each message) with a few changes. It may be read or
-refused; any other error is a finding, and so are a frame that takes longer than `SLOW_S`, and memory that grows. Now
-and then frames are read under a trace of the lines that are reached: a frame that reaches a new one becomes a sample,
-so that the changes go on from there.
+A frame is a sample (what real Kafka sent, one of each version of each message, one of the corpus) with a few changes.
+It may be read or refused; any other error is a finding, and so are a frame that takes longer than `SLOW_S`, and memory
+that grows. Now and then frames are read under a trace of the lines that are reached: a frame that reaches a new one
+becomes a sample, so that the changes go on from there. With `--keep` such frames are added to the corpus, which the
+next runs begin from.
 
 The frames follow from the seed. A finding is printed with the line that reads it again: `--frame HEX --target NAME`.
 """
@@ -25,13 +26,14 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import attrs
 
+from tests.fuzz import corpus
 from tests.fuzz.targets import FRAMES, Directories, Target
 from tests.simulation.ledger import code_now
 from tools.fuzz import port
@@ -60,6 +62,8 @@ class Tally:
     findings: list[str] = attrs.field(factory=list)
     reached: int = 0
     """Samples that were found on the way."""
+    kept: dict[str, set[bytes]] = attrs.field(factory=dict, repr=False)
+    """These samples by target."""
     slowest_ms: float = 0.0
     memory_ratio: float = 1.0
 
@@ -69,6 +73,8 @@ class Tally:
         self.refused += other.refused
         self.findings += other.findings
         self.reached += other.reached
+        for name, frames in other.kept.items():
+            self.kept.setdefault(name, set()).update(frames)
         self.slowest_ms = max(self.slowest_ms, other.slowest_ms)
         self.memory_ratio = max(self.memory_ratio, other.memory_ratio)
 
@@ -80,7 +86,7 @@ class Fuzzer:
         self._target: Final = target
         self._chance: Final = random.Random(f"{seed} {target.name}")
         self._tally: Final = tally
-        self._samples: Final = list(target.samples)
+        self._samples: Final = [*target.samples, *corpus.read().get(target.name, ())]
         self._lines: Final[set[tuple[object, int]]] = set()
 
     def run(self, count: int) -> None:
@@ -100,6 +106,7 @@ class Fuzzer:
         if len(self._lines) > known and len(self._samples) < SAMPLES_MAX:
             self._samples.append(frame)
             self._tally.reached += 1
+            self._tally.kept.setdefault(self._target.name, set()).add(frame)
 
     def try_one(self, frame: bytes) -> None:
         """Read a frame and take note of what came of it."""
@@ -161,6 +168,31 @@ def with_trace(lines: set[tuple[object, int]], work: Callable[[], object]) -> No
         work()
     finally:
         sys.settrace(before)
+
+
+def worth_keeping(target: Target, frames: Iterable[bytes]) -> list[bytes]:
+    """Return those of the frames that reach a line which neither the samples nor the ones before them reach."""
+    lines: set[tuple[object, int]] = set()
+
+    def reaches_more(frame: bytes) -> bool:
+        known = len(lines)
+        with contextlib.suppress(*target.allowed):
+            with_trace(lines, lambda: target.read(frame))
+        return len(lines) > known
+
+    for sample in target.samples:
+        reaches_more(sample)
+    return [frame for frame in corpus.candidates(frames) if reaches_more(frame)]
+
+
+def keep(tally: Tally) -> None:
+    """Add what was found on the way to the corpus, and drop what says nothing more of the code as it is now."""
+    known = corpus.read()
+    for target in (make() for make in FRAMES):
+        found = tally.kept.get(target.name, set())
+        known[target.name] = worth_keeping(target, [*known.get(target.name, ()), *found])
+        print(f"corpus: {len(known[target.name])} frames for {target.name}", file=sys.stderr)
+    corpus.write(known)
 
 
 def resident_bytes() -> int:
@@ -231,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--directories", action="store_true", help="directories of a replica instead of frames")
     parser.add_argument("--port", action="store_true", help="the port of a replica in a process of its own")
     parser.add_argument("--rate", type=int, default=1_000, help="with --port: frames a second; 0: as fast as can be")
+    parser.add_argument("--keep", action="store_true", help="add frames that reach new lines to the corpus")
     parser.add_argument("--target", action="append", default=[], help="one reader only; may be given again")
     parser.add_argument("--frame", metavar="HEX", help="with --target: read this frame, and say what comes of it")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the result")
@@ -260,6 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 each.wait(PRINT_S)
                 print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
             tally.add(each.get())
+    if options.keep and not tally.findings:
+        keep(tally)
     _say(tally, options)
     return 1 if tally.findings or tally.memory_ratio > MEMORY_RATIO_MAX else 0
 
@@ -281,7 +316,7 @@ def _read_again(options: argparse.Namespace) -> int:
 
 def _say(tally: Tally, options: argparse.Namespace) -> None:
     if options.output == "json":
-        fields = attrs.asdict(tally)
+        fields = attrs.asdict(tally, filter=attrs.filters.exclude("kept"))
         print(json.dumps({**fields, "seed": options.seed}))
         return
     for name, count in tally.tried.items():

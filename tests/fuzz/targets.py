@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import shutil
+import struct
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Final
 import attrs
 from crc32c import crc32c
 
+from kraftlib.codec.declared import write
 from kraftlib.config import RaftConfig
+from kraftlib.controller.apis import FORWARDABLE
 from kraftlib.coordination.commands import KINDS, encode_command
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.messages import OpenSession
@@ -25,6 +28,8 @@ from kraftlib.properties import parse_properties, settings_of
 from kraftlib.records.batch import HEADER_SIZE, batch_size, check_kraft, read_batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.net.request_handler import open_envelope
+from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_server import SaslServer
 from kraftlib.security.sasl_users import load_users
@@ -32,6 +37,8 @@ from kraftlib.security.scram import ScramClient, ScramError
 from kraftlib.storage.directory import open_directory
 from kraftlib.wire.apis import APIS, PrivateApiKey, api
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from tests.declared_messages import any_message
 from tests.storage.replicas import make_replica
 
@@ -169,6 +176,30 @@ def logins() -> Target:
     return Target(name="logins", samples=samples, read=read, allowed=())
 
 
+def envelopes() -> Target:
+    """Envelopes of brokers: a request inside, the name of its client, and its address."""
+    inside = encode_request(CreateTopicsRequest(), version=7, correlation_id=1, client_id="c")
+    clients = [struct.pack(">h", 0) + write(DefaultPrincipalData(type="User", name=name), 0) for name in ("ann", "")]
+    samples = [
+        encode_request(
+            EnvelopeRequest(request_data=inside, request_principal=client, client_host_address=address),
+            version=0,
+            correlation_id=1,
+            client_id="c",
+        )
+        for client in clients
+        for address in (bytes(4), bytes(16), b"")
+    ]
+
+    def read(data: bytes) -> object:
+        message = decode_request(data).message
+        if not isinstance(message, EnvelopeRequest):
+            raise ConfigError("no envelope")
+        return open_envelope(message, Peer("there"), forwardable=FORWARDABLE, elements_max=1_024)
+
+    return Target(name="envelopes", samples=samples, read=read, allowed=(ProtocolError, ConfigError))
+
+
 def scram() -> Target:
     """The tokens of a server, as a client reads them."""
     samples = [b"r=abcdefgh,s=c2FsdHNhbHQ=,i=4096", b"v=AAAA", b"e=other-error"]
@@ -212,7 +243,7 @@ def properties() -> Target:
     return Target(name="properties", samples=samples, read=read, allowed=(ConfigError,))
 
 
-FRAMES: Final = (requests, responses, batches, metadata, logins, scram, commands, properties)
+FRAMES: Final = (requests, responses, batches, metadata, logins, envelopes, scram, commands, properties)
 
 
 class Directories:

@@ -6,10 +6,12 @@ import json
 import random
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kraftlib.errors import ProtocolError
-from tests.fuzz.run import Fuzzer, Tally, main
+from tests.fuzz import corpus
+from tests.fuzz.run import Fuzzer, Tally, main, worth_keeping
 from tests.fuzz.targets import FRAMES, Directories, Target
 from tools.fuzz.mutation import CHANGES, mutated
 
@@ -46,6 +48,21 @@ def test_a_frame_that_reaches_a_new_line_is_a_sample_from_then_on() -> None:
     Fuzzer(FRAMES[0](), 3, tally).run(200)
 
     assert tally.reached > 5
+
+
+def test_the_fuzzer_begins_from_a_corpus_that_reaches_more_than_the_samples() -> None:
+    kept = corpus.read()
+    targets = {make.__name__: make() for make in FRAMES}
+    assert set(kept) == {target.name for target in targets.values()}
+    assert corpus.PATH.stat().st_size <= corpus.FILE_MAX_BYTES
+    seen: list[bytes] = []
+    target = attrs.evolve(targets["requests"], samples=[], read=seen.append, mend=lambda frame, chance: frame)
+    Fuzzer(target, 5, Tally()).run(2_000)
+    known = {frame[:8] for frame in seen}
+    assert known & {frame[:8] for frame in kept["requests"]}, "changes go on from its frames"
+    for name in ("logins", "envelopes"):
+        reached = worth_keeping(targets[name], kept[name])
+        assert len(reached) > len(kept[name]) / 2, "what is reached at the first use of a message counts once"
 
 
 def test_a_damaged_directory_is_opened_or_refused_by_an_error_of_ours(tmp_path: Path) -> None:
