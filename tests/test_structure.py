@@ -22,7 +22,7 @@ LINES: Final[Mapping[str, int]] = {
     "compat": 1_500,
     "controller": 3_500,
     "consensus": 5_500,
-    "coordination": 3_300,
+    "coordination": 3_350,
     "offline": 1_200,
     "recipes": 2_300,
     "runtime": 8_000,
