@@ -64,6 +64,11 @@ PASSED_ON = {
     "fuzz": (FULL, ("python", "-m", "tests.fuzz.run"), "random bytes for every reader of bytes (--directories: files)"),
     "chaos": (FULL, ("python", "-m", "tests.chaos.run"), "real processes under faults; two judges (--minutes N)"),
     "kazoo": (FULL, ("python", "-m", "tests.compat.kazoo_suite"), "kazoo's own tests, on our client: how many pass"),
+    "recipes": (
+        FULL,
+        ("python", "-m", "tests.chaos.recipes"),
+        "increments and watches through leaders that are killed (--kills N)",
+    ),
     "schemas": (CORE, ("python", "-m", "tools.schemas"), "compare the messages with Kafka's schemas"),
 }
 """Tasks that hand their arguments on to a program: what it needs, its command, and what it is for."""

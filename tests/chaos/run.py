@@ -189,15 +189,16 @@ async def play(
                     say(str(run.result))
         except* (Violation, Stopped) as errors:
             run.count()
-            run.result.violation = "; ".join(map(str, _leaves(errors)))
+            run.result.violation = "; ".join(map(str, leaves(errors)))
             if not plant:
                 keep(directory, run.clients.history or run.history)
         return run.result
 
 
-def _leaves(errors: BaseExceptionGroup[Any]) -> Iterable[BaseException]:
+def leaves(errors: BaseExceptionGroup[Any]) -> Iterable[BaseException]:
+    """Yield the errors of a group and of the groups in it."""
     for error in errors.exceptions:
-        yield from _leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)
+        yield from leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)
 
 
 def keep(directory: Path, history: Iterable[Operation]) -> None:
