@@ -23,7 +23,7 @@ from kraftlib.coordination.sessions import Session
 from kraftlib.types import Epoch, Offset
 
 LOOK_MS: Final = 100
-"""A leader looks about this often."""
+"""A leader looks this often, or more often."""
 
 PAUSE_MS: Final = 5 * LOOK_MS
 """A leader that has not looked for longer was paused."""

@@ -23,6 +23,7 @@ from typing import Any, Final
 from kraftlib.cli.cluster import Cluster, RefusedError
 from kraftlib.config import ENGINES, EVENT_LOOPS
 from kraftlib.errors import ConfigError
+from tools.bench import hand_over
 from tools.bench.catch_up import as_text as catch_up_as_text
 from tools.bench.catch_up import measure_catch_up
 from tools.bench.failover import measure_failover, summary
@@ -81,6 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hostile", type=int, metavar="N", help="instead: commits while a stranger sends N frames a second"
     )
+    parser.add_argument(
+        "--hand-over",
+        type=int,
+        metavar="TIMES",
+        help="instead: ms until an election of the recipes has its next leader",
+    )
     parser.add_argument("--open-port", action="store_true", help="with --hostile: no secret keeps the stranger out")
     parser.add_argument(
         "--profile",
@@ -111,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_catch_up(options)
     if options.hostile is not None:
         return _run_hostile(options)
+    if options.hand_over is not None:
+        return hand_over.run(options)
     engines: tuple[str, ...] = ENGINES if options.engine == "both" else (options.engine,)
     if options.tls:
         engines = tuple(name for engine in engines for name in (engine, engine + TLS))

@@ -28,8 +28,12 @@ from kraftlib.runtime.waiters import COMMITTED
 from kraftlib.types import Epoch, Offset
 from kraftlib.wire.bounds import CHANGES
 
-TICK_S: Final = 0.1
-"""The leader looks this often for what has expired."""
+TICK_MIN_S: Final = 0.025
+TICK_MAX_S: Final = 0.1
+"""Times between two looks of the leader for what has expired. A session lives on for two of them at most."""
+
+TICK_SHARE: Final = 0.05
+"""The part of the time that looking may take: with many sessions the leader looks less often."""
 
 PULL_MAX_BYTES: Final = 1024 * 1024
 """The changes that one pull returns; a single change may be larger."""
@@ -61,6 +65,8 @@ class Service:
         self._machine: Final = machine
         self._loop: Final = asyncio.get_running_loop()
         self._arrivals: Final = Arrivals(node, machine)
+        self._look_s = 0.0
+        """The time that the last look for what has expired took."""
         self._expiring: Final = asyncio.ensure_future(self._expire())
 
     def end(self) -> None:
@@ -157,7 +163,7 @@ class Service:
         """As leader propose what is over, once all records from before the epoch are applied."""
         caught_up: Epoch = -1
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(min(max(TICK_MIN_S, self._look_s / TICK_SHARE), TICK_MAX_S))
             epoch = self._node.appends.epoch
             try:
                 if epoch >= 0 and epoch != caught_up:
@@ -171,6 +177,9 @@ class Service:
                 continue  # leadership is lost, or the backlog is full: what is over is still over at the next tick
 
     async def _propose_due(self, epoch: Epoch) -> None:
-        for command in self._machine.due(epoch, round(self._loop.time() * 1_000)):
+        began = self._loop.time()
+        due = self._machine.due(epoch, round(began * 1_000))
+        self._look_s = self._loop.time() - began
+        for command in due:
             append = partial(self._node.appends.append, [command], epoch, COMMITTED)
             await engine_future(self._node, append)
