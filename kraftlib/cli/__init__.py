@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, str]] = {
     "restore": "begin a new cluster with a backup",
     "verify-dir": "read every file of a replica's directory, and report damage",
     "doctor": "look over the configuration, directory, disk, certificates and network of a replica",
+    "import": "copy the nodes of a running ZooKeeper into a quorum, and compare them",
     "recover": "make a new quorum after a majority of the voters is lost for good",
     "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with faults of all kinds",
@@ -40,7 +41,7 @@ COMMANDS: Final[dict[str, str]] = {
 HIDDEN: Final = ("voter",)
 """Commands that only other programs use: the processes of `demo` and of the benchmarks."""
 
-MODULES: Final = {"format": "formatting"}
+MODULES: Final = {"format": "formatting", "import": "importing"}
 """The module of each command that does not have its name."""
 
 INTERRUPTED: Final = 130

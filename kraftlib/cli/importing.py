@@ -1,0 +1,151 @@
+"""`kraftlib import zookeeper`: copies a tree of a running ZooKeeper into a quorum, and compares it node by node.
+
+What is written are the keys of `kraftlib.compat.kazoo`. So a program that used ZooKeeper through kazoo goes on with its
+nodes, their versions and their sequence numbers after it has changed its import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kraftlib.cli.login import add_login_arguments, login_of
+from kraftlib.cli.usage import UsageError, servers_of
+from kraftlib.coordination.net.client import connect
+from kraftlib.errors import ConfigError, TimedOutError
+from kraftlib.recipes.session import Session
+from kraftlib.wire_client import Login
+
+if TYPE_CHECKING:
+    from kraftlib.compat.kazoo.importing import Importer
+
+STEPS_MAX: Final = 10
+"""Comparisons, until we say that the source is never twice the same."""
+
+SESSION_MS: Final = 30_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where from and where to."""
+    parser.description = (
+        "Copy the lasting nodes of a running ZooKeeper into a quorum of replicas that kraftlib.open has opened,\n"
+        "for programs that change from kazoo's client to kraftlib.compat.kazoo. Ends when a comparison, node by\n"
+        "node, has found both equal; with --every it goes on until Ctrl-C. Needs kraftlib[kazoo]."
+    )
+    parser.epilog = (
+        "examples:\n"
+        "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191,10.0.0.2:9191\n"
+        "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191 --path /my-service --every 10"
+    )
+    parser.add_argument("kind", choices=("zookeeper",), help="the store that is read")
+    parser.add_argument("source", metavar="HOST:PORT,…", help="its servers")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT,…", required=True, help="any replicas of the quorum")
+    parser.add_argument("--path", default="/", help="the node that is copied with all below it (/)")
+    parser.add_argument(
+        "--replace", action="store_true", help="change and delete nodes that the quorum has there already"
+    )
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="compare, and copy what differs, again and again"
+    )
+    parser.add_argument("--auth-file", metavar="FILE", help="file with USER:PASSWORD, for ZooKeeper's digest scheme")
+    parser.add_argument(
+        "--timeout-ms", type=int, default=60_000, metavar="MS", help="time limit for each connection and call (60000)"
+    )
+    add_login_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Import; 1 if the source is never found equal to what was copied."""
+    try:
+        import kraftlib.compat.kazoo  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "kazoo":
+            raise
+        raise ConfigError(str(error)) from error
+    if options.path != "/" and (not options.path.startswith("/") or "" in options.path.split("/")[1:]):
+        raise UsageError(f"--path {options.path!r}: a path begins with / and has no empty part")
+    if options.every is not None and not 0 < options.every < float("inf"):
+        raise UsageError(f"--every {options.every}: name a number of seconds above 0")
+    return asyncio.run(_main(options))
+
+
+async def _main(options: argparse.Namespace) -> int:
+    from kraftlib.compat.kazoo.importing import Importer
+
+    login = login_of(options) or Login()
+    access = connect(servers_of(options), tls=login.tls, sasl=login.sasl)
+    source = await asyncio.to_thread(_source, options)
+    try:
+        async with access:
+            session = await Session.open(access, ttl_ms=SESSION_MS, owner="import", timeout_ms=options.timeout_ms)
+            try:
+                importer = Importer(session, options.path, replace=options.replace)
+                if options.every is None:
+                    return await _once(importer, source, options.path)
+                while True:
+                    await _step(importer, source, options.path)
+                    await asyncio.sleep(options.every)
+            finally:
+                await session.close()
+    finally:
+        await asyncio.to_thread(_close, source)
+
+
+def _source(options: argparse.Namespace) -> Any:
+    """Return a client of ZooKeeper that is connected. Raises: ConfigError; TimedOutError."""
+    from kazoo.client import KazooClient
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    auth = None
+    if options.auth_file is not None:
+        try:
+            auth = [("digest", Path(options.auth_file).read_text(encoding="utf-8").strip())]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--auth-file {options.auth_file}: {error}") from error
+    client = KazooClient(hosts=options.source, auth_data=auth)
+    try:
+        client.start(timeout=options.timeout_ms / 1_000)
+    except KazooTimeoutError as error:
+        client.close()
+        raise TimedOutError(f"no server of ZooKeeper at {options.source} within {options.timeout_ms} ms") from error
+    return client
+
+
+def _close(source: Any) -> None:
+    source.stop()
+    source.close()
+
+
+async def _once(importer: Importer, source: Any, path: str) -> int:
+    for _ in range(STEPS_MAX):
+        if await _step(importer, source, path):
+            return 0
+    print(
+        f"not equal after {STEPS_MAX} steps: ZooKeeper's nodes change meanwhile; stop those who write, or use --every"
+    )
+    return 1
+
+
+async def _step(importer: Importer, source: Any, path: str) -> bool:
+    """Compare, and copy what differs; return whether nothing did."""
+    from kraftlib.compat.kazoo.source import read_source
+
+    read = await asyncio.to_thread(read_source, source, path)
+    found = await importer.step(read)
+    if found:
+        print(
+            f"copied: {len(found.missing)} nodes that were missing, {len(found.changed)} changed;"
+            f" {len(found.surplus)} deleted",
+            flush=True,
+        )
+        return False
+    print(f"equal: {len(read.nodes)} nodes with {read.size} bytes, compared one by one", flush=True)
+    for count, what in (
+        (read.ephemeral, "ephemeral nodes are left out: their sessions stay with ZooKeeper"),
+        (read.special, "containers and nodes with a time to live are ordinary nodes now"),
+    ):
+        if count:
+            print(f"{count} {what}", flush=True)
+    return True

@@ -1,0 +1,34 @@
+"""`kraftlib import`: what its command line refuses. tests/interop/test_zookeeper.py runs it on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+TO = ("--bootstrap", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize("path", ["service", "/service/", "//", ""])
+def test_a_path_that_is_none_is_refused(path: str, kraftlib: Command) -> None:
+    result = kraftlib("import", "zookeeper", "127.0.0.1:2", *TO, f"--path={path}")
+    assert (result.status, result.out) == (2, "")
+    assert f"--path {path!r}: a path begins with /" in result.err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_pause_that_is_none_is_refused(seconds: str, kraftlib: Command) -> None:
+    result = kraftlib("import", "zookeeper", "127.0.0.1:2", *TO, f"--every={seconds}")
+    assert result.status == 2
+    assert "name a number of seconds above 0" in result.err
+
+
+def test_what_cannot_be_reached_is_named(kraftlib: Command, tmp_path: Path) -> None:
+    assert "--timeout-ms at least 1" in kraftlib("import", "zookeeper", "127.0.0.1:2", *TO, "--timeout-ms=0").err
+    silent = kraftlib("import", "zookeeper", "127.0.0.1:2", *TO, "--timeout-ms=300")
+    assert (silent.status, silent.err) == (1, "kraftlib: no server of ZooKeeper at 127.0.0.1:2 within 300 ms\n")
+    unread = kraftlib("import", "zookeeper", "127.0.0.1:2", *TO, f"--auth-file={tmp_path / 'nobody'}")
+    assert unread.status == 1
+    assert f"--auth-file {tmp_path / 'nobody'}" in unread.err
