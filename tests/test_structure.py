@@ -23,7 +23,7 @@ LINES: Final[Mapping[str, int]] = {
     "controller": 3_500,
     "consensus": 5_500,
     "coordination": 3_350,
-    "offline": 1_200,
+    "offline": 1_300,
     "recipes": 2_300,
     "runtime": 8_000,
     "storage": 6_500,

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, str]] = {
     "doctor": "look over the configuration, directory, disk, certificates and network of a replica",
     "import": "copy the nodes of a running ZooKeeper into a quorum, and compare them",
     "recover": "make a new quorum after a majority of the voters is lost for good",
+    "skip-record": "take a record that no state machine can apply out of what is applied",
     "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with faults of all kinds",
     "random-uuid": "print a new cluster or directory id",

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from kraftlib.errors import CorruptBatchError, ReplicaFailedError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
-from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot
+from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot, SkippingBatch
 from kraftlib.runtime.feed import Feed
 from kraftlib.runtime.listener import Listener, is_ctrl_c
 from kraftlib.runtime.loading import Checks, Loading, Overlay
 from kraftlib.runtime.offset_waiters import OffsetWaiters
 from kraftlib.runtime.waiters import Post, Promise, Waiters, again, call_here
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.types import LeaderAndEpoch, Offset, ReplicaId
+from kraftlib.types import Epoch, LeaderAndEpoch, Offset, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime.applier")
 
@@ -59,13 +59,14 @@ class Applier:
         on_applied: Callable[[Sequence[CommittedBatch]], None] = lambda batches: None,
         increments: Overlay | None = None,
         checks: Checks | None = None,
+        skipped: Collection[tuple[Offset, Epoch]] = (),
     ) -> None:
         """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read;
         `on_machine_failed` why the state machine was stopped.
 
         After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
         `increments` lead on from a checkpoint, for the state machine. `checks` know which snapshots are whole; without
-        them each is believed.
+        them each is believed. Records that are `skipped` are not given to anybody.
         """
         self._node_id = node_id
         self._log = log
@@ -79,6 +80,7 @@ class Applier:
         self._reading: Offset = 0
         self._clock_ns = clock_ns
         self._on_applied = on_applied
+        self._skipped = frozenset(skipped)
         self._loading = Loading(
             log,
             serde,
@@ -280,9 +282,23 @@ class Applier:
         self._reading = start
         read: Sequence[Batch] = self._log.read(start, SLICE_BYTES)
         batches = [CommittedBatch(batch, self._serde) for batch in read if batch.last_offset < high_watermark]
+        if self._skipped:
+            batches = [self._without_skipped(given, batch) for given, batch in zip(batches, read, strict=False)]
         if len(self._feeds) > 1:
             self._slice = (start, high_watermark, batches)
         return batches
+
+    def _without_skipped(self, given: CommittedBatch, batch: Batch) -> CommittedBatch:
+        """Return what is given of a batch, if an operator has skipped some of its records."""
+        skipped = {
+            offset
+            for offset, epoch in self._skipped
+            if epoch == batch.epoch and batch.base_offset <= offset <= batch.last_offset
+        }
+        if not skipped or batch.is_control:
+            return given
+        logger.warning("replica %d: not applied, as an operator wants it: %s", self._node_id, sorted(skipped))
+        return SkippingBatch(batch, self._serde, skipped)
 
     def _guarded(self, feed: Feed, call: Callable[[], object]) -> bool:
         """Call into the application; return whether it succeeded. An exception stops this listener and nothing else.

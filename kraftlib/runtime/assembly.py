@@ -146,6 +146,7 @@ class Assembly:
             on_applied=self._applied,
             increments=self.increments,
             checks=self.checks,
+            skipped=[(skip.offset, skip.epoch) for skip in opened.skips],
         )
         self.executor = Executor(
             watched(self.core),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,6 +97,32 @@ class CommittedBatch:
 
     def __repr__(self) -> str:
         return f"<Committed{self._batch!r}>"
+
+
+class SkippingBatch(CommittedBatch):
+    """A batch with records that an operator has skipped (`kraftlib skip-record`).
+
+    They are not decoded. `values` has None in their places, so that positions stay offsets; `records` leaves them out.
+    """
+
+    __slots__ = ("_skipped",)
+
+    def __init__(self, batch: Batch, serde: RecordSerde[Any], skipped: Container[Offset]) -> None:
+        super().__init__(batch, serde)
+        self._skipped = skipped
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """The values, None where a record is skipped."""
+        if self._values is None:
+            from_bytes, stored = self._serde.from_bytes, enumerate(self._batch.values(), self._batch.base_offset)
+            self._values = [None if offset in self._skipped else from_bytes(value) for offset, value in stored]
+        return self._values
+
+    @property
+    def records(self) -> Iterator[CommittedRecord]:
+        """The records that are not skipped, with their places."""
+        return (record for record in super().records if record.offset not in self._skipped)
 
 
 class BatchReader:

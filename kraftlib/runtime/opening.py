@@ -25,6 +25,7 @@ from kraftlib.runtime.snapshots.holds import Holds, HoldStore
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
+from kraftlib.storage.skips_file import Skip, read_skips
 from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.types import ElectionState, Endpoint, Offset, ReplicaId, ReplicaKey, new_uuid, socket_path
@@ -50,6 +51,7 @@ class Opened:
     holds: Holds
     downloads: DownloadFiles | None
     increments: IncrementFiles | None
+    skips: Sequence[Skip] = ()
 
     def close(self) -> None:
         """Release the stores. Raises: StorageError, if the log cannot be flushed."""
@@ -111,6 +113,7 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             holds=HoldStore(partition, config.file_mode),
             downloads=downloads,
             increments=increments,
+            skips=[] if partition is None else read_skips(partition),
         )
     except BaseException:
         log.close()

@@ -12,6 +12,7 @@ __cluster_metadata-0/
   leader-epoch-checkpoint quorum-state partition.metadata
   quorum-state.bak kraftlib*.json            ours; Kafka leaves such names alone
   kraftlib-holds.json                        ours: who still reads the log, and from where
+  kraftlib-skips.json                        ours: records that an operator has taken out of what is applied
   kraftlib-download.json and                 ours: a snapshot that is being downloaded
   00000000000000012345-0000000007.checkpoint.part
 """
@@ -34,6 +35,7 @@ EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 HAS_RUN: Final = "kraftlib.json"
 UNSYNCED: Final = "kraftlib-unsynced.json"
 HOLDS: Final = "kraftlib-holds.json"
+SKIPS: Final = "kraftlib-skips.json"
 DOWNLOAD: Final = "kraftlib-download.json"
 SYNC_POINT: Final = "kraftlib-sync.json"
 PREFIX: Final = "kraftlib-prefix.json"
@@ -55,7 +57,7 @@ _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII
 _LEFT_OVER: Final = re.compile(
     r"kraftlib-spare\.bin(?:\.tmp)?|[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part|[0-9]{20}-[0-9]{10}\.increment\.tmp"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
-    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-download|-prefix)?\.json)\.tmp",
+    r"|(?:leader-epoch-checkpoint|quorum-state|quorum-state\.bak|partition\.metadata|kraftlib(?:-unsynced|-holds|-skips|-download|-prefix)?\.json)\.tmp",
     re.ASCII,
 )
 

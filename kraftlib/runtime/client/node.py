@@ -131,6 +131,8 @@ class Node:
             path=None if config.access is None else config.access.audit_file,
         )
         audit.check()
+        for skip in opened.skips:
+            audit.of_application("skipped", request="skip-record", subject=f"offset {skip.offset}", outcome=skip.reason)
         controllers = self._controllers = Controllers(config, submit=self.router.submit, handler=self._handler)
         self.network = Network(
             self._transport,
