@@ -35,7 +35,11 @@ EXTRAS = {CORE: "", FULL: "[cli,uvloop,snappy,spark,kazoo,test,dev,docs]"}
 
 PASSED_ON = {
     "demo": (CORE, ("kraftlib", "demo"), "three voters, 10,000 records, a killed leader, nothing lost: half a minute"),
-    "bench": (CORE, ("python", "-m", "tools.bench"), "measure commits per second; --against kafka: beside Kafka's"),
+    "bench": (
+        CORE,
+        ("python", "-m", "tools.bench"),
+        "measure commits per second; --against kafka (or etcd,zookeeper): beside theirs",
+    ),
     "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
     "elsewhere": (
         FULL,
@@ -310,8 +314,10 @@ def clean(options: argparse.Namespace) -> int:
 
 
 def side_by_side(arguments: Sequence[str]) -> int:
-    """Measure Kafka's raft client and ours in turn: `bench --against kafka`."""
+    """Measure others and ours in turn: `bench --against kafka`, or some of etcd and zookeeper."""
     ensure_environment(FULL)
+    if arguments[arguments.index("--against") + 1 :][:1] not in ([], ["kafka"]):
+        return call(tool("python", "-m", "tests.interop.coordination_bench", *arguments))
     named = arguments.index("--kafka") + 1 if "--kafka" in arguments else len(arguments)
     release = arguments[named] if named < len(arguments) else KAFKA.partition(",")[0]
     if call(tool("python", "-m", "tests.interop.jars", release)):
