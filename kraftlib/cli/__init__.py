@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, str]] = {
     "restore": "begin a new cluster with a backup",
     "verify-dir": "read every file of a replica's directory, and report damage",
     "doctor": "look over the configuration, directory, disk, certificates and network of a replica",
-    "import": "copy the nodes of a running ZooKeeper into a quorum, and compare them",
+    "import": "copy the nodes of a ZooKeeper, or of its files, into a quorum, and compare them",
     "recover": "make a new quorum after a majority of the voters is lost for good",
     "skip-record": "take a record that no state machine can apply out of what is applied",
     "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",

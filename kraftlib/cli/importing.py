@@ -1,4 +1,4 @@
-"""`kraftlib import zookeeper`: copies a tree of a running ZooKeeper into a quorum, and compares it node by node.
+"""`kraftlib import`: copies a tree of a ZooKeeper, or of its files, into a quorum, and compares it node by node.
 
 What is written are the keys of `kraftlib.compat.kazoo`. So a program that used ZooKeeper through kazoo goes on with its
 nodes, their versions and their sequence numbers after it has changed its import.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +22,7 @@ from kraftlib.wire_client import Login
 
 if TYPE_CHECKING:
     from kraftlib.compat.kazoo.importing import Importer
+    from kraftlib.compat.kazoo.source import Source
 
 STEPS_MAX: Final = 10
 """Comparisons, until we say that the source is never twice the same."""
@@ -30,17 +33,18 @@ SESSION_MS: Final = 30_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where from and where to."""
     parser.description = (
-        "Copy the lasting nodes of a running ZooKeeper into a quorum of replicas that kraftlib.open has opened,\n"
+        "Copy the lasting nodes of a ZooKeeper into a quorum of replicas that kraftlib.open has opened,\n"
         "for programs that change from kazoo's client to kraftlib.compat.kazoo. Ends when a comparison, node by\n"
         "node, has found both equal; with --every it goes on until Ctrl-C. Needs kraftlib[kazoo]."
     )
     parser.epilog = (
         "examples:\n"
         "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191,10.0.0.2:9191\n"
-        "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191 --path /my-service --every 10"
+        "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191 --path /my-service --every 10\n"
+        "  kraftlib import zookeeper-files /var/lib/zookeeper,/var/log/zookeeper --bootstrap 10.0.0.1:9191"
     )
-    parser.add_argument("kind", choices=("zookeeper",), help="the store that is read")
-    parser.add_argument("source", metavar="HOST:PORT,…", help="its servers")
+    parser.add_argument("kind", choices=("zookeeper", "zookeeper-files"), help="a running ZooKeeper, or its files")
+    parser.add_argument("source", metavar="SOURCE", help="its servers, HOST:PORT,…; or its dataDir, and its dataLogDir")
     parser.add_argument("--bootstrap", metavar="HOST:PORT,…", required=True, help="any replicas of the quorum")
     parser.add_argument("--path", default="/", help="the node that is copied with all below it (/)")
     parser.add_argument(
@@ -68,32 +72,50 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--path {options.path!r}: a path begins with / and has no empty part")
     if options.every is not None and not 0 < options.every < float("inf"):
         raise UsageError(f"--every {options.every}: name a number of seconds above 0")
-    return asyncio.run(_main(options))
+    servers_of(options)  # what is wrong with them is told before anybody is asked
+    if options.kind == "zookeeper":
+        client = _client(options)
+        try:
+            return asyncio.run(_main(options, partial(_read_server, client, options.path)))
+        finally:
+            client.stop()
+            client.close()
+    if options.every is not None or options.auth_file is not None:
+        raise UsageError("--every and --auth-file are for a running ZooKeeper")
+    return asyncio.run(_main(options, partial(_read_files, options.source.split(","), options.path)))
 
 
-async def _main(options: argparse.Namespace) -> int:
+def _read_server(client: Any, path: str) -> Source:
+    from kraftlib.compat.kazoo.source import read_source
+
+    return read_source(client, path)
+
+
+def _read_files(directories: Sequence[str], path: str) -> Source:
+    from kraftlib.compat.kazoo.zookeeper_files import read_files
+
+    return read_files([Path(directory) for directory in directories], path)
+
+
+async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
     from kraftlib.compat.kazoo.importing import Importer
 
     login = login_of(options) or Login()
     access = connect(servers_of(options), tls=login.tls, sasl=login.sasl)
-    source = await asyncio.to_thread(_source, options)
-    try:
-        async with access:
-            session = await Session.open(access, ttl_ms=SESSION_MS, owner="import", timeout_ms=options.timeout_ms)
-            try:
-                importer = Importer(session, options.path, replace=options.replace)
-                if options.every is None:
-                    return await _once(importer, source, options.path)
-                while True:
-                    await _step(importer, source, options.path)
-                    await asyncio.sleep(options.every)
-            finally:
-                await session.close()
-    finally:
-        await asyncio.to_thread(_close, source)
+    async with access:
+        session = await Session.open(access, ttl_ms=SESSION_MS, owner="import", timeout_ms=options.timeout_ms)
+        try:
+            importer = Importer(session, options.path, replace=options.replace)
+            if options.every is None:
+                return await _once(importer, read)
+            while True:
+                await _step(importer, read)
+                await asyncio.sleep(options.every)
+        finally:
+            await session.close()
 
 
-def _source(options: argparse.Namespace) -> Any:
+def _client(options: argparse.Namespace) -> Any:
     """Return a client of ZooKeeper that is connected. Raises: ConfigError; TimedOutError."""
     from kazoo.client import KazooClient
     from kazoo.handlers.threading import KazooTimeoutError
@@ -113,14 +135,9 @@ def _source(options: argparse.Namespace) -> Any:
     return client
 
 
-def _close(source: Any) -> None:
-    source.stop()
-    source.close()
-
-
-async def _once(importer: Importer, source: Any, path: str) -> int:
+async def _once(importer: Importer, read: Callable[[], Source]) -> int:
     for _ in range(STEPS_MAX):
-        if await _step(importer, source, path):
+        if await _step(importer, read):
             return 0
     print(
         f"not equal after {STEPS_MAX} steps: ZooKeeper's nodes change meanwhile; stop those who write, or use --every"
@@ -128,12 +145,10 @@ async def _once(importer: Importer, source: Any, path: str) -> int:
     return 1
 
 
-async def _step(importer: Importer, source: Any, path: str) -> bool:
+async def _step(importer: Importer, read: Callable[[], Source]) -> bool:
     """Compare, and copy what differs; return whether nothing did."""
-    from kraftlib.compat.kazoo.source import read_source
-
-    read = await asyncio.to_thread(read_source, source, path)
-    found = await importer.step(read)
+    source = await asyncio.to_thread(read)
+    found = await importer.step(source)
     if found:
         print(
             f"copied: {len(found.missing)} nodes that were missing, {len(found.changed)} changed;"
@@ -141,10 +156,10 @@ async def _step(importer: Importer, source: Any, path: str) -> bool:
             flush=True,
         )
         return False
-    print(f"equal: {len(read.nodes)} nodes with {read.size} bytes, compared one by one", flush=True)
+    print(f"equal: {len(source.nodes)} nodes with {source.size} bytes, compared one by one", flush=True)
     for count, what in (
-        (read.ephemeral, "ephemeral nodes are left out: their sessions stay with ZooKeeper"),
-        (read.special, "containers and nodes with a time to live are ordinary nodes now"),
+        (source.ephemeral, "ephemeral nodes are left out: their sessions stay with ZooKeeper"),
+        (source.special, "containers and nodes with a time to live are ordinary nodes now"),
     ):
         if count:
             print(f"{count} {what}", flush=True)

@@ -32,3 +32,9 @@ def test_what_cannot_be_reached_is_named(kraftlib: Command, tmp_path: Path) -> N
     unread = kraftlib("import", "zookeeper", "127.0.0.1:2", *TO, f"--auth-file={tmp_path / 'nobody'}")
     assert unread.status == 1
     assert f"--auth-file {tmp_path / 'nobody'}" in unread.err
+
+
+def test_options_of_a_running_zookeeper_are_refused_for_files(kraftlib: Command, tmp_path: Path) -> None:
+    result = kraftlib("import", "zookeeper-files", tmp_path, *TO, "--every=1")
+    assert result.status == 2
+    assert "--every and --auth-file are for a running ZooKeeper" in result.err

@@ -10,6 +10,8 @@ import pytest
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kraftlib.compat.kazoo import KazooClient
+from kraftlib.compat.kazoo.source import read_source
+from kraftlib.compat.kazoo.zookeeper_files import read_files
 from tests.compat.kazoo_suite import Cluster
 from tests.interop.jars import libraries
 from tests.interop.lab import Lab
@@ -19,8 +21,8 @@ from tests.interop.processes import PATIENCE_S, Process, wait_for
 RELEASE = "3.9.2"
 
 
-def zookeeper(lab: Lab) -> Any:
-    """Start a server and return a client of it."""
+def zookeeper(lab: Lab) -> tuple[Process, Any]:
+    """Start a server and return it with a client."""
     place = lab.endpoint()
     settings = lab.home / "zoo.cfg"
     settings.write_text(
@@ -38,7 +40,7 @@ def zookeeper(lab: Lab) -> Any:
         client.start(timeout=PATIENCE_S)
     except KazooTimeoutError:
         raise AssertionError(server.tail()) from None
-    return client
+    return server, client
 
 
 def importing(lab: Lab, source: Any, target: Cluster, *words: str) -> Process:
@@ -85,7 +87,8 @@ def assert_equal_trees(one: Any, other: Any, path: str) -> int:
 
 @pytest.mark.usefixtures("version")
 def test_a_tree_of_zookeeper_is_copied_and_followed_until_the_switch_over(lab: Lab) -> None:
-    source, target = zookeeper(lab), Cluster(1)
+    server, source = zookeeper(lab)
+    target = Cluster(1)
     fill(source)
     once = importing(lab, source, target, "--path", "/svc")
     assert ended(once) == 0, once.tail()
@@ -109,6 +112,11 @@ def test_a_tree_of_zookeeper_is_copied_and_followed_until_the_switch_over(lab: L
     assert assert_equal_trees(source, ours, "/svc") == 603
     for parent in ("/svc", "/svc/way"):
         assert ours.create(f"{parent}/n-", sequence=True) == source.create(f"{parent}/n-", sequence=True)
-    for client in (ours, source):
-        client.stop()
-        client.close()
+    ours.stop()
+    ours.close()
+
+    read = read_source(source, "/")
+    server.kill()
+    assert read_files([lab.home / "data"], "/") == read, "as the files of a killed server have it"
+    source.stop()
+    source.close()
