@@ -2,7 +2,8 @@
 
 The event loop never does that work, one thread bounds it to a core, and its queue is short. Wrong passwords cost
 tokens, of their address and of all addresses together; whoever has none left is refused without work, until time has
-given some back. Addresses that have logged in before are not refused for what others do.
+given some back. Addresses of voters, and those that have logged in before, are not refused for what others do: else a
+flood of wrong passwords would keep every voter out of a replica that was started again.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ class _Tokens:
 
 
 class PasswordChecks:
-    """The checks of one server. Everything but the check itself is on its event loop."""
+    """The checks of one server. All but the check itself is on its event loop. `is_voter_host` as for `Admission`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, is_voter_host: Callable[[str], bool] = lambda host: False
+    ) -> None:
         self._loop: Final = loop
+        self._is_voter_host: Final = is_voter_host
         self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="kraftlib-passwords")
         self._waiting = 0
         self._all: Final = _Tokens(FAILURES_PER_S, FAILURES, FAILURES, loop.time())
@@ -60,7 +64,9 @@ class PasswordChecks:
         """Have a password checked, and tell `then` whether it is right; None: it was refused without a look."""
         now = self._loop.time()
         failed = self._failed.get(host)
-        may_fail = (failed is None or failed.look(now)) and (self._all.look(now) or host in self._known)
+        may_fail = failed is None or failed.look(now)
+        if not self._all.look(now):
+            may_fail = may_fail and (host in self._known or self._is_voter_host(host))
         if self._waiting >= QUEUE_MAX or not may_fail:
             then(None)
             return

@@ -18,7 +18,7 @@ async def checks(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PasswordCheck
     """Time gives nothing back."""
     monkeypatch.setattr(password_checks, "ADDRESS_FAILURES_PER_S", 0.0)
     monkeypatch.setattr(password_checks, "FAILURES_PER_S", 0.0)
-    made = PasswordChecks(asyncio.get_running_loop())
+    made = PasswordChecks(asyncio.get_running_loop(), is_voter_host=lambda host: host == "voter")
     yield made
     made.close()
 
@@ -38,11 +38,12 @@ async def test_an_address_has_so_many_wrong_passwords_and_others_have_theirs(che
     assert await tried(checks, "b", is_right=False) is False
 
 
-async def test_all_together_have_so_many_and_those_that_have_logged_in_go_on(checks: PasswordChecks) -> None:
+async def test_all_together_have_so_many_and_voters_and_those_that_have_logged_in_go_on(checks: PasswordChecks) -> None:
     assert await tried(checks, "known", is_right=True)
     found = [await tried(checks, f"{number}", is_right=False) for number in range(FAILURES + 5)]
     assert found == [False] * FAILURES + [None] * 5
     assert await tried(checks, "new", is_right=True) is None
+    assert await tried(checks, "voter", is_right=True), "also at a replica that has just been started again"
     assert await tried(checks, "known", is_right=True)
 
 

@@ -60,7 +60,7 @@ class FrameServer:
             tls=tls,
             sasl=sasl,
             tell_refusal=tell_refusal,
-            passwords=PasswordChecks(self._loop),
+            passwords=PasswordChecks(self._loop, is_voter_host=lambda host: host in self.voter_addresses),
             budget=AnswerBudget(limits.answers_max_bytes, self._now),
         )
         self._tls: Final = tls

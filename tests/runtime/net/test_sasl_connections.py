@@ -20,7 +20,7 @@ from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination
-from kraftlib.security import sasl_users
+from kraftlib.security import password_checks, sasl_users
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import QUEUE_MAX
 from kraftlib.security.sasl import SaslConfig
@@ -109,6 +109,22 @@ async def test_wrong_passwords_cost_neither_the_event_loop_nor_more_than_their_t
         assert 1 <= len(threads) <= QUEUE_MAX
         assert len(set(threads)) == 1
         assert threading.get_ident() not in threads
+
+
+async def test_a_flood_of_wrong_passwords_keeps_no_voter_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has logged in at a replica that was just started, and strangers have used all tokens up."""
+    monkeypatch.setattr(password_checks, "FAILURES", 0)
+    monkeypatch.setattr(password_checks, "FAILURES_PER_S", 0.0)
+    plain = {"mechanism": "PLAIN", "insecure": True}
+    async with (
+        server(users(**plain)) as opened,
+        stranger(opened.endpoint, local_addr=("127.0.0.7", 0)) as voter,
+        stranger(opened.endpoint, local_addr=("127.0.0.8", 0)) as other,
+    ):
+        tcp(opened).voters_at(["127.0.0.7"])
+        await log_in(voter, users(2, **plain))
+        with pytest.raises(SaslError, match="Authentication failed"):
+            await log_in(other, users(2, **plain))
 
 
 async def test_a_server_that_asks_for_a_million_rounds_keeps_nobody_else_waiting(
