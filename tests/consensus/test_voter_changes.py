@@ -13,6 +13,7 @@ from kraftlib.consensus.events import (
     Failure,
     RecordsSubmitted,
     RequestFailed,
+    RequestReceived,
     RetentionDue,
     SnapshotCreated,
     TimeoutReached,
@@ -526,6 +527,20 @@ def test_an_observer_that_only_fetches_and_lags_is_not_added() -> None:
     tell(core, add_request())
 
     assert answers(reply(core, 4, supports(0, 1))) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize("of_observer", [True, False])
+def test_a_fetch_that_anybody_may_send_makes_no_replica_caught_up(of_observer: bool) -> None:
+    """An observer may give any id that is no voter's, also that of the replica that is to be added."""
+    core = dynamic_leader()
+    core.state.role_state.observers.clear()  # type: ignore[union-attr]
+    at = core.state.log.end_offset
+    request = fetch_request(epoch=core.epoch, offset=at, last_epoch=core.epoch, replica_id=4,
+                            replica_directory_id=UUID(int=1_004))  # fmt: skip
+    core.handle(RequestReceived(300, request, 18, of_observer), core.state.now_ms)
+    tell(core, add_request())
+
+    assert answers(reply(core, 4, supports(0, 1))) == ([ErrorCode.REQUEST_TIMED_OUT] if of_observer else [])
 
 
 @pytest.mark.parametrize(
