@@ -27,8 +27,9 @@ from kraftlib.coordination.messages import (
     Transact,
     Watched,
 )
+from kraftlib.coordination.questions import question_of
 from kraftlib.errors import ConfigError
-from kraftlib.recipes.pages import PAGE, all_rows
+from kraftlib.recipes.pages import PAGE, all_rows, whole_state
 from kraftlib.recipes.sessions import SharedSession, scope
 from kraftlib.recipes.terms import Term
 from kraftlib.types import Offset
@@ -108,7 +109,7 @@ class MapChange:
 
 @attrs.frozen
 class MapState:
-    """Instead of changes that are not kept any more: all that is watched, as of `offset`."""
+    """All entries that were asked for, as of `offset`. A watch yields it where the changes before it are gone."""
 
     offset: Offset
     entries: dict[str, Entry]
@@ -144,6 +145,19 @@ class ReplicatedMap:
         _, answer = await self._ask(question, consistency)
         return [self._entry(row) for row in answer.rows]
 
+    async def state(self, prefix: str = "") -> MapState:
+        """Return all entries whose keys begin with `prefix`, however many, as of one offset; linearizable.
+
+        `watch(prefix=prefix, since=state.offset)` goes on from there: together they keep a copy of the map.
+        """
+        session = await self._sessions.get()
+        selector = Selector(watched=Watched.PREFIX, name=self._scope + prefix)
+        offset, answer = await session.ask(question_of(selector))
+        rows: Sequence[Answer.Row] = answer.rows
+        if answer.more:
+            offset, rows = await whole_state(session.ask, selector, offset, rows)
+        return self._state(offset, rows)
+
     async def history(self, key: str, *, since: Offset = NONE) -> list[MapChange]:
         """Return the changes of a key after the record at `since`, as far back as they are kept."""
         question = Question(ask=Ask.HISTORY, name=self._scope + key, number=since)
@@ -164,8 +178,7 @@ class ReplicatedMap:
         session = await self._sessions.get()
         async for changes in session.watch(selector, since):
             if changes.full:
-                entries = [self._entry(row) for row in changes.rows]
-                yield MapState(changes.offset, {entry.key: entry for entry in entries})
+                yield self._state(changes.offset, changes.rows)
                 continue
             for row in changes.rows:
                 yield self._change(row)
@@ -177,6 +190,9 @@ class ReplicatedMap:
     def _entry(self, row: Answer.Row) -> Entry:
         key = row.name.removeprefix(self._scope)
         return Entry(key, row.value or b"", row.revision, row.session != NONE, row.ttl_ms)
+
+    def _state(self, offset: Offset, rows: Sequence[Answer.Row]) -> MapState:
+        return MapState(offset, {entry.key: entry for entry in map(self._entry, rows)})
 
     def _change(self, row: Answer.Row) -> MapChange:
         value = row.value if row.event == Event.PUT else None

@@ -48,6 +48,21 @@ async def test_pages_of_a_range_make_the_whole() -> None:
         assert found == [f"k{number}" for number in range(10)]
 
 
+@pytest.mark.parametrize("count", [0, 3, 2_500], ids=["nothing", "a page", "several pages"])
+async def test_a_state_and_the_changes_after_it_are_a_copy_of_the_map(count: int) -> None:
+    async with clients(1) as (_, [kraft]):
+        settings = kraft.map("settings")
+        puts = [Put(f"k{number}", b"1") for number in range(count)]
+        for at in range(0, count, 250):
+            await settings.transaction(puts[at : at + 250])
+        await settings.put("other", b"")
+        state = await settings.state("k")
+        assert set(state.entries) == {put.key for put in puts}
+        last = await settings.put("k0", b"2")
+        async with contextlib.aclosing(settings.watch(prefix="k", since=state.offset)) as changes:
+            assert await anext(changes) == MapChange(last, "k0", b"2")
+
+
 async def test_a_transaction_is_all_or_nothing() -> None:
     async with clients(1) as (_, [kraft]):
         accounts = kraft.map("accounts")
