@@ -24,7 +24,7 @@ LISTED = {
 }
 ELSEWHERE = {"kraft_job": "is run by tests/spark/test_pages.py, where there is a session"}
 FILES = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ELSEWHERE)
-SERVING = {"job_scheduler", "service_registry"}
+SERVING = {"consumer_groups", "job_scheduler", "service_registry"}
 """Those that run until they are told to end: each has a test of its own, which starts three and kills the leader."""
 
 SAYS = {
