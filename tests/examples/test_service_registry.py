@@ -53,7 +53,9 @@ class Http:
             fields: dict[str, str] = {}
             for line in response:
                 name, _, value = line.decode().rstrip("\n").partition(": ")
-                if name:
+                if name == ":":
+                    fields = {}  # a sign of life, which ends with an empty line, too
+                elif name:
                     fields[name] = value
                 elif fields:
                     yield fields["event"], fields["id"], json.loads(fields["data"])
