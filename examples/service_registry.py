@@ -2,7 +2,7 @@
 
 Three of these processes are a quorum, and each of them answers everything: reads are linearizable, a write that was
 acknowledged survives `kill -9` of any one of them. It is an ASGI application of Starlette, so that it runs under any
-ASGI server, and mounts into a FastAPI application.
+ASGI server, and mounts into a FastAPI application (docs/howto/web-frameworks.md).
 
     PUT    /config/ui/color             the body is the value; the answer's ETag is its revision
     PUT    ... with If-Match: "7"       only if the revision is still 7 (compare and set); If-None-Match: *  creates
