@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 TTL_MS = 2_000
 """A process that checks services and is not heard of for so long is replaced."""
 TIMEOUT_MS = 10_000
+KEY_MAX_BYTES, VALUE_MAX_BYTES = 900, 500_000
 CHECK_EVERY_S = 1.0
 CHECK_TIMEOUT_S = 3.0
 HEARTBEAT_S = 15.0
@@ -131,7 +132,9 @@ class Registry:
 
     async def write(self, request: Request) -> Response:
         """Write a key of the configuration, or register an instance of a service."""
-        key, value, ttl_ms = request.path_params["key"], await request.body(), 0
+        key, value, ttl_ms = request.path_params["key"], await body(request), 0
+        if len(key.encode()) > KEY_MAX_BYTES:
+            raise HTTPException(400, f"a key has at most {KEY_MAX_BYTES} bytes")
         if request.path_params["map"] == "services":
             value, ttl_ms = instance(value)
         done = await self._map(request).transaction([Put(key, value, ttl_ms)], conditions=conditions(request, key))
@@ -171,6 +174,16 @@ class Registry:
                     yield event("change", change.offset, {"key": change.key, "value": value})
 
 
+async def body(request: Request) -> bytes:
+    """Return the body, which is read no further than a value may be long."""
+    value = b""
+    async for piece in request.stream():
+        value += piece
+        if len(value) > VALUE_MAX_BYTES:
+            raise HTTPException(413, f"a value has at most {VALUE_MAX_BYTES} bytes")
+    return value
+
+
 def conditions(request: Request, key: str) -> list[At]:
     """Return what the request's headers ask to be so."""
     if request.headers.get("if-none-match") == "*":
@@ -188,17 +201,17 @@ def refused() -> Response:
     return Response(status_code=412)
 
 
-def instance(body: bytes) -> tuple[bytes, int]:
+def instance(data: bytes) -> tuple[bytes, int]:
     """Return value and time to live of an instance; one that is checked is healthy once it was reached."""
     try:
-        given = json.loads(body)
+        given = json.loads(data)
         host, _, port = given["address"].rpartition(":")
         ttl_ms, check = given.get("ttl_ms", 0), given.get("check", False)
         if not (host and 0 < int(port) < 65_536 and isinstance(ttl_ms, int) and (ttl_ms > 0) is not check):
             raise ValueError
     except (ValueError, LookupError, TypeError, AttributeError):
         example = '{"address": "10.0.0.7:80"} and either "ttl_ms": 5000 or "check": true'
-        raise HTTPException(400, f"{body[:100]!r} is no instance: expected {example}") from None
+        raise HTTPException(400, f"{data[:100]!r} is no instance: expected {example}") from None
     return json.dumps({"address": given["address"], "check": check, "healthy": not check}).encode(), ttl_ms
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
@@ -51,7 +52,9 @@ class Http:
         """Yield kind, id and data of each event."""
         with self.open("GET", path, None, headers) as response:
             fields: dict[str, str] = {}
+            end = time.monotonic() + PATIENCE_S
             for line in response:
+                assert time.monotonic() < end, "there were signs of life, and no event"
                 name, _, value = line.decode().rstrip("\n").partition(": ")
                 if name == ":":
                     fields = {}  # a sign of life, which ends with an empty line, too
@@ -59,7 +62,11 @@ class Http:
                     fields[name] = value
                 elif fields:
                     yield fields["event"], fields["id"], json.loads(fields["data"])
-                    fields = {}
+                    fields, end = {}, time.monotonic() + PATIENCE_S
+
+
+def is_healthy(value: str | None) -> bool | None:
+    return None if value is None else bool(json.loads(value)["healthy"])
 
 
 def start(three: Programs) -> dict[int, Http]:
@@ -94,8 +101,11 @@ def test_reads_writes_watches_and_checks_outlive_the_leader(tmp_path: Path) -> N
         assert sites[leader]("PUT", "/services/web/1", json.dumps(checked).encode())[0] == 204
         assert sites[leader]("PUT", "/services/web/2", b'{"address": "10.0.0.7:80", "ttl_ms": 500}')[0] == 204
         assert one("PUT", "/services/web/3", b'{"address": "nowhere"}')[0] == 400
+        assert one("PUT", "/config/" + "k" * 2_000, b"")[0] == 400
+        assert one("PUT", "/config/large", bytes(1_000_000))[0] == 413
         instances = open_streams.enter_context(closing(two.events("/watch/services?prefix=web/")))
-        next(instances)
+        _, _, state = next(instances)
+        healthy = {key: is_healthy(state.get(key)) for key in ("web/1", "web/2")}
 
         three.kill(leader)
         assert one("PUT", "/config/ui/color", b"yellow", If_Match=green)[0] == 204
@@ -106,11 +116,12 @@ def test_reads_writes_watches_and_checks_outlive_the_leader(tmp_path: Path) -> N
         assert [data["value"] for _, _, data in (next(again) for _ in range(3))] == seen
         assert one("GET", "/config/ui/color")[0] == 404
 
-        service.close()  # whoever checks now finds out
-        healthy: dict[str, bool | None] = {"web/1": True, "web/2": True}
-        while healthy != {"web/1": False, "web/2": None}:
-            _, _, data = next(instances)
-            healthy[data["key"]] = None if data["value"] is None else json.loads(data["value"])["healthy"]
+        for service_is_up in (True, False):  # and whoever checks now finds out
+            if not service_is_up:
+                service.close()
+            while healthy != {"web/1": service_is_up, "web/2": None}:
+                _, _, data = next(instances)
+                healthy[data["key"]] = is_healthy(data["value"])
         assert set(one.json("/services/")) == {"web/1"}
         assert b"EventSource" in one("GET", "/")[1]
         assert one("GET", "/elsewhere/x")[0] == 404
