@@ -11,8 +11,10 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.codec.versions import Versions
+from kraftlib.controller.acls import create_acls, delete_acls, describe_acls
 from kraftlib.controller.alter_configs import incremental_alter_configs
 from kraftlib.controller.alter_partition import alter_partition
+from kraftlib.controller.client_quotas import alter_client_quotas
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_partitions import create_partitions
 from kraftlib.controller.create_topics import create_topics
@@ -23,6 +25,7 @@ from kraftlib.controller.producer_ids import allocate_producer_ids
 from kraftlib.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from kraftlib.controller.registration import register_broker, register_controller, unregister_broker
 from kraftlib.controller.results import Decision
+from kraftlib.controller.scram_credentials import alter_user_scram_credentials
 from kraftlib.security.access import Role
 from kraftlib.wire.apis import ApiKey
 
@@ -44,6 +47,9 @@ class Served:
 SERVED: Final[Mapping[int, Served]] = {
     ApiKey.CREATE_TOPICS: Served(create_topics, Versions(2, 7), Role.ADMIN, forwardable=True),
     ApiKey.DELETE_TOPICS: Served(delete_topics, Versions(1, 6), Role.ADMIN, forwardable=True),
+    ApiKey.DESCRIBE_ACLS: Served(describe_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
+    ApiKey.CREATE_ACLS: Served(create_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
+    ApiKey.DELETE_ACLS: Served(delete_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
     ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),
@@ -52,6 +58,10 @@ SERVED: Final[Mapping[int, Served]] = {
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Served(
         list_partition_reassignments, Versions(0, 0), Role.CLIENT, forwardable=True
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Served(alter_client_quotas, Versions(0, 1), Role.ADMIN, forwardable=True),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served(
+        alter_user_scram_credentials, Versions(0, 0), Role.ADMIN, forwardable=True
     ),
     ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.BROKER),
     ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.BROKER),

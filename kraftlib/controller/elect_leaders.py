@@ -29,7 +29,7 @@ def elect_leaders(context: Context, request: ElectLeadersRequest, version: int) 
     """Hold the elections; of all partitions only those in which something happened are told."""
     kind = KINDS.get(request.election_type)
     if kind is None:
-        return Decision(answer=ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return Decision(answer=_refused(request))
     records: list[Message] = []
     results = []
     for name, numbers in _wanted(context, request):
@@ -38,6 +38,20 @@ def elect_leaders(context: Context, request: ElectLeadersRequest, version: int) 
             rows = [row for row in rows if row.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         results.append(ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=tuple(rows)))
     return Decision(records, ElectLeadersResponse(replica_election_results=tuple(results)))
+
+
+def _refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    code, result = ErrorCode.INVALID_REQUEST, ElectLeadersResponse.ReplicaElectionResult
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=tuple(
+            result(
+                topic=topic.topic,
+                partition_result=tuple(Row(partition_id=n, error_code=code) for n in topic.partitions),
+            )
+            for topic in request.topic_partitions or ()
+        ),
+    )
 
 
 def _wanted(context: Context, request: ElectLeadersRequest) -> Iterator[tuple[str, range | tuple[int, ...]]]:

@@ -1,12 +1,11 @@
-"""Records that are kept by key and not judged: access rules, credentials, tokens, quotas, producer ids.
+"""Records that are kept by key: access rules, credentials, tokens, quotas, producer ids.
 
-Records of these kinds may stand in a log that a controller of Kafka has begun. They are folded by key, so that they are
-in our snapshots; producer ids are also given out.
+Brokers act on them. A controller stores them, gives them out, and has them in its snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kraftlib.codec.declarations import Message
@@ -17,23 +16,31 @@ from kraftlib.metadata.config_records import ClientQuotaRecord, ProducerIdsRecor
 PRODUCER_IDS: Final = ("producer ids",)
 
 
+def quota_key(entity: Iterable[ClientQuotaRecord.EntityData], key: str) -> tuple[object, ...]:
+    """Return the key of a quota: its entity's parts have no order."""
+    parts = sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in entity)
+    return "quota", tuple(parts), key
+
+
+def scram_key(user: str, mechanism: int) -> tuple[object, ...]:
+    """Return the key of a credential."""
+    return "scram", user, mechanism
+
+
 def _quota(record: ClientQuotaRecord) -> tuple[object, ...]:
-    entity = tuple(
-        sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in record.entity)
-    )
-    return "quota", entity, record.key
+    return quota_key(record.entity, record.key)
 
 
 SET: Final[Mapping[type[Message], Callable[[Any], tuple[object, ...]]]] = {
     ProducerIdsRecord: lambda record: PRODUCER_IDS,
     security.AccessControlEntryRecord: lambda record: ("acl", record.id),
-    security.UserScramCredentialRecord: lambda record: ("scram", record.name, record.mechanism),
+    security.UserScramCredentialRecord: lambda record: scram_key(record.name, record.mechanism),
     security.DelegationTokenRecord: lambda record: ("token", record.token_id),
     ClientQuotaRecord: _quota,
 }
 REMOVED: Final[Mapping[type[Message], Callable[[Any], tuple[object, ...]]]] = {
     security.RemoveAccessControlEntryRecord: lambda record: ("acl", record.id),
-    security.RemoveUserScramCredentialRecord: lambda record: ("scram", record.name, record.mechanism),
+    security.RemoveUserScramCredentialRecord: lambda record: scram_key(record.name, record.mechanism),
     security.RemoveDelegationTokenRecord: lambda record: ("token", record.token_id),
 }
 
@@ -57,6 +64,10 @@ class Keyed:
     def snapshot(self, records: Mapping[tuple[object, ...], Message]) -> Iterator[Message]:
         """Yield the records."""
         yield from records.values()
+
+    def access_rules(self) -> Iterator[security.AccessControlEntryRecord]:
+        """Yield the rules of access."""
+        return (one for one in self.records.values() if isinstance(one, security.AccessControlEntryRecord))
 
     @property
     def next_producer_id(self) -> int:

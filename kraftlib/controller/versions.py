@@ -15,6 +15,7 @@ SUPPORTED_METADATA_VERSIONS: Final = Versions(7, 30)
 """3.3-IV3, the minimum of Kafka 4, to 4.3-IV0."""
 
 _3_4_IV0: Final = 8
+_3_5_IV2: Final = 11
 _3_6_IV0: Final = 12
 _3_7_IV2: Final = 17
 _4_0_IV1: Final = 23
@@ -60,3 +61,8 @@ def has_cordoned_directories(metadata_version: int) -> bool:
 def shrinking_begins_leader_epoch(metadata_version: int) -> bool:
     """Whether a smaller ISR begins a leader epoch, as it did before 3.6 (KAFKA-15021)."""
     return metadata_version < _3_6_IV0
+
+
+def has_scram(metadata_version: int) -> bool:
+    """Whether credentials for SASL/SCRAM stand in the log (KIP-900)."""
+    return metadata_version >= _3_5_IV2

@@ -35,11 +35,16 @@ class ApiKey(enum.IntEnum):
 
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     CREATE_PARTITIONS = 37
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    ALTER_CLIENT_QUOTAS = 49
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     ENVELOPE = 58
@@ -104,6 +109,9 @@ class ErrorCode(enum.IntEnum):
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
     THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     INCONSISTENT_VOTER_SET = 94
     INVALID_UPDATE_VERSION = 95
     SNAPSHOT_NOT_FOUND = 98
@@ -255,6 +263,18 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import delete_topics
 
             return delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse
+        case ApiKey.DESCRIBE_ACLS:
+            from kraftlib.wire.messages import acls
+
+            return acls.DescribeAclsRequest, acls.DescribeAclsResponse
+        case ApiKey.CREATE_ACLS:
+            from kraftlib.wire.messages import acls
+
+            return acls.CreateAclsRequest, acls.CreateAclsResponse
+        case ApiKey.DELETE_ACLS:
+            from kraftlib.wire.messages import acls
+
+            return acls.DeleteAclsRequest, acls.DeleteAclsResponse
         case ApiKey.CREATE_PARTITIONS:
             from kraftlib.wire.messages import create_partitions
 
@@ -283,6 +303,17 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             return (
                 list_partition_reassignments.ListPartitionReassignmentsRequest,
                 list_partition_reassignments.ListPartitionReassignmentsResponse,
+            )
+        case ApiKey.ALTER_CLIENT_QUOTAS:
+            from kraftlib.wire.messages import alter_client_quotas
+
+            return alter_client_quotas.AlterClientQuotasRequest, alter_client_quotas.AlterClientQuotasResponse
+        case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+            from kraftlib.wire.messages import alter_user_scram_credentials
+
+            return (
+                alter_user_scram_credentials.AlterUserScramCredentialsRequest,
+                alter_user_scram_credentials.AlterUserScramCredentialsResponse,
             )
         case ApiKey.ALTER_PARTITION:
             from kraftlib.wire.messages import alter_partition

@@ -44,12 +44,51 @@ def _incremental_alter_configs(request: Any, code: int) -> Message:
     )
 
 
+def _create_acls(request: Any, code: int) -> Message:
+    from kraftlib.wire.messages.acls import CreateAclsResponse as Response
+
+    row = Response.AclCreationResult(error_code=code, error_message=None)
+    return Response(results=(row,) * len(request.creations))
+
+
+def _delete_acls(request: Any, code: int) -> Message:
+    from kraftlib.wire.messages.acls import DeleteAclsResponse as Response
+
+    row = Response.DeleteAclsFilterResult(error_code=code, error_message=None)
+    return Response(filter_results=(row,) * len(request.filters))
+
+
+def _alter_client_quotas(request: Any, code: int) -> Message:
+    from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasResponse as Response
+
+    def row(entry: Any) -> Response.EntryData:
+        parts = (Response.EntityData(entity_type=one.entity_type, entity_name=one.entity_name) for one in entry.entity)
+        return Response.EntryData(error_code=code, error_message=None, entity=tuple(parts))
+
+    return Response(entries=tuple(map(row, request.entries)))
+
+
+def _alter_user_scram_credentials(request: Any, code: int) -> Message:
+    from kraftlib.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse as Response
+
+    row = Response.AlterUserScramCredentialsResult
+    users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
+    return Response(results=tuple(row(user=user, error_code=code, error_message=None) for user in users))
+
+
 _BY_API: Final[Mapping[int, Callable[[Any, int], Message]]] = {
     19: _create_topics,
     20: _delete_topics,
+    30: _create_acls,
+    31: _delete_acls,
     37: _create_partitions,
     44: _incremental_alter_configs,
+    49: _alter_client_quotas,
+    51: _alter_user_scram_credentials,
 }
+
+_ROWS: Final = ("topics", "responses", "results", "filter_results", "entries")
+"""The fields that hold the rows."""
 
 
 def error_rows(request: Message, error_code: int) -> Message | None:
@@ -60,5 +99,5 @@ def error_rows(request: Message, error_code: int) -> Message | None:
 
 def has_error_row(response: Any, error_code: int) -> bool:
     """Whether a row of such an answer has this error."""
-    rows = next((getattr(response, name) for name in ("topics", "responses", "results") if hasattr(response, name)), ())
+    rows = next((getattr(response, name) for name in _ROWS if hasattr(response, name)), ())
     return response.api_key in _BY_API and any(row.error_code == error_code for row in rows)

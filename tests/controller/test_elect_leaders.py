@@ -71,7 +71,9 @@ def test_an_election_without_candidates_says_so_and_an_unclean_one_is_asked_for(
     assert elect(world, UNCLEAN) == {("a", 0): ErrorCode.NONE}
     assert world.shape("a")[:2] == (2, (2,))
     assert elect(world, UNCLEAN) == {}
-    assert world.ask(ElectLeadersRequest(election_type=2)).error_code == ErrorCode.INVALID_REQUEST
+    assert (
+        world.ask(ElectLeadersRequest(election_type=2, topic_partitions=None)).error_code == ErrorCode.INVALID_REQUEST
+    )
 
 
 def test_partitions_that_kafka_has_begun_to_move_are_listed() -> None:

@@ -46,6 +46,7 @@ FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+ACLS: Final = "kafka.admin.AclCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 OF_SERVERS: Final = frozenset({SERVER, FORMAT})
 ROOT: Final = "/image"

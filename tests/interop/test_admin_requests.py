@@ -26,13 +26,20 @@ FOREVER_MS: Final = 3_600_000
 def pair(lab: Lab) -> Iterator[tuple[Asked, Asked]]:
     """Kafka's and ours, with the same features and five brokers."""
     release, places = lab.release, (lab.endpoint(), lab.endpoint())
-    quiet = {"metadata.max.idle.interval.ms": 0, "broker.session.timeout.ms": FOREVER_MS}
+    quiet = {
+        "metadata.max.idle.interval.ms": 0,
+        "broker.session.timeout.ms": FOREVER_MS,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "auto.leader.rebalance.enable": "false",
+    }
     kafka = controller(
         release, 1, home=lab.home, endpoint=places[0],
         quorum={"controller.quorum.bootstrap.servers": places[0]}, properties=quiet,
     )  # fmt: skip
     kafka.format(lab.cluster_id, "--standalone", "--feature", "eligible.leader.replicas.version=0")
     ours = Controller(lab, 1, places[1], [str(places[1])])
+    ours.command += ["--broker-session-timeout-ms", str(FOREVER_MS), "--leader-imbalance-check-interval-ms", "0"]
     format_controller(ours.directory, node_id=1, cluster_id=lab.cluster_id, standalone=places[1], release=release.minor)
     for process in (kafka, ours):
         lab.keep(process)

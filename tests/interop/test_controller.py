@@ -15,7 +15,7 @@ from kraftlib.controller import format_controller
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.types import Endpoint, new_uuid
 from kraftlib.wire_client import UnreachableError
-from tests.interop.kafka import CONFIGS, CONSUMER, PRODUCER, TOPICS, KafkaNode, Output, broker
+from tests.interop.kafka import ACLS, CONFIGS, CONSUMER, PRODUCER, TOPICS, KafkaNode, Output, broker
 from tests.interop.lab import Lab
 from tests.interop.logs import assert_equal_logs
 from tests.interop.ours import ROOT
@@ -49,7 +49,9 @@ class Controller(Process):
 class Cluster:
     """Controllers of ours, running, and a broker of Kafka, formatted."""
 
-    def __init__(self, lab: Lab, *, controllers: int, **settings: object) -> None:
+    def __init__(
+        self, lab: Lab, *, controllers: int, properties: Mapping[str, object] | None = None, **settings: object
+    ) -> None:
         self.lab = lab
         places = {number: Endpoint("127.0.0.1", port) for number, port in enumerate(free_ports(controllers), start=1)}
         first = [InitialController(number, place, new_uuid()) for number, place in places.items()]
@@ -74,6 +76,7 @@ class Cluster:
             home=lab.home,
             endpoint=lab.endpoint(),
             quorum={"controller.quorum.bootstrap.servers": ",".join(servers)},
+            properties=properties,
         )
         self.broker.format(lab.cluster_id)
         lab.keep(self.broker)
@@ -160,6 +163,45 @@ def test_a_broker_lives_on_one_controller_from_registration_to_controlled_shutdo
     changes = [record["data"] for record in records if record["type"] == "BROKER_REGISTRATION_CHANGE_RECORD"]
     steps = [change.get("fenced", 0) or 2 * change.get("inControlledShutdown", 0) for change in changes]
     assert [step for step in steps if step] == [-1, 2, 1]  # unfenced, in controlled shutdown, fenced
+
+
+def test_tools_change_access_rules_quotas_and_users(lab: Lab) -> None:
+    """`kafka-acls` and `kafka-configs` through a broker with Kafka's own authorizer, which reads the rules in the log."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    properties = {"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
+    cluster = Cluster(lab, controllers=1, properties=properties)
+    cluster.broker.start()
+    cluster.broker.wait_started()
+
+    def acls(*words: object) -> str:
+        return lab.release.tool(ACLS, "--bootstrap-server", cluster.broker.endpoint, *words).ok().out
+
+    rule = (
+        "--allow-principal",
+        "User:ann",
+        "--operation",
+        "Read",
+        "--topic",
+        "ord",
+        "--resource-pattern-type",
+        "prefixed",
+    )
+    acls("--add", *rule)
+    assert "principal=User:ann" in acls("--list", "--topic", "orders", "--resource-pattern-type", "match")
+    cluster.configure("users", "ann", "producer_byte_rate=1000,SCRAM-SHA-256=[password=secret]")
+    words = ("--entity-type", "users", "--entity-name", "ann", "--describe")
+    shown = lab.release.tool(CONFIGS, "--bootstrap-server", cluster.broker.endpoint, *words).ok().out
+    assert "producer_byte_rate=1000.0" in shown
+    assert "SCRAM-SHA-256=iterations=4096" in shown
+    acls("--remove", "--force", *rule)
+    assert "User:ann" not in acls("--list")
+
+    assert cluster.broker.stop() == 143
+    assert cluster.broker.complaints() == []
+    cluster.controllers[1].stop()
+    types = [record["type"] for record in cluster.dumped(1)]
+    for kind in ("ACCESS_CONTROL_ENTRY", "REMOVE_ACCESS_CONTROL_ENTRY", "CLIENT_QUOTA", "USER_SCRAM_CREDENTIAL"):
+        assert types.count(f"{kind}_RECORD") == 1
 
 
 def test_a_cluster_goes_on_when_its_active_controller_is_killed(lab: Lab) -> None:

@@ -1,0 +1,114 @@
+"""Rules of access; `tests/interop/test_admin_requests.py` has Kafka's controller do the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftlib.controller.acls import ALLOW, ANY, CLUSTER, DENY, LITERAL, MATCH, PREFIXED
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from tests.controller.world import World, picture, refolded
+
+TOPIC, GROUP, READ, WRITE = 2, 3, 3, 4
+
+
+def rule(name: str, *, pattern: int = LITERAL, kind: int = TOPIC, principal: str = "User:ann", **changes: Any) -> Any:
+    fields = {"host": "*", "operation": READ, "permission_type": ALLOW, **changes}
+    return CreateAclsRequest.AclCreation(
+        resource_type=kind, resource_name=name, resource_pattern_type=pattern, principal=principal, **fields
+    )
+
+
+def create(world: World, *rules: Any) -> list[int]:
+    return [row.error_code for row in world.ask(CreateAclsRequest(creations=rules)).results]
+
+
+def criteria(**changes: Any) -> dict[str, Any]:
+    anything = {"resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY}
+    of_entries = {"principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY}
+    return {**anything, **of_entries, **changes}
+
+
+def named(world: World, **changes: Any) -> set[str]:
+    answer = world.ask(DescribeAclsRequest(**criteria(**changes)))
+    assert answer.error_code == 0
+    return {one.resource_name for one in answer.resources}
+
+
+def some_rules() -> World:
+    world = World()
+    rules = (
+        rule("orders"),
+        rule("ord", pattern=PREFIXED, principal="User:bob"),
+        rule("*", permission_type=DENY),
+        rule("readers", kind=GROUP, host="10.0.0.1"),
+        rule("kafka-cluster", kind=CLUSTER, operation=WRITE),
+    )
+    assert create(world, *rules) == [0] * 5
+    return world
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        ({}, {"orders", "ord", "*", "readers", "kafka-cluster"}),
+        ({"resource_type_filter": TOPIC}, {"orders", "ord", "*"}),
+        ({"resource_name_filter": "orders"}, {"orders"}),
+        ({"resource_name_filter": "ord", "pattern_type_filter": LITERAL}, set()),
+        ({"resource_name_filter": "ord", "pattern_type_filter": PREFIXED}, {"ord"}),
+        ({"resource_name_filter": "orders", "pattern_type_filter": MATCH}, {"orders", "ord", "*"}),
+        ({"resource_name_filter": "clicks", "pattern_type_filter": MATCH}, {"*"}),
+        ({"principal_filter": "User:bob"}, {"ord"}),
+        ({"host_filter": "10.0.0.1"}, {"readers"}),
+        ({"operation": WRITE}, {"kafka-cluster"}),
+        ({"permission_type": DENY}, {"*"}),
+    ],
+)
+def test_rules_are_found_and_deleted_by_the_same_filter(wanted: dict[str, Any], names: set[str]) -> None:
+    world = some_rules()
+    everything = named(world)
+    assert named(world, **wanted) == names
+    filters = (DeleteAclsRequest.DeleteAclsFilter(**criteria(**wanted)),) * 2
+    answer = world.ask(DeleteAclsRequest(filters=filters))
+    assert {one.resource_name for one in answer.filter_results[0].matching_acls} == names
+    assert named(world) == everything - names
+    assert picture(refolded(world)) == picture(world.state)
+
+
+def test_a_rule_stands_once() -> None:
+    world = World()
+    assert create(world, rule("a"), rule("a"), rule("b")) == [0, 0, 0]
+    before = len(world.log)
+    assert create(world, rule("a")) == [0]
+    assert len(world.log) == before
+    assert len(list(world.state.keyed.access_rules())) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        rule(""),
+        rule("a", kind=CLUSTER),
+        rule("a", kind=ANY),
+        rule("a", pattern=MATCH),
+        rule("a", operation=ANY),
+        rule("a", permission_type=ANY),
+        rule("a", principal="ann"),
+    ],
+)
+def test_a_rule_that_says_nothing_is_refused_alone(wrong: Any) -> None:
+    world = World()
+    assert create(world, wrong, rule("good")) == [ErrorCode.INVALID_REQUEST, 0]
+    assert named(world) == {"good"}
+
+
+def test_what_is_not_known_is_never_taken_for_anything() -> None:
+    world = some_rules()
+    before = len(world.log)
+    assert create(world, rule("a", operation=99), rule("b")) == [ErrorCode.INVALID_REQUEST] * 2
+    answer = world.ask(DeleteAclsRequest(filters=(DeleteAclsRequest.DeleteAclsFilter(**criteria(operation=0)),)))
+    assert answer.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert world.ask(DescribeAclsRequest(**criteria(permission_type=7))).error_code == ErrorCode.INVALID_REQUEST
+    assert len(world.log) == before
