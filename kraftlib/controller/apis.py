@@ -24,6 +24,7 @@ from kraftlib.controller.heartbeats import heartbeat
 from kraftlib.controller.producer_ids import allocate_producer_ids
 from kraftlib.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
 from kraftlib.controller.registration import register_broker, register_controller, unregister_broker
+from kraftlib.controller.replica_directories import assign_replicas_to_dirs
 from kraftlib.controller.results import Decision
 from kraftlib.controller.scram_credentials import alter_user_scram_credentials
 from kraftlib.security.access import Role
@@ -64,6 +65,7 @@ SERVED: Final[Mapping[int, Served]] = {
         alter_user_scram_credentials, Versions(0, 0), Role.ADMIN, forwardable=True
     ),
     ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.BROKER),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: Served(assign_replicas_to_dirs, Versions(0, 0), Role.BROKER),
     ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.BROKER),
     ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.BROKER),
     ApiKey.UNREGISTER_BROKER: Served(unregister_broker, Versions(0, 0), Role.ADMIN, forwardable=True),

@@ -105,6 +105,14 @@ class Cluster:
             return UNASSIGNED
         return broker.log_dirs[0] if broker.log_dirs else MIGRATING
 
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
+        """Whether a broker has this directory, as far as is known."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or directory == LOST:
+            return False
+        # A broker that registered before there were directories names none.
+        return directory in (MIGRATING, UNASSIGNED) or not broker.log_dirs or directory in broker.log_dirs
+
     def owner_of(self, directories: Iterable[UUID], *, but: int) -> int | None:
         """Return a broker, other than `but`, that has registered one of these directories."""
         wanted = set(directories)

@@ -71,4 +71,5 @@ class Context:
             is_acceptable=lambda id_: id_ != leaving and (id_ == returning or cluster.is_active(id_)),
             metadata_version=self.features.metadata_version,
             directory_of=cluster.default_directory,
+            is_online=cluster.is_online,
         )

@@ -56,11 +56,20 @@ def replayed(partition: PartitionRecord, change: PartitionChangeRecord) -> Parti
 
 @attrs.frozen(kw_only=True)
 class Rules:
-    """The base of a change: the brokers that may lead, and the metadata.version."""
+    """The base of a change: the brokers that may lead, their directories, and the metadata.version."""
 
     is_acceptable: Callable[[int], bool]
     metadata_version: int
     directory_of: Callable[[int], UUID]
+    is_online: Callable[[int, UUID], bool]
+    """Whether a broker has a directory."""
+
+    def may_lead(self, partition: PartitionRecord, broker_id: int) -> bool:
+        """Whether a replica on this broker can be the leader: the broker is there, and so is the directory."""
+        if not self.is_acceptable(broker_id):
+            return False
+        places = dict(zip(partition.replicas, partition.directories, strict=False))
+        return broker_id not in places or self.is_online(broker_id, places[broker_id])
 
 
 @attrs.frozen(kw_only=True)
@@ -134,7 +143,8 @@ def _assignment(partition: PartitionRecord, target: Target, rules: Rules) -> dic
         changed["replicas"] = target.replicas
         if has_directories(rules.metadata_version):
             old = dict(zip(partition.replicas, partition.directories, strict=False))
-            changed["directories"] = tuple(old.get(id_) or rules.directory_of(id_) for id_ in target.replicas)
+            places = tuple(old.get(id_) or rules.directory_of(id_) for id_ in target.replicas)
+            changed |= {"directories": places} if places != partition.directories else {}
     if target.removing != partition.removing_replicas:
         changed["removing_replicas"] = target.removing
     if target.adding != partition.adding_replicas:
@@ -148,7 +158,7 @@ def _elect(
     """Return the leader, and whether its election is unclean."""
 
     def is_valid(broker_id: int) -> bool:
-        return broker_id in isr and rules.is_acceptable(broker_id)
+        return broker_id in isr and rules.may_lead(partition, broker_id)
 
     if election is Election.PREFERRED and replicas and is_valid(replicas[0]):
         return replicas[0], False
@@ -159,6 +169,6 @@ def _elect(
             return broker_id, False
     if election is Election.UNCLEAN:
         for broker_id in replicas:
-            if rules.is_acceptable(broker_id):
+            if rules.may_lead(partition, broker_id):
                 return broker_id, True
     return NO_LEADER, False

@@ -34,7 +34,12 @@ def after(
     **how: Any,
 ) -> PartitionRecord:
     """The partition after the change."""
-    rules = Rules(is_acceptable=active.__contains__, metadata_version=level, directory_of=DIRECTORIES.__getitem__)
+    rules = Rules(
+        is_acceptable=active.__contains__,
+        metadata_version=level,
+        directory_of=DIRECTORIES.__getitem__,
+        is_online=lambda broker_id, directory: True,
+    )
     record = change(partition, rules, **how)
     return partition if record is None else replayed(partition, record)
 

@@ -12,7 +12,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest as Request
 from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.controller.test_alter_partition import alter
-from tests.controller.world import World
+from tests.controller.world import World, directory
 
 
 def move(world: World, name: str, replicas: Sequence[int] | None, *, number: int = 0, resize: bool = True) -> Any:
@@ -98,7 +98,13 @@ def test_a_move_is_taken_back_to_replicas_out_of_sync_only_where_the_topic_allow
     one = world.partition("a")
     world.log.append(
         PartitionChangeRecord(
-            topic_id=one.topic_id, partition_id=0, isr=(2,), leader=2, replicas=(2, 1, 3), adding_replicas=(2,)
+            topic_id=one.topic_id,
+            partition_id=0,
+            isr=(2,),
+            leader=2,
+            replicas=(2, 1, 3),
+            adding_replicas=(2,),
+            directories=tuple(map(directory, (2, 1, 3))),
         )
     )
     world.commit()

@@ -19,6 +19,7 @@ from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlib.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlib.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kraftlib.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from kraftlib.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlib.wire.messages.create_partitions import CreatePartitionsRequest
@@ -113,6 +114,7 @@ class Draw:
             (2, self.register),
             (1, self.unregister),
             (1, self.allocate_producer_ids),
+            (3, self.assign_directories),
             (3, self.create_acls),
             (2, self.describe_acls),
             (2, self.delete_acls),
@@ -316,6 +318,25 @@ class Draw:
         """Return what an epoch is off by."""
         return self.chance.choice((-1, 1)) if self.chance.random() < BAD / 3 else 0
 
+    def assign_directories(self) -> AssignReplicasToDirsRequest:
+        partition, broker_id = self.partition(), self.broker()
+        if partition is None:
+            return AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=self.epoch(broker_id))
+        if not self.bad():
+            broker_id = self.chance.choice(partition.replicas)
+        row = AssignReplicasToDirsRequest
+        number = 9 if self.chance.random() < BAD / 3 else partition.partition_id
+        topic = row.TopicData(
+            topic_id=ELSEWHERE if self.chance.random() < BAD / 3 else partition.topic_id,
+            partitions=(row.PartitionData(partition_index=number),),
+        )
+        place = self.chance.choice((*directories(broker_id % 6), *directories(broker_id % 6), ELSEWHERE, UUID(int=2)))
+        return row(
+            broker_id=broker_id,
+            broker_epoch=self.epoch(broker_id),
+            directories=(row.DirectoryData(id=place, topics=(topic,)),),
+        )
+
     # --- brokers -----------------------------------------------------------------------------------------------------
 
     def heartbeat(self) -> BrokerHeartbeatRequest:
@@ -361,14 +382,14 @@ class Draw:
 
     def create_acls(self) -> Drawn:
         def one() -> CreateAclsRequest.AclCreation:
-            kind = self.code(2, 7)
+            kind = self.chance.randint(2, 7)
             return CreateAclsRequest.AclCreation(
                 resource_type=kind,
                 resource_name="kafka-cluster" if kind == 4 and not self.bad() else self.chance.choice(RESOURCES),
-                resource_pattern_type=self.code(3, 4),
+                resource_pattern_type=self.chance.randint(3, 4),
                 principal=self.chance.choice(("User:ann", "User:bob", "User:*", "ann" if self.bad() else "User:ann")),
                 host=self.chance.choice(("*", "127.0.0.1")),
-                operation=self.code(2, 6),
+                operation=self.chance.randint(2, 6),
                 permission_type=self.chance.randint(2, 3),
             )
 

@@ -46,13 +46,14 @@ FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-ACLS: Final = "kafka.admin.AclCommand"
+ACLS: Final = "org.apache.kafka.tools.AclCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 OF_SERVERS: Final = frozenset({SERVER, FORMAT})
 ROOT: Final = "/image"
 """Where all that the shell shows begins."""
 SHELL_PATIENCE_S: Final = 30.0
 OLD_NAMES: Final[Mapping[str, str]] = {
+    ACLS: "kafka.admin.AclCommand",
     DUMP: "kafka.tools.DumpLogSegments",
     PRODUCER: "kafka.tools.ConsoleProducer",
 }

@@ -166,7 +166,7 @@ def test_a_broker_lives_on_one_controller_from_registration_to_controlled_shutdo
 
 
 def test_tools_change_access_rules_quotas_and_users(lab: Lab) -> None:
-    """`kafka-acls` and `kafka-configs` through a broker with Kafka's own authorizer, which reads the rules in the log."""
+    """`kafka-acls` and `kafka-configs` through a broker with Kafka's own authorizer, which reads the rules."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     properties = {"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
     cluster = Cluster(lab, controllers=1, properties=properties)
@@ -188,7 +188,8 @@ def test_tools_change_access_rules_quotas_and_users(lab: Lab) -> None:
     )
     acls("--add", *rule)
     assert "principal=User:ann" in acls("--list", "--topic", "orders", "--resource-pattern-type", "match")
-    cluster.configure("users", "ann", "producer_byte_rate=1000,SCRAM-SHA-256=[password=secret]")
+    for setting in ("producer_byte_rate=1000", "SCRAM-SHA-256=[password=secret]"):
+        cluster.configure("users", "ann", setting)
     words = ("--entity-type", "users", "--entity-name", "ann", "--describe")
     shown = lab.release.tool(CONFIGS, "--bootstrap-server", cluster.broker.endpoint, *words).ok().out
     assert "producer_byte_rate=1000.0" in shown

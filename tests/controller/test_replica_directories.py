@@ -1,0 +1,66 @@
+"""Directories of replicas; `tests/interop/test_admin_requests.py` has Kafka's controller do the same."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kraftlib.controller.cluster import LOST, UNASSIGNED
+from kraftlib.controller.versions import METADATA_VERSION
+from kraftlib.types import new_uuid
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest as Request
+from tests.controller.world import World, directory
+
+
+def assign(world: World, broker_id: int, place: UUID, *, topic_id: UUID | None = None, number: int = 0) -> int:
+    """Return the error code of the only partition."""
+    topic = Request.TopicData(
+        topic_id=topic_id or world.partition("a").topic_id, partitions=(Request.PartitionData(partition_index=number),)
+    )
+    epoch = world.state.cluster.brokers[broker_id].broker_epoch
+    rows = (Request.DirectoryData(id=place, topics=(topic,)),)
+    answer = world.ask(Request(broker_id=broker_id, broker_epoch=epoch, directories=rows))
+    assert answer.error_code == 0
+    code: int = answer.directories[0].topics[0].partitions[0].error_code
+    return code
+
+
+def with_two_directories() -> World:
+    """Broker 1 has two directories, 2 has one."""
+    world = World().with_brokers(1, log_dirs=(directory(1), directory(1, 1))).with_brokers(2)
+    world.create("a", assignments=[[1, 2]])
+    return world
+
+
+def test_a_broker_with_several_directories_says_where_its_replica_is() -> None:
+    world = with_two_directories()
+    assert world.partition("a").directories == (UNASSIGNED, directory(2))
+    assert assign(world, 1, directory(1, 1)) == 0
+    assert world.partition("a").directories == (directory(1, 1), directory(2))
+    before = len(world.log)
+    assert assign(world, 1, directory(1, 1)) == 0
+    assert len(world.log) == before, "nothing has changed"
+
+
+@pytest.mark.parametrize("place", [LOST, new_uuid()])
+def test_a_replica_in_a_directory_that_is_gone_does_not_lead(place: UUID) -> None:
+    world = with_two_directories()
+    assert assign(world, 1, place) == 0
+    assert world.shape("a")[:2] == (2, (2,))
+    world.beat(2, want_fence=True)
+    assert world.partition("a").leader == -1
+
+
+def test_what_is_not_there_has_no_directory() -> None:
+    world = with_two_directories()
+    world.register(3)
+    before = len(world.log)
+    assert assign(world, 1, directory(1), number=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert assign(world, 1, directory(1), topic_id=new_uuid()) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert assign(world, 3, directory(3)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.ask(Request(broker_id=1, broker_epoch=0)).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert len(world.log) == before
+    old = World(levels={METADATA_VERSION: 16}).with_brokers(1)
+    assert old.ask(Request(broker_id=1)).error_code == ErrorCode.UNSUPPORTED_VERSION
