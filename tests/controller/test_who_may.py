@@ -30,7 +30,13 @@ from tests.controller.test_service import ORDERS, Client, formatted, join, until
 from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
 
-BROKERS = {ApiKey.ALTER_PARTITION, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS}
+BROKERS = {
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+}
 LOOKS = {ApiKey.LIST_PARTITION_REASSIGNMENTS}
 ADMINS = FORWARDABLE & set(SERVED) | LOOKS
 MAY = {
