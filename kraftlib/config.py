@@ -89,7 +89,8 @@ def _is_socket(_: object, attribute: attrs.Attribute[Path | None], value: Path |
 class RaftConfig:
     """Identity, addresses, timeouts and limits of one replica. Each option is a keyword.
 
-    After the name of an option stand its unit or form and its default. "Beyond Kafka" marks options that a Kafka
+    After the name of an option stand its unit or form and its default. Addresses, voters and tables are taken in the
+    form of a file, too: `voters="1@10.0.0.1:9191,2@10.0.0.2:9191"`. "Beyond Kafka" marks options that a Kafka
     controller does not have.
 
     **Who and where**
@@ -443,7 +444,7 @@ class RaftConfig:
 
         `where` names their source in errors. Relative paths are below `base`; None: below the working directory.
         """
-        fields = typing.get_type_hints(cls)
+        fields = _types(cls)
         unknown = sorted(set(table) - set(fields))
         if unknown:
             raise ConfigError(f"{where}: unknown key {unknown[0]!r}; {_nearest(unknown[0], fields)}")
@@ -454,27 +455,49 @@ class RaftConfig:
         return cls(**values)
 
 
+_COMPOUND: Final = frozenset("voters bootstrap_servers listen advertised tls sasl limits access".split())
+
+
+def _types(kind: type[Any]) -> Mapping[str, Any]:
+    """Return the types of the fields of an attrs class."""
+    hints = typing.get_type_hints(kind)
+    return {name: hints[name] for name in attrs.fields_dict(kind)}
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Return the hint for the unknown option `name`: the known one that it resembles most, else all of them."""
     near = difflib.get_close_matches(name.lower().replace("-", "_").replace(".", "_"), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
 
 
-def _naming_the_nearest(init: Callable[..., None]) -> Callable[..., None]:
-    """Return `init` of RaftConfig with an error for an unknown keyword that suggests the nearest option."""
+def _taking_plain_values(init: Callable[..., None]) -> Callable[..., None]:
+    """Return `init` of RaftConfig that takes the forms of a file, too, and suggests the nearest option."""
+
+    known = _types(RaftConfig)
 
     @functools.wraps(init)
     def checked(self: RaftConfig, **options: object) -> None:
-        known = attrs.fields_dict(RaftConfig)
         for name in options:
             if name not in known:
                 raise ConfigError(f"RaftConfig has no option {name!r}; {_nearest(name, known)}")
+        for name in _COMPOUND.intersection(options):
+            options[name] = _from_plain_or_built(name, options[name], known[name])
         init(self, **options)
 
     return checked
 
 
-RaftConfig.__init__ = _naming_the_nearest(RaftConfig.__init__)  # type: ignore[method-assign]
+RaftConfig.__init__ = _taking_plain_values(RaftConfig.__init__)  # type: ignore[method-assign]
+
+
+def _from_plain_or_built(name: str, value: object, wanted: object) -> Any:
+    """Return an option of several parts, which is given as what the field holds, or as plain values."""
+    if typing.get_origin(wanted) is tuple:
+        parts = list(value) if isinstance(value, list | tuple) else None
+        if parts is not None and all(isinstance(part, typing.get_args(wanted)[0]) for part in parts):
+            return tuple(parts)
+        return _from_plain(name, value if parts is None else parts, wanted, Path())
+    return value if isinstance(value, wanted) else _from_plain(name, value, wanted, Path())  # type: ignore[arg-type]
 
 
 def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
@@ -514,7 +537,7 @@ def _from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
 
 def _from_table(name: str, table: Mapping[str, object], kind: type[Any], base: Path) -> Any:
     """Turn the table `[name]` into a value of the attrs class `kind`; its fields are read as those of RaftConfig."""
-    fields = {key: hint for key, hint in typing.get_type_hints(kind).items() if key in attrs.fields_dict(kind)}
+    fields = _types(kind)
     for key in table:
         if key not in fields:
             raise ConfigError(f"[{name}]: unknown key {key!r}; {_nearest(key, fields)}")
