@@ -43,8 +43,9 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
-from kraftlib.types import ZERO_UUID, Endpoint, ReplicaId, uuid_text
-from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
+from kraftlib.security.audited import is_done, outcome_of, subject_of
+from kraftlib.types import ReplicaId
+from kraftlib.wire.apis import PrivateApiKey
 
 logger = logging.getLogger("kraftlib.audit")
 
@@ -57,22 +58,6 @@ KEYS: Final = (
 TEXT_MAX: Final = 256
 PRINCIPALS_MAX: Final = 8
 FILE_MODE: Final = 0o600
-
-AUDITED: Final = frozenset(
-    {
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-        ApiKey.UPDATE_RAFT_VOTER,
-        ApiKey.UPDATE_FEATURES,
-        PrivateApiKey.ELECTION_PRIORITY,
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.UNREGISTER_BROKER,
-    }
-)
-"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps."""
 
 ANSWERS, PROPOSALS, REFUSALS = "answers", "proposals", "refusals"
 REFUSALS_OF_STRANGERS, KEPT_OUT = "refusals of peers without a name", "peers that were not let in"
@@ -211,76 +196,6 @@ class AuditLog:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
-
-
-def subject_of(request: Any) -> str:
-    """Return what a request changes, for people: a voter with its endpoints, features, topics; empty for others."""
-    if request.api_key not in AUDITED:
-        return ""
-    if updates := getattr(request, "feature_updates", None):
-        return ", ".join(f"{row.feature} to level {row.max_version_level}" for row in updates[:PRINCIPALS_MAX])
-    if (broker_id := getattr(request, "broker_id", None)) is not None:
-        return f"broker {broker_id}"
-    if names := _names_in(request):
-        more = len(names) - PRINCIPALS_MAX
-        text = ", ".join(names[:PRINCIPALS_MAX]) + (f" and {more} more" if more > 0 else "")
-        return text + (" (to validate only)" if _is_rehearsal(request) else "")
-    return _voter_in(request)
-
-
-def _names_in(request: Any) -> list[str]:
-    """Return the names of topics, or of what configurations belong to with their keys. Values may be secret."""
-    topics = [row.name or uuid_text(row.topic_id) for row in getattr(request, "topics", ())]
-    resources = [
-        f"{row.resource_name or 'default'} ({', '.join(config.name for config in row.configs[:PRINCIPALS_MAX])})"
-        for row in getattr(request, "resources", ())
-    ]
-    return [*topics, *getattr(request, "topic_names", ()), *resources]
-
-
-def _voter_in(request: Any) -> str:
-    voter_id, directory_id = getattr(request, "voter_id", None), getattr(request, "voter_directory_id", ZERO_UUID)
-    if voter_id is None:
-        return ""
-    text = f"voter {voter_id}" + ("" if directory_id == ZERO_UUID else f":{uuid_text(directory_id)}")
-    places = [
-        f"{row.name}={Endpoint(row.host, row.port)}" for row in getattr(request, "listeners", ())[:PRINCIPALS_MAX]
-    ]
-    if (priority := getattr(request, "priority", None)) is not None:
-        text += f" with priority {priority}"
-    return text + (f" at {', '.join(places)}" if places else "")
-
-
-def outcome_of(answer: Any) -> str:
-    """Return the error of an answer, with its words; `NONE` if there is none. Of several rows it is the first error."""
-    if answer is None:
-        return "the connection was closed"
-    rows, top = _rows_in(answer), getattr(answer, "error_code", 0)
-    failed = [row for row in rows if row.error_code]
-    if not top and not failed:
-        return ErrorCode.NONE.name
-    worst = answer if top else failed[0]
-    words = getattr(worst, "error_message", None)
-    text = error_name(worst.error_code) + (f": {words}" if words else "")
-    done = 0 if top else len(rows) - len(failed)
-    return f"{done} of {len(rows)} done; {text}" if done else text
-
-
-def is_done(request: Any, answer: Any) -> bool:
-    """Whether an answer says that something was changed."""
-    if answer is None or _is_rehearsal(request) or getattr(answer, "error_code", False):
-        return False
-    rows = _rows_in(answer)
-    return not rows or any(not row.error_code for row in rows)
-
-
-def _is_rehearsal(request: Any) -> bool:
-    return bool(getattr(request, "validate_only", False))
-
-
-def _rows_in(answer: Any) -> list[Any]:
-    found = (getattr(answer, name, ()) for name in ("results", "topics", "responses"))
-    return [row for rows in found for row in rows if hasattr(row, "error_code")]
 
 
 def _host(address: str) -> str:

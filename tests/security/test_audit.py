@@ -8,7 +8,6 @@ import os
 import stat
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import attrs
 import pytest
@@ -27,22 +26,13 @@ from kraftlib.security.audit import (
     TEXT_MAX,
     AuditLog,
     Sender,
-    outcome_of,
-    subject_of,
 )
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
-from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
-from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 from kraftlib.wire.messages.raft_voters import (
-    AddRaftVoterRequest,
-    AddRaftVoterResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
-from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
-from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest
 
 DONE = RemoveRaftVoterResponse(error_code=0, error_message=None)
@@ -244,32 +234,3 @@ def test_changes_of_a_controller_have_lines_and_what_was_done_in_part_says_so(tm
         ),
         found[0],
     ]
-    config = IncrementalAlterConfigsRequest.AlterableConfig(name="sasl.jaas.config", config_operation=0, value="secret")
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="", configs=(config,))
-    altered = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-    assert subject_of(altered) == "default (sasl.jaas.config)"
-    assert subject_of(DeleteTopicsRequest(topic_names=("a", "b"), timeout_ms=1)) == "a, b"
-    assert subject_of(UnregisterBrokerRequest(broker_id=4)) == "broker 4"
-
-
-def test_a_subject_says_what_is_changed() -> None:
-    disk = UUID(int=500)
-    place = AddRaftVoterRequest.Listener(name="CONTROLLER", host="db-4\nforged", port=9_093)
-    update = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
-
-    assert subject_of(AddRaftVoterRequest(voter_id=4, voter_directory_id=disk, listeners=(place,))) == (
-        "voter 4:AAAAAAAAAAAAAAAAAAAB9A at CONTROLLER='db-4\\nforged':9093"
-    )
-    assert subject_of(RemoveRaftVoterRequest(voter_id=4)) == "voter 4"
-    assert subject_of(UpdateFeaturesRequest(feature_updates=(update,))) == "kraft.version to level 1"
-    assert subject_of(ElectionPriorityRequest(leader_epoch=1, voter_id=4, priority=9)) == "voter 4 with priority 9"
-    assert subject_of(VoteRequest(voter_id=4)) == ""
-
-
-def test_an_outcome_is_the_error_with_its_words() -> None:
-    row = UpdateFeaturesResponse.UpdatableFeatureResult(feature="kraft.version", error_code=95, error_message="no")
-
-    assert outcome_of(None) == "the connection was closed"
-    assert outcome_of(AddRaftVoterResponse(error_code=0, error_message=None)) == "NONE"
-    assert outcome_of(AddRaftVoterResponse(error_code=126, error_message="2 votes")) == "DUPLICATE_VOTER: 2 votes"
-    assert outcome_of(UpdateFeaturesResponse(results=(row,))) == "INVALID_UPDATE_VERSION: no"

@@ -41,7 +41,8 @@ from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import Appended, Post, Promise, Settled, Signal, again, settle
-from kraftlib.security.audit import AuditLog, subject_of
+from kraftlib.security.audit import AuditLog
+from kraftlib.security.audited import subject_of
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 from kraftlib.wire.apis import PrivateApiKey
 

@@ -34,7 +34,8 @@ from kraftlib.runtime.net.request_handler import (
 )
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security import sasl_server
-from kraftlib.security.audit import AUDITED, AuditLog, Sender
+from kraftlib.security.audit import AuditLog, Sender
+from kraftlib.security.audited import AUDITED
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode, PrivateApiKey, error_answer
 from kraftlib.wire.bounds import REQUEST_ELEMENTS
