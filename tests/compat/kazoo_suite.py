@@ -86,28 +86,44 @@ class Server:
 
 
 class Cluster(list[Server]):
-    """The replicas, on a loop in a thread. They live as long as this process."""
+    """The replicas, on a loop in a thread, until `end` or the end of a `with` block."""
 
     def __init__(self, count: int, **options: Any) -> None:
         self._count = count
         self._options = options
         started = threading.Event()
-        threading.Thread(target=lambda: asyncio.run(self._main(started)), daemon=True).start()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main(started)), daemon=True)
+        self._thread.start()
         started.wait()
         addresses = self.replicas.servers.split(",")
         super().__init__(Server(self, node_id, address) for node_id, address in enumerate(addresses, start=1))
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _main(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
         self.replicas = Replicas(self._count, **self._options)
-        for node_id in self.replicas.ids:
-            await self.replicas.start(node_id)
-        await self.replicas.leader()
-        started.set()
-        await asyncio.Event().wait()
+        try:
+            for node_id in self.replicas.ids:
+                await self.replicas.start(node_id)
+            await self.replicas.leader()
+            started.set()
+            await self._ended.wait()
+        finally:
+            for node_id in list(self.replicas.running):
+                await self.replicas.kill(node_id)
 
     def start(self) -> None:
         for server in self:
@@ -179,7 +195,7 @@ def ours(cluster: Cluster) -> Iterator[None]:
 def run(modules: Sequence[str], *, replicas: int = 1, patience_s: int = 60, options: Sequence[str] = ()) -> Tally:
     """Run modules of kazoo's tests and return the outcomes."""
     tally = Tally(patience_s)
-    with ours(Cluster(replicas)):
+    with Cluster(replicas) as cluster, ours(cluster):
         paths = [str(importlib.import_module(f"kazoo.tests.{name}").__file__) for name in modules]
         # Neither our configuration nor kazoo's, and no conftest: plain unittest cases.
         pytest.main([*paths, "-q", "-c", "/dev/null", "--noconftest", "-p", "no:cacheprovider", *options], [tally])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import kazoo.client
@@ -85,10 +86,15 @@ def assert_equal_trees(one: Any, other: Any, path: str) -> int:
     return 1 + sum(assert_equal_trees(one, other, f"{path}/{name}") for name in names)
 
 
+@pytest.fixture
+def target() -> Iterator[Cluster]:
+    with Cluster(1) as cluster:
+        yield cluster
+
+
 @pytest.mark.usefixtures("version")
-def test_a_tree_of_zookeeper_is_copied_and_followed_until_the_switch_over(lab: Lab) -> None:
+def test_a_tree_of_zookeeper_is_copied_and_followed_until_the_switch_over(lab: Lab, target: Cluster) -> None:
     server, source = zookeeper(lab)
-    target = Cluster(1)
     fill(source)
     once = importing(lab, source, target, "--path", "/svc")
     assert ended(once) == 0, once.tail()

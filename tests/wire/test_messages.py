@@ -6,7 +6,7 @@ import importlib
 import io
 import re
 import warnings
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -57,6 +57,9 @@ def with_new_names(schema: Any) -> Any:
     return RENAMED.get(schema, schema)
 
 
+KINDS: Final = ("Request", "Response")
+
+
 def test_every_message_and_version_of_a_release_is_compared() -> None:
     """The comparison above passes over what is not declared; this is what that may be."""
     declared = declared_messages()
@@ -74,6 +77,7 @@ def test_every_message_and_version_of_a_release_is_compared() -> None:
         *(("kafka-3.9.2", name, v) for name in ("FetchRequest", "FetchResponse") for v in range(4)),  # before KRaft
         *(("kafka-3.9.2", name, v) for name in ("CreateTopicsRequest", "CreateTopicsResponse") for v in range(2)),
         *(("kafka-3.9.2", name, 0) for name in ("DeleteTopicsRequest", "DeleteTopicsResponse")),
+        *(("kafka-3.9.2", f"{what}Acls{kind}", 0) for what in ("Describe", "Create", "Delete") for kind in KINDS),
     }
 
 

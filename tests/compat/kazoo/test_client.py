@@ -21,6 +21,7 @@ from kazoo.protocol.states import KazooState
 from kraftlib.compat.kazoo import KazooClient
 from kraftlib.compat.kazoo.watches import WATCHES_MAX
 from kraftlib.errors import ConfigError
+from kraftlib.security.access import AccessConfig
 from tests.compat.kazoo_suite import Cluster
 from tests.security.authority import Authority
 
@@ -28,8 +29,9 @@ PATIENCE_S = 30
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Cluster:
-    return Cluster(3)
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as replicas:
+        yield replicas
 
 
 @contextmanager
@@ -174,14 +176,14 @@ def test_an_option_without_meaning_is_refused_with_the_remedy(options: dict[str,
 
 def test_it_speaks_tls_with_the_options_of_kazoo(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    visitor = authority.files("visitor", authority.issue())
+    visitor = authority.files("visitor", authority.issue(common_name="a visitor"))
 
     def tls(node_id: int) -> dict[str, Any]:
-        return {"tls": authority.files(f"{node_id}", authority.issue(f"kraft://ways/{node_id}"))}
+        files = authority.files(f"{node_id}", authority.issue(f"kraft://ways/{node_id}"))
+        return {"tls": files, "access": AccessConfig(writers=("cert:CN=a visitor",))}
 
-    secure = Cluster(1, of_one=tls)
     files = {"certfile": visitor.cert, "keyfile": visitor.key, "ca": visitor.ca}
-    with started(secure, use_ssl=True, **files) as client:
+    with Cluster(1, of_one=tls) as secure, started(secure, use_ssl=True, **files) as client:
         assert client.create("/a", b"x") == "/a"
     with pytest.raises(ConfigError, match="ca is missing"):
         KazooClient(use_ssl=True, certfile=visitor.cert, keyfile=visitor.key)

@@ -15,6 +15,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.storage.log.unsynced import Unsynced, note_unsynced
 from kraftlib.storage.names import QUORUM_STATE
+from kraftlib.storage.skips_file import Skip, read_skips, write_skips
 from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNote
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch, OffsetRange
 from tests.storage.builders import a_batch, some_batches
@@ -192,6 +193,13 @@ def holds(directory: Path) -> None:
     assert [hold.offset for hold in read_holds(directory)] == [7]
 
 
+def skips(directory: Path) -> None:
+    """An operator has skipped a record."""
+    skip = Skip(offset=7, epoch=1, reason="why", at_ms=1)
+    write_skips(directory, [skip])
+    assert read_skips(directory) == [skip]
+
+
 def _stored(log: FileReplicatedLog, snapshot_id: OffsetAndEpoch) -> OffsetAndEpoch:
     sink = log.create_snapshot(snapshot_id)
     sink.write(snapshot_bytes(snapshot_id))
@@ -216,5 +224,6 @@ LIVES: dict[str, Life] = {
         read_snapshots,
         download,
         holds,
+        skips,
     )
 }

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import Command as Bench
 from tests.cli.conftest import Result
 from tools.bench.__main__ import main
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path leaves room for that of a Unix socket, which has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="kraftlib-", dir="/tmp") as name:
+        yield Path(name)
 
 
 @pytest.fixture
