@@ -87,7 +87,7 @@ func main() {
 			for sent := time.Now(); sent.Before(end); {
 				check(do())
 				answered := time.Now()
-				if sent.After(began) && answered.Before(end) {
+				if answered.After(began) && answered.Before(end) {
 					took[number] = append(took[number], answered.Sub(sent))
 				}
 				sent = answered
