@@ -155,6 +155,8 @@ class Proposals:
                 await asyncio.wait((asking, self._leader_changed), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waits = not asking.done() and asking.cancel()
+                if asking.done() and not asking.cancelled():
+                    asking.exception()  # nobody else looks at it, if the caller leaves in the turn of the answer
             if waits:
                 return None
         answer: ProposeResponse = await asking

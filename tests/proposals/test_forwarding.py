@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 from typing import Any
 
@@ -327,3 +328,27 @@ async def test_a_caller_that_goes_is_cancelled_and_one_that_the_end_of_the_repli
         proposing.cancel()
         with pytest.raises(outcome):
             await proposing
+
+
+async def test_a_caller_that_goes_in_the_turn_of_an_error_leaves_no_error_that_nobody_has_seen() -> None:
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    asking: list[asyncio.Future[Any]] = []
+
+    class Slow(Replica):
+        def ask(self, leader_id: int, endpoint: Endpoint, request: Any) -> asyncio.Future[Any]:
+            asking.append(super().ask(leader_id, endpoint, request))
+            return asking[-1]
+
+    proposing = asyncio.create_task(propose(Slow(), repeatable=True, timeout_ms=20_000))
+    await until(lambda: bool(asking))
+    await asyncio.sleep(0)
+    asking[0].set_exception(UnansweredError("no connection", may_have_arrived=False))
+    proposing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await proposing
+    del asking[:], proposing
+    await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []
