@@ -55,8 +55,9 @@ def heartbeat(context: Context, request: BrokerHeartbeatRequest, version: int) -
     records = [] if now is wanted else _step(context, broker, wanted)
     if wanted is BrokerState.CONTROLLED_SHUTDOWN and now is not wanted:
         session.shutdown_offset = context.next_offset + len(records) - 1
-    if wanted is BrokerState.SHUTDOWN_NOW:
-        context.sessions.forget(request.broker_id)  # its next process need not wait
+    if wanted is BrokerState.SHUTDOWN_NOW and (now is not BrokerState.FENCED or broker.in_controlled_shutdown):
+        # Its next process need not wait. That of a fenced broker waits for the end of the session, as Kafka has it.
+        context.sessions.forget(request.broker_id)
     records += _directories(context, request, broker)
     answer = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.broker_epoch,

@@ -60,7 +60,7 @@ def subject_of(request: Any) -> str:
 def _names_in(request: Any) -> list[str]:
     """Return the names of what is changed; of configurations and quotas with their keys. Values may be secret."""
     topics = [
-        getattr(row, "name", None) or getattr(row, "topic", None) or uuid_text(row.topic_id)
+        getattr(row, "name", None) or getattr(row, "topic", None) or uuid_text(getattr(row, "topic_id", ZERO_UUID))
         for row in (getattr(request, "topics", None) or getattr(request, "topic_partitions", None) or ())
     ]
     resources = [

@@ -54,14 +54,16 @@ def test_what_a_controller_keeps_is_named_without_its_secrets() -> None:
     quota = AlterClientQuotasRequest.EntryData(
         entity=(part,), ops=(AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1.0, remove=False),)
     )
-    moved = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t", partitions=())
+    moved, nameless = (
+        AlterPartitionReassignmentsRequest.ReassignableTopic(name=name, partitions=()) for name in ("t", "")
+    )
     chosen = ElectLeadersRequest.TopicPartitions(topic="t", partitions=(0,))
     found = [
         subject_of(CreateAclsRequest(creations=(rule,))),
         subject_of(DeleteAclsRequest(filters=(every,))),
         subject_of(AlterUserScramCredentialsRequest(deletions=(), upsertions=(user,))),
         subject_of(AlterClientQuotasRequest(entries=(quota,), validate_only=True)),
-        subject_of(AlterPartitionReassignmentsRequest(topics=(moved,))),
+        subject_of(AlterPartitionReassignmentsRequest(topics=(moved, nameless))),
         subject_of(ElectLeadersRequest(election_type=0, topic_partitions=(chosen,))),
     ]
     assert found == [
@@ -69,7 +71,7 @@ def test_what_a_controller_keeps_is_named_without_its_secrets() -> None:
         "99 any on any any for anybody",
         "user ann",
         "user default (producer_byte_rate) (to validate only)",
-        "t",
+        "t, AAAAAAAAAAAAAAAAAAAAAA",
         "t",
     ]
 
