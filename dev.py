@@ -184,8 +184,8 @@ def works(python: Path) -> bool:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal what goes on."""
-    print(f"dev.py: {text}", flush=True)
+    """Tell the person at the terminal what goes on. Stdout is for the result of a task."""
+    print(f"dev.py: {text}", file=sys.stderr, flush=True)
 
 
 def call(command: Sequence[str]) -> int:
@@ -194,8 +194,8 @@ def call(command: Sequence[str]) -> int:
 
 
 def run(command: Sequence[str]) -> None:
-    """Run `command`, which must succeed."""
-    status = call(command)
+    """Run `command`, which must succeed; what it prints is no result of a task."""
+    status = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode
     if status:
         raise TaskError(f"exit status {status} from: {' '.join(command)}")
 

@@ -155,7 +155,7 @@ def test_slow_tests_run_where_they_are_asked_for(
 
     assert dev.main(["test", *words]) == 0
     assert [
-        line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.startswith("dev.py: -- ")
+        line.split()[-1] for line in capsys.readouterr().err.splitlines() if line.startswith("dev.py: -- ")
     ] == steps
     assert ran
     assert all(("not slow" not in arguments) == slow for arguments in ran)

@@ -100,6 +100,7 @@ def _read_files(directories: Sequence[str], path: str) -> Source:
 async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
     from kraftlib.compat.kazoo.importing import Importer
 
+    source = await asyncio.to_thread(read)  # what is wrong with it is told before the quorum is asked
     login = login_of(options) or Login()
     access = connect(servers_of(options), tls=login.tls, sasl=login.sasl)
     async with access:
@@ -107,10 +108,11 @@ async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
         try:
             importer = Importer(session, options.path, replace=options.replace)
             if options.every is None:
-                return await _once(importer, read)
+                return await _once(importer, source, read)
             while True:
-                await _step(importer, read)
+                await _step(importer, source)
                 await asyncio.sleep(options.every)
+                source = await asyncio.to_thread(read)
         finally:
             await session.close()
 
@@ -135,19 +137,19 @@ def _client(options: argparse.Namespace) -> Any:
     return client
 
 
-async def _once(importer: Importer, read: Callable[[], Source]) -> int:
+async def _once(importer: Importer, source: Source, read: Callable[[], Source]) -> int:
     for _ in range(STEPS_MAX):
-        if await _step(importer, read):
+        if await _step(importer, source):
             return 0
+        source = await asyncio.to_thread(read)
     print(
         f"not equal after {STEPS_MAX} steps: ZooKeeper's nodes change meanwhile; stop those who write, or use --every"
     )
     return 1
 
 
-async def _step(importer: Importer, read: Callable[[], Source]) -> bool:
+async def _step(importer: Importer, source: Source) -> bool:
     """Compare, and copy what differs; return whether nothing did."""
-    source = await asyncio.to_thread(read)
     found = await importer.step(source)
     if found:
         print(

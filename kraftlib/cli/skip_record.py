@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 from typing import Final
 
+from kraftlib.cli.usage import UsageError
 from kraftlib.offline.skipping import skip_record
 from kraftlib.storage import names
+from kraftlib.storage.claim import check_formatted
 from kraftlib.storage.skips_file import read_skips
 
 SHOWN: Final = 60
@@ -32,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Skip it, or list what is skipped."""
+    if options.reason and options.offset is None:
+        raise UsageError(f"--reason {options.reason!r} needs --offset N: the record that is to be skipped")
     if options.offset is not None:
         now_ms = time.time_ns() // 1_000_000
         done = skip_record(options.directory, options.offset, reason=options.reason, now_ms=now_ms)
@@ -39,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
             shown = repr(done.value[:SHOWN]) + ("…" if len(done.value) > SHOWN else "")
             print(f"record {done.skip.offset} of epoch {done.skip.epoch}, {len(done.value)} bytes: {shown}")
             print("is not applied here from the next start on; do the same in the directory of every other replica")
+    check_formatted(options.directory)
     skips = read_skips(options.directory / names.PARTITION_DIRECTORY)
     if options.output == "json":
         print(json.dumps([{"offset": each.offset, "epoch": each.epoch, "reason": each.reason} for each in skips]))

@@ -135,20 +135,15 @@ class StateMachineListener(Listener):
                 continue
             record = None
             try:
-                if self._wants_results():
-                    results = []
-                    for record in batch.records:
-                        results.append(apply(record))
-                    # A batch with a skipped record is older than whoever waits for results.
-                    is_whole = len(results) == batch.last_offset + 1 - batch.base_offset
-                    self._deliver(batch.last_offset + 1, batch.base_offset, results if is_whole else ())
-                else:
-                    for record in batch.records:
-                        apply(record)
+                results = [apply(record := each) for each in batch.records]
             except BaseException as error:
                 what = f"{batch!r} cannot be decoded" if record is None else f"it was the record at {record.offset}"
                 error.add_note(f"kraftlib: {what}. If no replica can apply it, see `kraftlib skip-record --help`.")
                 raise
+            if self._wants_results():
+                # A batch with a skipped record is older than whoever waits for results.
+                is_whole = len(results) == batch.last_offset + 1 - batch.base_offset
+                self._deliver(batch.last_offset + 1, batch.base_offset, results if is_whole else ())
 
     def handle_load_snapshot(self, reader: LoadedSnapshot) -> None:
         """Restore the state from the values of the snapshot, beside the loop."""

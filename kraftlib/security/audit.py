@@ -127,7 +127,7 @@ class AuditLog:
     def answered(self, request: Any, answer: Any, *, sender: Sender) -> None:
         """Write what a peer's request has come to. `answer` None: its connection was closed."""
         self.summarize()
-        name, subject, outcome = type(request).__name__, subject_of(request), outcome_of(answer)
+        name, subject, outcome = type(request).__name__, subject_of(request), outcome_of(request, answer)
         if request.api_key == PrivateApiKey.PROPOSE:
             has_room = self._has_room(PROPOSALS, name, (sender.principals, outcome))
         else:

@@ -1,37 +1,20 @@
-"""The words of the audit log: which requests are audited, what each of them changes, and what became of it."""
+"""The words of the audit log: which requests are audited, what each of them changes, and what became of it.
+
+`AUDITED` has one entry for each request: the names of what it changes, and where its answer keeps the errors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+
+import attrs
 
 from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
 
 NAMES_MAX: Final = 8
 """Names in one line."""
-
-AUDITED: Final = frozenset(
-    {
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-        ApiKey.UPDATE_RAFT_VOTER,
-        ApiKey.UPDATE_FEATURES,
-        PrivateApiKey.ELECTION_PRIORITY,
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.UNREGISTER_BROKER,
-    }
-)
-"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps."""
 
 RESOURCES: Final = "0 any TOPIC GROUP CLUSTER TRANSACTIONAL_ID DELEGATION_TOKEN USER".split()
 PERMISSIONS: Final = "0 any DENY ALLOW".split()
@@ -44,37 +27,72 @@ OPERATIONS: Final = (
 
 def subject_of(request: Any) -> str:
     """Return what a request changes, for people: a voter with its endpoints, features, topics; empty for others."""
-    if request.api_key not in AUDITED:
+    audited = AUDITED.get(request.api_key)
+    if audited is None:
         return ""
-    if updates := getattr(request, "feature_updates", None):
-        return ", ".join(f"{row.feature} to level {row.max_version_level}" for row in updates[:NAMES_MAX])
-    if (broker_id := getattr(request, "broker_id", None)) is not None:
-        return f"broker {broker_id}"
-    if names := _names_in(request):
-        more = len(names) - NAMES_MAX
-        text = ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
-        return text + (" (to validate only)" if _is_rehearsal(request) else "")
-    return _voter_in(request)
+    names = audited.names(request)
+    more = len(names) - NAMES_MAX
+    text = ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+    return text + (" (to validate only)" if _validates_only(audited, request) else "")
 
 
-def _names_in(request: Any) -> list[str]:
-    """Return the names of what is changed; of configurations and quotas with their keys. Values may be secret."""
-    topics = [
-        getattr(row, "name", None) or getattr(row, "topic", None) or uuid_text(getattr(row, "topic_id", ZERO_UUID))
-        for row in (getattr(request, "topics", None) or getattr(request, "topic_partitions", None) or ())
-    ]
-    resources = [
-        f"{row.resource_name or 'default'} ({', '.join(config.name for config in row.configs[:NAMES_MAX])})"
-        for row in getattr(request, "resources", ())
-    ]
-    quotas = [
-        ", ".join(f"{part.entity_type} {part.entity_name or 'default'}" for part in row.entity[:NAMES_MAX])
-        + f" ({', '.join(op.key for op in row.ops[:NAMES_MAX])})"
-        for row in getattr(request, "entries", ())
-    ]
-    rules = [*map(_rule, getattr(request, "creations", ())), *map(_filter, getattr(request, "filters", ()))]
-    users = [f"user {row.name}" for rows in ("deletions", "upsertions") for row in getattr(request, rows, ())]
-    return [*topics, *getattr(request, "topic_names", ()), *resources, *quotas, *rules, *users]
+def outcome_of(request: Any, answer: Any) -> str:
+    """Return the error of an answer, with its words; `NONE` if there is none. Of several rows it is the first error."""
+    if answer is None:
+        return "the connection was closed"
+    audited = AUDITED.get(request.api_key, UNKNOWN)
+    if audited.has_error and answer.error_code:
+        return _error_of(answer)
+    rows = audited.rows(answer)
+    failed = [row for row in rows if row.error_code]
+    if not failed:
+        return ErrorCode.NONE.name
+    done = len(rows) - len(failed)
+    return f"{done} of {len(rows)} done; {_error_of(failed[0])}" if done else _error_of(failed[0])
+
+
+def is_done(request: Any, answer: Any) -> bool:
+    """Whether an answer says that something was changed. `request` is one of `AUDITED`."""
+    audited = AUDITED[request.api_key]
+    if answer is None or _validates_only(audited, request) or (audited.has_error and answer.error_code):
+        return False
+    rows = audited.rows(answer)
+    return not rows or any(not row.error_code for row in rows)
+
+
+def _validates_only(audited: Audited, request: Any) -> bool:
+    return audited.validates and request.validate_only
+
+
+def _error_of(row: Any) -> str:
+    words = getattr(row, "error_message", None)  # UpdateRaftVoter and ElectionPriority have none
+    return error_name(row.error_code) + (f": {words}" if words else "")
+
+
+# What is changed. Of configurations and quotas only the keys are named: values may be secret.
+
+
+def _voter(request: Any) -> str:
+    directory_id = request.voter_directory_id
+    return f"voter {request.voter_id}" + ("" if directory_id == ZERO_UUID else f":{uuid_text(directory_id)}")
+
+
+def _voter_with_listeners(request: Any) -> str:
+    places = [f"{row.name}={Endpoint(row.host, row.port)}" for row in request.listeners[:NAMES_MAX]]
+    return _voter(request) + (f" at {', '.join(places)}" if places else "")
+
+
+def _partitions(rows: Sequence[Any] | None) -> list[str]:
+    return ["all partitions"] if rows is None else [row.topic for row in rows]
+
+
+def _config(row: Any) -> str:
+    return f"{row.resource_name or 'default'} ({', '.join(config.name for config in row.configs[:NAMES_MAX])})"
+
+
+def _quota(row: Any) -> str:
+    whose = ", ".join(f"{part.entity_type} {part.entity_name or 'default'}" for part in row.entity[:NAMES_MAX])
+    return f"{whose} ({', '.join(op.key for op in row.ops[:NAMES_MAX])})"
 
 
 def _rule(row: Any) -> str:
@@ -92,51 +110,94 @@ def _word(words: Sequence[str], number: int) -> str:
     return words[number] if 0 < number < len(words) else str(number)
 
 
-def _voter_in(request: Any) -> str:
-    voter_id, directory_id = getattr(request, "voter_id", None), getattr(request, "voter_directory_id", ZERO_UUID)
-    if voter_id is None:
-        return ""
-    text = f"voter {voter_id}" + ("" if directory_id == ZERO_UUID else f":{uuid_text(directory_id)}")
-    places = [f"{row.name}={Endpoint(row.host, row.port)}" for row in getattr(request, "listeners", ())[:NAMES_MAX]]
-    if (priority := getattr(request, "priority", None)) is not None:
-        text += f" with priority {priority}"
-    return text + (f" at {', '.join(places)}" if places else "")
+def _inner(groups: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return the rows of rows: the partitions of topics."""
+    return [row for group in groups for row in group]
 
 
-def outcome_of(answer: Any) -> str:
-    """Return the error of an answer, with its words; `NONE` if there is none. Of several rows it is the first error."""
-    if answer is None:
-        return "the connection was closed"
-    rows, top = _rows_in(answer), getattr(answer, "error_code", 0)
-    failed = [row for row in rows if row.error_code]
-    if not top and not failed:
-        return ErrorCode.NONE.name
-    worst = answer if top else failed[0]
-    words = getattr(worst, "error_message", None)
-    text = error_name(worst.error_code) + (f": {words}" if words else "")
-    done = 0 if top else len(rows) - len(failed)
-    return f"{done} of {len(rows)} done; {text}" if done else text
+def _nothing(message: Any) -> list[Any]:
+    return []
 
 
-def is_done(request: Any, answer: Any) -> bool:
-    """Whether an answer says that something was changed."""
-    if answer is None or _is_rehearsal(request) or getattr(answer, "error_code", False):
-        return False
-    rows = _rows_in(answer)
-    return not rows or any(not row.error_code for row in rows)
+@attrs.frozen(kw_only=True)
+class Audited:
+    """The reading of one request and of its answer."""
+
+    names: Callable[[Any], list[str]]
+    """The names of what a request changes."""
+    has_error: bool = False
+    """Whether an answer as a whole may have an error."""
+    rows: Callable[[Any], Sequence[Any]] = _nothing
+    """The rows of an answer that have an error each."""
+    validates: bool = False
+    """Whether a request may ask for a validation only."""
 
 
-def _is_rehearsal(request: Any) -> bool:
-    return bool(getattr(request, "validate_only", False))
+UNKNOWN: Final = Audited(names=_nothing, has_error=True)
+"""Propose, which is audited of some peers only."""
 
-
-def _rows_in(answer: Any) -> list[Any]:
-    """Return the rows of an answer that have an error code: a row of a topic may have them in its partitions."""
-    found: list[Any] = []
-    for name in ("results", "topics", "responses", "entries", "filter_results", "replica_election_results"):
-        for row in getattr(answer, name, ()):
-            if hasattr(row, "error_code"):
-                found.append(row)
-            else:
-                found += getattr(row, "partitions", getattr(row, "partition_result", ()))
-    return found
+AUDITED: Final[Mapping[int, Audited]] = {
+    ApiKey.ADD_RAFT_VOTER: Audited(names=lambda request: [_voter_with_listeners(request)], has_error=True),
+    ApiKey.REMOVE_RAFT_VOTER: Audited(names=lambda request: [_voter(request)], has_error=True),
+    ApiKey.UPDATE_RAFT_VOTER: Audited(names=lambda request: [_voter_with_listeners(request)], has_error=True),
+    PrivateApiKey.ELECTION_PRIORITY: Audited(
+        names=lambda request: [f"{_voter(request)} with priority {request.priority}"], has_error=True
+    ),
+    ApiKey.UPDATE_FEATURES: Audited(
+        names=lambda request: [f"{row.feature} to level {row.max_version_level}" for row in request.feature_updates],
+        has_error=True,
+        rows=lambda answer: answer.results,
+        validates=True,
+    ),
+    ApiKey.UNREGISTER_BROKER: Audited(names=lambda request: [f"broker {request.broker_id}"], has_error=True),
+    ApiKey.CREATE_TOPICS: Audited(
+        names=lambda request: [row.name for row in request.topics],
+        rows=lambda answer: answer.topics,
+        validates=True,
+    ),
+    ApiKey.DELETE_TOPICS: Audited(
+        names=lambda request: [
+            *(row.name or uuid_text(row.topic_id) for row in request.topics),
+            *request.topic_names,
+        ],
+        rows=lambda answer: answer.responses,
+    ),
+    ApiKey.CREATE_PARTITIONS: Audited(
+        names=lambda request: [row.name for row in request.topics],
+        rows=lambda answer: answer.results,
+        validates=True,
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Audited(
+        names=lambda request: [row.name or "a topic without a name" for row in request.topics],
+        has_error=True,
+        rows=lambda answer: _inner(row.partitions for row in answer.responses),
+    ),
+    ApiKey.ELECT_LEADERS: Audited(
+        names=lambda request: _partitions(request.topic_partitions),
+        has_error=True,
+        rows=lambda answer: _inner(row.partition_result for row in answer.replica_election_results),
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Audited(
+        names=lambda request: [_config(row) for row in request.resources],
+        rows=lambda answer: answer.responses,
+        validates=True,
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Audited(
+        names=lambda request: [_quota(row) for row in request.entries],
+        rows=lambda answer: answer.entries,
+        validates=True,
+    ),
+    ApiKey.CREATE_ACLS: Audited(
+        names=lambda request: [_rule(row) for row in request.creations],
+        rows=lambda answer: answer.results,
+    ),
+    ApiKey.DELETE_ACLS: Audited(
+        names=lambda request: [_filter(row) for row in request.filters],
+        rows=lambda answer: answer.filter_results,
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Audited(
+        names=lambda request: [f"user {row.name}" for row in (*request.deletions, *request.upsertions)],
+        rows=lambda answer: answer.results,
+    ),
+}
+"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps."""

@@ -34,13 +34,8 @@ class Claim:
     directory_id: uuid.UUID
 
 
-def claim_directory(
-    path: Path, *, node_id: ReplicaId | None = None, cluster_id: str | None = None, file_mode: int = files.FILE_MODE
-) -> Claim:
-    """Lock a formatted directory and read whose it is; None stands for any node or cluster.
-
-    Raises: NotFormattedError that says how to format it, DirectoryInUseError, ConfigError.
-    """
+def check_formatted(path: Path, cluster_id: str | None = None) -> None:
+    """Raise NotFormattedError that says how to format it, if the directory is nobody's."""
     if find_identity(path)[0] is None:
         raise NotFormattedError(
             f"{path} is not formatted: run `kraftlib format -c FILE --cluster-id "
@@ -48,6 +43,16 @@ def claim_directory(
             " --standalone, --initial-controllers or --no-initial-controllers unless it names the voters",
             path=path,
         )
+
+
+def claim_directory(
+    path: Path, *, node_id: ReplicaId | None = None, cluster_id: str | None = None, file_mode: int = files.FILE_MODE
+) -> Claim:
+    """Lock a formatted directory and read whose it is; None stands for any node or cluster.
+
+    Raises: NotFormattedError that says how to format it, DirectoryInUseError, ConfigError.
+    """
+    check_formatted(path, cluster_id)
     lock = DirectoryLock.acquire(path, mode=file_mode)
     try:
         meta, is_lost = find_identity(path)  # once more: nobody else can change it now

@@ -38,3 +38,11 @@ def test_options_of_a_running_zookeeper_are_refused_for_files(kraftlib: Command,
     result = kraftlib("import", "zookeeper-files", tmp_path, *TO, "--every=1")
     assert result.status == 2
     assert "--every and --auth-file are for a running ZooKeeper" in result.err
+
+
+def test_a_directory_without_files_of_zookeeper_is_named_before_the_quorum_is_asked(
+    kraftlib: Command, tmp_path: Path
+) -> None:
+    result = kraftlib("import", "zookeeper-files", tmp_path, *TO)
+    assert result.status == 1
+    assert result.err == f"kraftlib: {tmp_path}: there is no snapshot of ZooKeeper; name the dataDir of a server\n"

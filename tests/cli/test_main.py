@@ -22,6 +22,12 @@ def test_the_version_is_that_of_the_package(kraftlib: Command) -> None:
     assert (result.status, result.out) == (0, f"kraftlib {__version__}\n")
 
 
+def test_the_package_is_the_command_as_well() -> None:
+    result = subprocess.run([sys.executable, "-m", "kraftlib", "--version"], capture_output=True, text=True, timeout=60)
+
+    assert (result.returncode, result.stdout) == (0, f"kraftlib {__version__}\n")
+
+
 def test_help_names_every_command_that_is_for_people(kraftlib: Command) -> None:
     result = kraftlib("--help")
 

@@ -80,3 +80,27 @@ def test_it_may_be_repeated_and_is_listed(kraftlib: Command, tmp_path: Path) -> 
         assert kraftlib("skip-record", directory, "--offset", 3, "--reason", reason).status == 0
     listed: list[dict[str, Any]] = json.loads(kraftlib("skip-record", directory, "--output", "json").out)
     assert [(each["offset"], each["reason"]) for each in listed] == [(3, "second")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        (("--offset", 99, "--reason", "x"), 1, "offset=99 is not in the log of"),
+        (("--offset", -1, "--reason", "x"), 1, "offset=-1 is not in the log of"),
+        (("--offset", 3), 1, "reason='' must say why"),
+        (("--reason", "x"), 2, "--reason 'x' needs --offset N"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    kraftlib: Command, tmp_path: Path, arguments: tuple[object, ...], status: int, error: str
+) -> None:
+    directory = make_replica(tmp_path / "1", 1, records=10, checkpoint=None)
+    result = kraftlib("skip-record", directory, *arguments)
+    assert (result.status, json.loads(kraftlib("skip-record", directory, "--output", "json").out)) == (status, [])
+    assert error in result.err
+
+
+def test_a_directory_of_nobody_is_named(kraftlib: Command, tmp_path: Path) -> None:
+    result = kraftlib("skip-record", tmp_path / "nowhere")
+    assert result.status == 1
+    assert "nowhere is not formatted" in result.err

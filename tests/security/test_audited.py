@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kraftlib.security.audited import outcome_of, subject_of
+import pytest
+
+from kraftlib.security.audited import AUDITED, is_done, outcome_of, subject_of
+from kraftlib.wire.apis import APIS
 from kraftlib.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlib.wire.messages.alter_partition_reassignments import (
@@ -24,6 +27,7 @@ from kraftlib.wire.messages.raft_voters import (
 from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest
+from tests.declared_messages import any_message
 
 
 def test_configurations_and_topics_are_named() -> None:
@@ -65,14 +69,16 @@ def test_what_a_controller_keeps_is_named_without_its_secrets() -> None:
         subject_of(AlterClientQuotasRequest(entries=(quota,), validate_only=True)),
         subject_of(AlterPartitionReassignmentsRequest(topics=(moved, nameless))),
         subject_of(ElectLeadersRequest(election_type=0, topic_partitions=(chosen,))),
+        subject_of(ElectLeadersRequest(election_type=0, topic_partitions=None)),
     ]
     assert found == [
         "ALLOW READ on TOPIC orders for User:ann",
         "99 any on any any for anybody",
         "user ann",
         "user default (producer_byte_rate) (to validate only)",
-        "t, AAAAAAAAAAAAAAAAAAAAAA",
+        "t, a topic without a name",
         "t",
+        "all partitions",
     ]
 
 
@@ -81,7 +87,10 @@ def test_the_worst_of_several_partitions_is_the_outcome() -> None:
     rows = (row(partition_index=0, error_code=0), row(partition_index=1, error_code=85, error_message="no"))
     topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name="t", partitions=rows)
     answer = AlterPartitionReassignmentsResponse(error_code=0, responses=(topic,))
-    assert outcome_of(answer) == "1 of 2 done; NO_REASSIGNMENT_IN_PROGRESS: no"
+    assert (
+        outcome_of(AlterPartitionReassignmentsRequest(topics=()), answer)
+        == "1 of 2 done; NO_REASSIGNMENT_IN_PROGRESS: no"
+    )
 
 
 def test_a_subject_says_what_is_changed() -> None:
@@ -100,8 +109,24 @@ def test_a_subject_says_what_is_changed() -> None:
 
 def test_an_outcome_is_the_error_with_its_words() -> None:
     row = UpdateFeaturesResponse.UpdatableFeatureResult(feature="kraft.version", error_code=95, error_message="no")
+    added, updated = AddRaftVoterRequest(voter_id=4), UpdateFeaturesRequest(feature_updates=())
 
-    assert outcome_of(None) == "the connection was closed"
-    assert outcome_of(AddRaftVoterResponse(error_code=0, error_message=None)) == "NONE"
-    assert outcome_of(AddRaftVoterResponse(error_code=126, error_message="2 votes")) == "DUPLICATE_VOTER: 2 votes"
-    assert outcome_of(UpdateFeaturesResponse(results=(row,))) == "INVALID_UPDATE_VERSION: no"
+    assert outcome_of(added, None) == "the connection was closed"
+    assert outcome_of(added, AddRaftVoterResponse(error_code=0, error_message=None)) == "NONE"
+    assert (
+        outcome_of(added, AddRaftVoterResponse(error_code=126, error_message="2 votes")) == "DUPLICATE_VOTER: 2 votes"
+    )
+    assert outcome_of(updated, UpdateFeaturesResponse(results=(row,))) == "INVALID_UPDATE_VERSION: no"
+
+
+@pytest.mark.parametrize("api_key", AUDITED)
+def test_every_version_of_what_is_audited_can_be_put_in_words(api_key: int) -> None:
+    api, subjects = APIS[api_key], set()
+    for version in api.versions:
+        for seed in range(8):
+            request, answer = any_message(api.request, version, seed), any_message(api.response, version, seed)
+            subjects.add(subject_of(request))
+            assert outcome_of(request, answer)
+            assert is_done(request, answer) in (True, False)
+            assert not is_done(request, None)
+    assert any(subjects)

@@ -105,7 +105,11 @@ def read_files(directories: Sequence[Path], top: str) -> Source:
     """
     places = [place for directory in directories for place in (directory, directory / "version-2")]
     files = [file for place in places for file in _listed(place)]
-    state = _newest(sorted((file for file in files if file.name.startswith("snapshot.")), key=_zxid, reverse=True))
+    snapshots = sorted((file for file in files if file.name.startswith("snapshot.")), key=_zxid, reverse=True)
+    if not snapshots:
+        named = ", ".join(map(str, directories))
+        raise ConfigError(f"{named}: there is no snapshot of ZooKeeper; name the dataDir of a server")
+    state = _newest(snapshots)
     logs = sorted((file for file in files if file.name.startswith("log.")), key=_zxid)
     since = max((_zxid(log) for log in logs if _zxid(log) <= state.zxid + 1), default=0)
     for log in logs:
@@ -146,9 +150,7 @@ def _newest(snapshots: Sequence[Path]) -> _State:
             return _snapshot(file)
         except (ProtocolError, OSError, EOFError, zlib.error, ConfigError) as error:
             reasons.append(f"{file}: {error}")
-    raise ConfigError(
-        f"there is no whole snapshot of ZooKeeper: {reasons[0] if reasons else 'name its data directory'}"
-    )
+    raise ConfigError(f"no snapshot of ZooKeeper is whole: {reasons[0]}")
 
 
 def _read(file: Path) -> bytes:

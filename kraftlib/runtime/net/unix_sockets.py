@@ -21,7 +21,7 @@ BACKLOG: Final = 128
 
 
 class StrangerError(OSError):
-    """Somebody else than a replica listens on a socket; the text says who."""
+    """The process that listens on a socket is not a replica; the text says whose it is."""
 
 
 def bind_unix(path: str, mode: int) -> socket.socket:

@@ -80,7 +80,7 @@ def test_damage_is_found_or_changes_nothing(files: Path) -> None:
 
 
 def test_a_directory_without_a_snapshot_or_the_node_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no whole snapshot of ZooKeeper: name its data directory"):
+    with pytest.raises(ConfigError, match="there is no snapshot of ZooKeeper; name the dataDir"):
         read_files([tmp_path], "/")
     with pytest.raises(ConfigError, match="the files have no node '/svc/mine'"):
         read_files([FILES], "/svc/mine")
