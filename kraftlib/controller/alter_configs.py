@@ -1,20 +1,22 @@
-"""IncrementalAlterConfigs: values of topics and brokers; the changes of one resource are made all or not at all."""
+"""IncrementalAlterConfigs and AlterConfigs: values of topics and brokers, of one resource all or not at all."""
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.config_values import ConfigType, parts_of
 from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
-from kraftlib.controller.topic_configs import LISTS, VALUE_MAX, check_topic_config
+from kraftlib.controller.topic_configs import SETTINGS, VALUE_MAX, check_topic_config
 from kraftlib.metadata.config_records import ConfigRecord
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kraftlib.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -34,6 +36,8 @@ BROKER_LISTS: Final[Mapping[str, str]] = {
 }
 """Settings of brokers to which APPEND and SUBTRACT apply, and their defaults."""
 
+TOPIC_LISTS: Final = {key: setting.default for key, setting in SETTINGS.items() if setting.kind is ConfigType.LIST}
+
 KNOWN_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 Wanted = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -52,50 +56,69 @@ class Operation(enum.IntEnum):
 
 def incremental_alter_configs(context: Context, request: IncrementalAlterConfigsRequest, version: int) -> Decision:
     """Change what can be changed; the answer has a line for each resource."""
+    rows, records = _alter_all(context, request, _changed)
+    return Decision(records, IncrementalAlterConfigsResponse(responses=tuple(Row(**row) for row in rows)))
+
+
+def alter_configs(context: Context, request: AlterConfigsRequest, version: int) -> Decision:
+    """Give each resource these values and no others; the answer has a line for each resource."""
+    rows, records = _alter_all(context, request, _replaced)
+    row = AlterConfigsResponse.AlterConfigsResourceResponse
+    return Decision(records, AlterConfigsResponse(responses=tuple(row(**one) for one in rows)))
+
+
+def _alter_all(
+    context: Context, request: Any, new_values: Callable[[Any, Mapping[str, str]], Mapping[str, str | None]]
+) -> tuple[list[dict[str, Any]], list[Message]]:
+    """Return the line of each resource, and the records; none, if the request only wants to know."""
     named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     records: list[Message] = []
-    rows: list[Row] = []
-    for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
-        code, text = 0, None
+    rows: list[dict[str, Any]] = []
+    for (kind, name), resource in {(one.resource_type, one.resource_name): one for one in request.resources}.items():
+        row = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
         try:
-            if named[resource.resource_type, resource.resource_name] > 1:
+            if named[kind, name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-            made = _alter(context, resource)
+            _check_type(kind)
+            made = _alter(context, kind, name, new_values(resource, context.state.configs.of(kind, name)))
             if len(records) + len(made) > RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of changes per request.")
             records += made
         except RefusedError as refused:
-            code, text = refused.code, refused.message
-        rows.append(
-            Row(
-                error_code=code,
-                error_message=text,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    answer = IncrementalAlterConfigsResponse(responses=tuple(rows))
-    return Decision(() if request.validate_only else records, answer)
+            row |= {"error_code": refused.code, "error_message": refused.message}
+        rows.append(row)
+    return rows, [] if request.validate_only else records
 
 
-def _alter(context: Context, resource: Wanted) -> list[Message]:
-    """Return the records for one resource. As in Kafka, of two changes of one key the last one counts."""
-    kind, name = resource.resource_type, resource.resource_name
+def _check_type(kind: int) -> None:
     if kind not in (TOPIC, BROKER):
         code = ErrorCode.INVALID_REQUEST if kind in KNOWN_TYPES else ErrorCode.UNSUPPORTED_VERSION
         raise RefusedError(code, f"Unexpected resource type {kind}.")
+
+
+def _changed(resource: Wanted, old: Mapping[str, str]) -> Mapping[str, str | None]:
+    """Return the new values; None removes one. As in Kafka, of two changes of one key the last one counts."""
+    changes = {change.name: change for change in resource.configs}
+    return {key: _value(resource.resource_type, change, old.get(key)) for key, change in changes.items()}
+
+
+def _replaced(resource: AlterConfigsRequest.AlterConfigsResource, old: Mapping[str, str]) -> Mapping[str, str | None]:
+    """Return the new values; what is not named is removed."""
+    return {**dict.fromkeys(old), **{config.name: config.value for config in resource.configs}}
+
+
+def _alter(context: Context, kind: int, name: str, new: Mapping[str, str | None]) -> list[Message]:
+    """Return the records that give a resource these values."""
     values = dict(context.state.configs.of(kind, name))
     records: list[Message] = []
-    for change in {one.name: one for one in resource.configs}.values():
-        old = values.get(change.name)
-        new = _value(kind, change, old)
+    for key, value in new.items():
         # A broker loads key stores anew when it is told the same path again.
-        if new != old or kind == BROKER:
-            records.append(ConfigRecord(resource_type=kind, resource_name=name, name=change.name, value=new))
-        if new is None:
-            values.pop(change.name, None)
+        if value != values.get(key) or kind == BROKER:
+            records.append(ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value))
+        if value is None:
+            values.pop(key, None)
         else:
-            values[change.name] = new
+            values[key] = value
     _check_name(kind, name)
     for key, value in values.items():
         _check_value(kind, key, value)
@@ -136,16 +159,15 @@ def _value(kind: int, change: Change, old: str | None) -> str | None:
         return None
     if operation is Operation.SET:
         return change.value
-    lists = LISTS if kind == TOPIC else BROKER_LISTS
+    lists = TOPIC_LISTS if kind == TOPIC else BROKER_LISTS
     if change.name not in lists:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {change.name} because its type is not LIST."
         )
     if change.value is None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
-    before = lists[change.name] if old is None else old
-    parts = [part.strip() for part in before.split(",") if part.strip()]
-    given = [part.strip() for part in change.value.split(",") if part.strip()]
+    parts = parts_of(lists[change.name] if old is None else old)
+    given = parts_of(change.value)
     if operation is Operation.APPEND:
         return ",".join([*parts, *(part for part in given if part not in parts)])
     return ",".join(part for part in parts if part not in given)

@@ -12,13 +12,14 @@ import attrs
 
 from kraftlib.codec.versions import Versions
 from kraftlib.controller.acls import create_acls, delete_acls, describe_acls
-from kraftlib.controller.alter_configs import incremental_alter_configs
+from kraftlib.controller.alter_configs import alter_configs, incremental_alter_configs
 from kraftlib.controller.alter_partition import alter_partition
 from kraftlib.controller.client_quotas import alter_client_quotas
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_partitions import create_partitions
 from kraftlib.controller.create_topics import create_topics
 from kraftlib.controller.delete_topics import delete_topics
+from kraftlib.controller.describe_configs import describe_configs
 from kraftlib.controller.elect_leaders import elect_leaders
 from kraftlib.controller.heartbeats import heartbeat
 from kraftlib.controller.producer_ids import allocate_producer_ids
@@ -51,6 +52,8 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.DESCRIBE_ACLS: Served(describe_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
     ApiKey.CREATE_ACLS: Served(create_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
     ApiKey.DELETE_ACLS: Served(delete_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
+    ApiKey.DESCRIBE_CONFIGS: Served(describe_configs, Versions(1, 4), Role.ADMIN),
+    ApiKey.ALTER_CONFIGS: Served(alter_configs, Versions(0, 2), Role.ADMIN, forwardable=True),
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
     ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),

@@ -54,8 +54,3 @@ class Configs:
     def of(self, kind: int, name: str) -> Mapping[str, str]:
         """Return the values that are set for a resource."""
         return self.resources.get((kind, name)) or NOTHING
-
-    def for_topic(self, name: str, key: str) -> str | None:
-        """Return the value of a topic, or else the one of all brokers; None, if neither is set."""
-        own = self.of(TOPIC, name).get(key)
-        return self.of(BROKER, "").get(key) if own is None else own

@@ -8,10 +8,12 @@ from uuid import UUID
 
 import attrs
 
+from kraftlib.controller.configs import TOPIC
 from kraftlib.controller.features import Features
 from kraftlib.controller.partitions import Rules
 from kraftlib.controller.sessions import Sessions
 from kraftlib.controller.state import ClusterState
+from kraftlib.controller.topic_configs import in_force
 from kraftlib.errors import ConfigError
 from kraftlib.types import Offset
 
@@ -51,6 +53,8 @@ class Context:
 
     cluster_id: str
     config: ControllerConfig
+    node_id: int
+    """Of the controller itself: the settings of this node count where it decides by the configuration of a topic."""
     state: ClusterState
     sessions: Sessions
     random: random.Random
@@ -63,6 +67,11 @@ class Context:
     def features(self) -> Features:
         """The finalized features."""
         return self.state.features
+
+    def topic_value(self, name: str, key: str) -> str:
+        """Return the value of a key that is in force for a topic."""
+        configs = self.state.configs
+        return in_force(configs, configs.of(TOPIC, name), key, node_id=self.node_id)[0]
 
     def rules(self, *, leaving: int | None = None, returning: int | None = None) -> Rules:
         """Return how partitions change, as if one broker had left already, or come back."""

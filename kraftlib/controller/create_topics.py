@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from kraftlib.controller.context import Context
 from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.controller.placement import place
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
-from kraftlib.controller.topic_configs import check_topic_config
+from kraftlib.controller.topic_configs import HIDDEN, SETTINGS, check_topic_config, in_force
 from kraftlib.controller.topics import plain_name
 from kraftlib.controller.versions import has_directories
 from kraftlib.metadata.config_records import ConfigRecord
@@ -26,11 +26,9 @@ from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopi
 NAME_MAX: Final = 249
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _DEFAULT: Final = -1
-_OF_THE_TOPIC: Final = 1
-"""The source of a config in the answer: it is set on the topic."""
-
 Wanted = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
+Config = CreateTopicsResponse.CreatableTopicConfigs
 
 
 def create_topics(context: Context, request: CreateTopicsRequest, version: int) -> Decision:
@@ -39,6 +37,7 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
     answers: list[Created] = []
     names = Counter(topic.name for topic in request.topics)
     taken: dict[str, str] = {}
+    in_general = {key: _config(context, {}, key) for key in SETTINGS if key not in HIDDEN}
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names[topic.name] > 1:
@@ -54,7 +53,7 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
             continue
         taken[plain_name(topic.name)] = topic.name
         records += made
-        answers.append(_answer(topic, made))
+        answers.append(_answer(context, topic, made, in_general))
     answer = CreateTopicsResponse(topics=tuple(answers))
     return Decision(() if request.validate_only else records, answer)
 
@@ -197,7 +196,8 @@ def new_partition(context: Context, topic_id: UUID, number: int, replicas: Seque
     )
 
 
-def _answer(topic: Wanted, made: Sequence[Message]) -> Created:
+def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general: Mapping[str, Config]) -> Created:
+    own = {config.name: config.value or "" for config in topic.configs}
     head = made[0]
     partitions = [record for record in made if isinstance(record, PartitionRecord)]
     return Created(
@@ -206,10 +206,10 @@ def _answer(topic: Wanted, made: Sequence[Message]) -> Created:
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=tuple(
-            CreateTopicsResponse.CreatableTopicConfigs(
-                name=config.name, value=config.value, config_source=_OF_THE_TOPIC
-            )
-            for config in topic.configs
-        ),
+        configs=tuple(in_general[key] if key not in own else _config(context, own, key) for key in in_general),
     )
+
+
+def _config(context: Context, own: Mapping[str, str], key: str) -> Config:
+    value, source = in_force(context.state.configs, own, key, node_id=context.node_id)
+    return Config(name=key, value=value, config_source=source)

@@ -16,8 +16,8 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 def election_of(context: Context, partition: PartitionRecord) -> Election:
     """Return which elections the configuration of the topic allows by itself."""
     topic = context.state.topics.topics[partition.topic_id]
-    allowed = context.state.configs.for_topic(topic.name, UNCLEAN_ELECTION)
-    return Election.UNCLEAN if allowed is not None and allowed.lower() == "true" else Election.ONLINE
+    allowed = context.topic_value(topic.name, UNCLEAN_ELECTION)
+    return Election.UNCLEAN if allowed == "true" else Election.ONLINE
 
 
 def leave(context: Context, broker_id: int) -> Iterator[Message]:

@@ -160,6 +160,7 @@ class QuorumController:
         return Context(
             cluster_id=self._cluster_id,
             config=self._config,
+            node_id=self._me.controller_id,
             state=self.state,
             sessions=self._sessions,
             random=self._random,

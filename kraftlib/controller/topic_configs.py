@@ -1,99 +1,117 @@
-"""The configuration of topics: which keys there are, and which values they take (Kafka's LogConfig)."""
+"""The configuration of topics: which keys there are, which values they take, and what is in force (Kafka's LogConfig).
+
+A key that a topic does not set has the value of a setting of brokers: of the node that is asked, of all brokers, or
+the default of Kafka 4.3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kraftlib.controller.config_values import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigType,
+    Setting,
+    Source,
+    anything,
+    boolean,
+    fraction,
+    one_of,
+    parts_of,
+    whole,
+)
+from kraftlib.controller.configs import BROKER, Configs
 from kraftlib.controller.results import RefusedError
 from kraftlib.wire.apis import ErrorCode
 
 VALUE_MAX: Final = 1 << 15
 """Kafka's bound on a config value, in characters."""
 
-
-def _whole(lowest: int, highest: int = (1 << 63) - 1) -> Callable[[str], bool]:
-    def check(text: str) -> bool:
-        try:
-            return lowest <= int(text) <= highest
-        except ValueError:
-            return False
-
-    return check
-
-
-def _fraction(text: str) -> bool:
-    try:
-        return 0.0 <= float(text) <= 1.0
-    except ValueError:
-        return False
-
-
-def _one_of(*names: str) -> Callable[[str], bool]:
-    return lambda text: text in names
+HOUR_MS: Final = 3_600_000
+MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
 def _cleanup_policy(text: str) -> bool:
-    return {part.strip() for part in text.split(",") if part.strip()} <= {"compact", "delete"}
+    return {*parts_of(text)} <= {"compact", "delete"}
 
 
-def _anything(text: str) -> bool:
-    return True
+def _int(default: int, lowest: int, broker: str = "", *, highest: int = INT_MAX) -> Setting:
+    return Setting(ConfigType.INT, str(default), whole(lowest, highest), ((broker, 1),) if broker else ())
 
 
-_BOOLEAN: Final = lambda text: text.lower() in ("true", "false")  # noqa: E731 - one of many checks in the table below
-_INT: Final = (1 << 31) - 1
+def _long(default: int, lowest: int, *brokers: tuple[str, int], fallback: tuple[str, str] | None = None) -> Setting:
+    return Setting(ConfigType.LONG, str(default), whole(lowest), brokers, fallback)
 
-CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
-    "cleanup.policy": _cleanup_policy,
-    "compression.gzip.level": _whole(-1, 9),
-    "compression.lz4.level": _whole(1, 17),
-    "compression.type": _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    "compression.zstd.level": _whole(-131072, 22),
-    "delete.retention.ms": _whole(0),
-    "errors.deadletterqueue.group.enable": _BOOLEAN,
-    "file.delete.delay.ms": _whole(0),
-    "flush.messages": _whole(1),
-    "flush.ms": _whole(0),
-    "follower.replication.throttled.replicas": _anything,
-    "index.interval.bytes": _whole(0, _INT),
-    "internal.segment.bytes": _whole(1, _INT),
-    "leader.replication.throttled.replicas": _anything,
-    "local.retention.bytes": _whole(-2),
-    "local.retention.ms": _whole(-2),
-    "max.compaction.lag.ms": _whole(1),
-    "max.message.bytes": _whole(0, _INT),
-    "message.timestamp.after.max.ms": _whole(0),
-    "message.timestamp.before.max.ms": _whole(0),
-    "message.timestamp.type": _one_of("CreateTime", "LogAppendTime"),
-    "min.cleanable.dirty.ratio": _fraction,
-    "min.compaction.lag.ms": _whole(0),
-    "min.insync.replicas": _whole(1, _INT),
-    "preallocate": _BOOLEAN,
-    "remote.copy.disabled": _BOOLEAN,
-    "remote.delete.on.disable": _BOOLEAN,
-    "remote.storage.enable": _BOOLEAN,
-    "retention.bytes": _whole(-1),
-    "retention.ms": _whole(-1),
-    "segment.bytes": _whole(14, _INT),
-    "segment.index.bytes": _whole(4, _INT),
-    "segment.jitter.ms": _whole(0),
-    "segment.ms": _whole(1),
-    "unclean.leader.election.enable": _BOOLEAN,
-}
-"""A check of the value for each key of a topic, of 3.9 to 4.3."""
 
-LISTS: Final[Mapping[str, str]] = {
-    "cleanup.policy": "delete",
-    "follower.replication.throttled.replicas": "",
-    "leader.replication.throttled.replicas": "",
-}
-"""Keys whose values are lists, to which APPEND and SUBTRACT apply, and their defaults."""
+def _flag(broker: str = "") -> Setting:
+    return Setting(ConfigType.BOOLEAN, "false", boolean, ((broker, 1),) if broker else ())
+
+
+def _word(default: str, broker: str, *names: str) -> Setting:
+    return Setting(ConfigType.STRING, default, one_of(*names), ((broker, 1),))
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "cleanup.policy": Setting(ConfigType.LIST, "delete", _cleanup_policy, (("log.cleanup.policy", 1),)),
+    "compression.gzip.level": _int(-1, -1, "compression.gzip.level", highest=9),
+    "compression.lz4.level": _int(9, 1, "compression.lz4.level", highest=17),
+    "compression.type": _word(
+        "producer", "compression.type", "uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
+    ),
+    "compression.zstd.level": _int(3, -131072, "compression.zstd.level", highest=22),
+    "delete.retention.ms": _long(24 * HOUR_MS, 0, ("log.cleaner.delete.retention.ms", 1)),
+    "file.delete.delay.ms": _long(60_000, 0, ("log.segment.delete.delay.ms", 1)),
+    "flush.messages": _long(LONG_MAX, 1, ("log.flush.interval.messages", 1)),
+    "flush.ms": _long(
+        LONG_MAX, 0, ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1),
+        fallback=("log.flush.scheduler.interval.ms", str(LONG_MAX)),
+    ),
+    "follower.replication.throttled.replicas": Setting(ConfigType.LIST, "", anything),
+    "index.interval.bytes": _int(4096, 0, "log.index.interval.bytes"),
+    "internal.segment.bytes": _int(0, 1),
+    "leader.replication.throttled.replicas": Setting(ConfigType.LIST, "", anything),
+    "local.retention.bytes": _long(-2, -2, ("log.local.retention.bytes", 1)),
+    "local.retention.ms": _long(-2, -2, ("log.local.retention.ms", 1)),
+    "max.compaction.lag.ms": _long(LONG_MAX, 1, ("log.cleaner.max.compaction.lag.ms", 1)),
+    "max.message.bytes": _int(1_048_588, 0, "message.max.bytes"),
+    "message.timestamp.after.max.ms": _long(HOUR_MS, 0, ("log.message.timestamp.after.max.ms", 1)),
+    "message.timestamp.before.max.ms": _long(LONG_MAX, 0, ("log.message.timestamp.before.max.ms", 1)),
+    "message.timestamp.type": _word("CreateTime", "log.message.timestamp.type", "CreateTime", "LogAppendTime"),
+    "min.cleanable.dirty.ratio": Setting(
+        ConfigType.DOUBLE, "0.5", fraction, (("log.cleaner.min.cleanable.ratio", 1),)
+    ),
+    "min.compaction.lag.ms": _long(0, 0, ("log.cleaner.min.compaction.lag.ms", 1)),
+    MIN_IN_SYNC: _int(1, 1, MIN_IN_SYNC),
+    "preallocate": _flag("log.preallocate"),
+    "remote.log.copy.disable": _flag(),
+    "remote.log.delete.on.disable": _flag(),
+    "remote.storage.enable": _flag(),
+    "retention.bytes": _long(-1, -1, ("log.retention.bytes", 1)),
+    "retention.ms": _long(
+        168 * HOUR_MS, -1, ("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", HOUR_MS),
+        fallback=("log.retention.hours", "168"),
+    ),
+    "segment.bytes": _int(1 << 30, 14, "log.segment.bytes"),
+    "segment.index.bytes": _int(10 << 20, 4, "log.index.size.max.bytes"),
+    "segment.jitter.ms": _long(
+        0, 0, ("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS), fallback=("log.roll.jitter.hours", "0")
+    ),
+    "segment.ms": _long(
+        168 * HOUR_MS, 1, ("log.roll.ms", 1), ("log.roll.hours", HOUR_MS), fallback=("log.roll.hours", "168")
+    ),
+    "unclean.leader.election.enable": _flag("unclean.leader.election.enable"),
+}  # fmt: skip
+"""Every key of a topic in 4.3."""
+
+HIDDEN: Final = frozenset({"internal.segment.bytes"})
+"""Keys that a topic takes and that no answer names."""
 
 
 def check_topic_config(key: str, value: str | None) -> None:
     """Raises: RefusedError with INVALID_CONFIG, if a topic has no such key, or if it does not take this value."""
-    if key not in CHECKS:
+    if key not in SETTINGS:
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
     if value is None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
@@ -101,5 +119,28 @@ def check_topic_config(key: str, value: str | None) -> None:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"The value of {key} has {len(value)} characters, above {VALUE_MAX}"
         )
-    if not CHECKS[key](value.strip()):
+    if not SETTINGS[key].check(value.strip()):
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {key}")
+
+
+def in_force(configs: Configs, topic: Mapping[str, str], key: str, *, node_id: int) -> tuple[str, Source]:
+    """Return the value of a key for a topic that sets `topic`, as the node with this id knows it, and its source."""
+    setting = SETTINGS[key]
+    if key in topic:
+        return setting.written(topic[key]), Source.TOPIC
+    for _, value, source in of_brokers(configs, setting, node_id=node_id):
+        return value, source
+    return setting.default, Source.DEFAULT
+
+
+def of_brokers(configs: Configs, setting: Setting, *, node_id: int) -> Iterator[tuple[str, str, Source]]:
+    """Yield what brokers have in place of a key: name, value in the unit of the topic, source; the strongest first.
+
+    A value that no broker would take has no effect.
+    """
+    for resource, source in ((str(node_id), Source.DYNAMIC_BROKER), ("", Source.DYNAMIC_DEFAULT_BROKER)):
+        values = configs.of(BROKER, resource)
+        for name, factor in setting.synonyms:
+            text = values.get(name, "").strip()
+            if name in values and setting.check(text):
+                yield name, str(int(text) * factor) if factor > 1 else setting.written(text), source

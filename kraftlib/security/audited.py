@@ -182,6 +182,11 @@ AUDITED: Final[Mapping[int, Audited]] = {
         rows=lambda answer: answer.responses,
         validates=True,
     ),
+    ApiKey.ALTER_CONFIGS: Audited(
+        names=lambda request: [_config(row) for row in request.resources],
+        rows=lambda answer: answer.responses,
+        validates=True,
+    ),
     ApiKey.ALTER_CLIENT_QUOTAS: Audited(
         names=lambda request: [_quota(row) for row in request.entries],
         rows=lambda answer: answer.entries,

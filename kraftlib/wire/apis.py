@@ -38,7 +38,12 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
@@ -86,6 +91,8 @@ class ErrorCode(enum.IntEnum):
     NETWORK_EXCEPTION = 13
     INVALID_TOPIC_EXCEPTION = 17
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
@@ -101,6 +108,13 @@ class ErrorCode(enum.IntEnum):
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
+    DELEGATION_TOKEN_AUTH_DISABLED = 61
+    DELEGATION_TOKEN_NOT_FOUND = 62
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_EXPIRED = 66
+    INVALID_PRINCIPAL_TYPE = 67
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     STALE_BROKER_EPOCH = 77
@@ -275,6 +289,26 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import acls
 
             return acls.DeleteAclsRequest, acls.DeleteAclsResponse
+        case ApiKey.DESCRIBE_CONFIGS:
+            from kraftlib.wire.messages import describe_configs
+
+            return describe_configs.DescribeConfigsRequest, describe_configs.DescribeConfigsResponse
+        case ApiKey.ALTER_CONFIGS:
+            from kraftlib.wire.messages import alter_configs
+
+            return alter_configs.AlterConfigsRequest, alter_configs.AlterConfigsResponse
+        case ApiKey.CREATE_DELEGATION_TOKEN:
+            from kraftlib.wire.messages import delegation_tokens
+
+            return delegation_tokens.CreateDelegationTokenRequest, delegation_tokens.CreateDelegationTokenResponse
+        case ApiKey.RENEW_DELEGATION_TOKEN:
+            from kraftlib.wire.messages import delegation_tokens
+
+            return delegation_tokens.RenewDelegationTokenRequest, delegation_tokens.RenewDelegationTokenResponse
+        case ApiKey.EXPIRE_DELEGATION_TOKEN:
+            from kraftlib.wire.messages import delegation_tokens
+
+            return delegation_tokens.ExpireDelegationTokenRequest, delegation_tokens.ExpireDelegationTokenResponse
         case ApiKey.CREATE_PARTITIONS:
             from kraftlib.wire.messages import create_partitions
 

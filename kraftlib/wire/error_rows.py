@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kraftlib.codec.declarations import Message
@@ -36,12 +36,26 @@ def _incremental_alter_configs(request: Any, code: int) -> Message:
     from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse as Response
 
     row = Response.AlterConfigsResourceResponse
-    return Response(
-        responses=tuple(
-            row(error_code=code, error_message=None, resource_type=one.resource_type, resource_name=one.resource_name)
-            for one in request.resources
-        )
-    )
+    return Response(responses=tuple(row(error_code=code, error_message=None, **one) for one in _resources(request)))
+
+
+def _alter_configs(request: Any, code: int) -> Message:
+    from kraftlib.wire.messages.alter_configs import AlterConfigsResponse as Response
+
+    row = Response.AlterConfigsResourceResponse
+    return Response(responses=tuple(row(error_code=code, error_message=None, **one) for one in _resources(request)))
+
+
+def _describe_configs(request: Any, code: int) -> Message:
+    from kraftlib.wire.messages.describe_configs import DescribeConfigsResponse as Response
+
+    row = Response.DescribeConfigsResult
+    return Response(results=tuple(row(error_code=code, error_message=None, **one) for one in _resources(request)))
+
+
+def _resources(request: Any) -> Iterator[dict[str, Any]]:
+    for one in request.resources:
+        yield {"resource_type": one.resource_type, "resource_name": one.resource_name}
 
 
 def _create_acls(request: Any, code: int) -> Message:
@@ -81,6 +95,8 @@ _BY_API: Final[Mapping[int, Callable[[Any, int], Message]]] = {
     20: _delete_topics,
     30: _create_acls,
     31: _delete_acls,
+    32: _describe_configs,
+    33: _alter_configs,
     37: _create_partitions,
     44: _incremental_alter_configs,
     49: _alter_client_quotas,

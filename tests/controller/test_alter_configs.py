@@ -6,6 +6,7 @@ import pytest
 
 from kraftlib.controller.configs import BROKER, TOPIC
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Request
 from tests.controller.world import World
 
@@ -35,6 +36,28 @@ def test_values_are_set_removed_and_extended() -> None:
     assert alter(world, BROKER, "1", ("log.cleaner.threads", SET, "2")) == 0
     assert alter(world, BROKER, "", ("log.retention.ms", SET, "9")) == 0
     assert (of(BROKER, "1"), of(BROKER, "")) == ({"log.cleaner.threads": "2"}, {"log.retention.ms": "9"})
+
+
+def test_all_values_are_replaced_at_once() -> None:
+    world = World().with_brokers(1)
+    world.create("a", configs={"retention.ms": "5", "segment.ms": "6"})
+
+    def replace(kind: int, name: str, *, validate_only: bool = False, **values: str) -> int:
+        row = AlterConfigsRequest.AlterableConfig
+        rows = tuple(row(name=key.replace("_", "."), value=value) for key, value in values.items())
+        resource = AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+        (answer,) = world.ask(AlterConfigsRequest(resources=(resource,), validate_only=validate_only)).responses
+        return int(answer.error_code)
+
+    assert replace(TOPIC, "a", segment_ms="7", validate_only=True) == 0
+    assert replace(TOPIC, "a", segment_ms="7", no_such_key="1") == ErrorCode.INVALID_CONFIG
+    assert world.state.configs.of(TOPIC, "a") == {"retention.ms": "5", "segment.ms": "6"}
+    assert replace(TOPIC, "a", segment_ms="7") == 0
+    assert world.state.configs.of(TOPIC, "a") == {"segment.ms": "7"}
+    assert replace(TOPIC, "nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replace(BROKER, "", log_retention_ms="9") == 0
+    assert replace(BROKER, "") == 0
+    assert world.state.configs.of(BROKER, "") == {}
 
 
 @pytest.mark.parametrize(

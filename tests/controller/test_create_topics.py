@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from kraftlib.controller.config_values import Source
+
 from kraftlib.metadata import ConfigRecord, PartitionRecord, TopicRecord
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
@@ -19,7 +21,8 @@ def test_a_topic_is_one_batch_of_topic_configs_and_partitions() -> None:
     records = world.log[before:]
     assert [type(record) for record in records] == [TopicRecord, ConfigRecord, PartitionRecord, PartitionRecord]
     assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 2, 2)
-    assert [(one.name, one.value) for one in answer.configs or ()] == [("retention.ms", "5")]
+    told = {one.name: (one.value, one.config_source) for one in answer.configs or ()}
+    assert (told["retention.ms"], told["cleanup.policy"]) == (("5", Source.TOPIC), ("delete", Source.DEFAULT))
     one = world.partition("a", 1)
     assert (one.leader, one.isr, one.leader_epoch, one.partition_epoch) == (one.replicas[0], one.replicas, 0, 0)
     assert one.directories == tuple(map(directory, one.replicas))

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from kraftlib.controller.topics import Topic
 from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from kraftlib.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from kraftlib.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlib.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlib.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kraftlib.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -25,6 +27,7 @@ from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlib.wire.messages.create_partitions import CreatePartitionsRequest
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest
 from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
+from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -54,7 +57,7 @@ Drawn = tuple[Any, int]
 
 def directories(broker_id: int) -> tuple[UUID, ...]:
     """Return the log directories of a broker: two on even ones, one on odd ones."""
-    return tuple(UUID(int=(broker_id << 32) + 1_000 + number) for number in range(2 - broker_id % 2))
+    return tuple(UUID(int=(abs(broker_id) << 32) + 1_000 + number) for number in range(2 - broker_id % 2))
 
 
 def registration(there: Asked, broker_id: int, **changes: Any) -> BrokerRegistrationRequest:
@@ -107,6 +110,8 @@ class Draw:
             (2, self.create_partitions),
             (2, self.elect_leaders),
             (4, self.alter_configs),
+            (2, self.replace_configs),
+            (2, self.describe_configs),
             (6, self.reassign),
             (2, self.list_reassignments),
             (8, self.alter_partition),
@@ -214,6 +219,8 @@ class Draw:
         for _ in range(self.chance.randint(1, 2)):
             name = self.known_name()
             topic = self.there.state.topics.named(name)
+            if topic is not None and not self.is_even(topic):
+                continue
             now = 0 if topic is None else topic.partition_count
             more = self.chance.choice((-1, 0)) if self.bad() else self.chance.randint(1, 2)
             factor = 1 if topic is None else len(self.there.state.topics.partitions[topic.topic_id, 0].replicas)
@@ -225,6 +232,11 @@ class Draw:
             )
             topics.append(row(name=name, count=now + more, assignments=placed))
         return CreatePartitionsRequest(topics=tuple(topics), timeout_ms=60_000, validate_only=self.bad())
+
+    def is_even(self, topic: Topic) -> bool:
+        """Whether all partitions have one replication factor: else Kafka takes that of any, in a hash map's order."""
+        partitions = self.there.state.topics.partitions
+        return len({len(partitions[topic.topic_id, n].replicas) for n in range(topic.partition_count)}) == 1
 
     def elect_leaders(self) -> Drawn:
         version = self.chance.randint(1, 2)
@@ -258,6 +270,29 @@ class Draw:
             resources.append(row(resource_type=kind, resource_name=name, configs=changes))
         request = IncrementalAlterConfigsRequest(resources=tuple(resources), validate_only=self.bad())
         return request, self.chance.randint(0, 1)
+
+    def replace_configs(self) -> Drawn:
+        row = AlterConfigsRequest.AlterConfigsResource
+        resources = []
+        for _ in range(self.chance.randint(1, 2)):
+            kind = self.chance.choice((2, 2, 2, 4, 99 if self.bad() else 2))
+            name = self.known_name() if kind != 4 else self.chance.choice(("", "1", "2", "77", "x"))
+            drawn = self.chance.sample(CONFIGS if kind == 2 else BROKER_CONFIGS, self.chance.randint(0, 2))
+            values = tuple(AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in drawn)
+            resources.append(row(resource_type=kind, resource_name=name, configs=values))
+        return AlterConfigsRequest(resources=tuple(resources), validate_only=self.bad()), self.chance.randint(0, 2)
+
+    def describe_configs(self) -> Drawn:
+        """Of a node itself Kafka also names what stands in its files."""
+        kind = 2 if self.chance.random() < 0.8 else 4
+        keys = ("retention.ms", "segment.ms", "log.retention.ms", "none") if self.chance.random() < 0.3 else None
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=kind,
+            resource_name=self.known_name() if kind == 2 else self.chance.choice(("", "2", "x")),
+            configuration_keys=keys,
+        )
+        with_synonyms = self.chance.random() < 0.7
+        return DescribeConfigsRequest(resources=(resource,), include_synonyms=with_synonyms), self.chance.randint(1, 4)
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 
@@ -481,11 +516,19 @@ CONFIGS: Final = (
     ("segment.bytes", "1048576"),
     ("retention.ms", None),
     ("leader.replication.throttled.replicas", "0:1,0:2"),
+    ("remote.log.copy.disable", "false"),
+    ("remote.copy.disabled", "true"),
+    ("internal.segment.bytes", "100000"),
+    ("min.cleanable.dirty.ratio", "0.250"),
+    ("segment.ms", "9"),
 )
 BROKER_CONFIGS: Final = (
     ("log.retention.ms", "1000"),
     ("message.max.bytes", "1000000"),
     ("no.such.key", "1"),
     ("log.cleanup.policy", "compact"),
+    ("log.roll.hours", "3"),
+    ("log.roll.ms", "9000"),
+    ("ssl.keystore.password", "secret"),
     ("log.retention.ms", None),
 )

@@ -30,9 +30,8 @@ PATIENCE_S: Final = 20.0
 OURS_BELOW: Final = 1 << 64
 """Ids below this number are made up by a test, and the same everywhere."""
 
-NOT_COMPARED: Final = frozenset({"throttle_time_ms", "error_message", "configs"})
-"""Fields of an answer. The words of an error are the business of each implementation. Of the configurations of a new
-topic, ours names only those that were set."""
+NOT_COMPARED: Final = frozenset({"throttle_time_ms", "error_message"})
+"""Fields of an answer. The words of an error are the business of each implementation."""
 
 
 class Asked:

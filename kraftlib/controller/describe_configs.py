@@ -1,0 +1,97 @@
+"""DescribeConfigs: the values in force, as a controller knows them (KIP-226, KIP-919).
+
+Of the settings of brokers a controller knows those that were changed for all of them, or for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kraftlib.controller.broker_configs import broker_setting
+from kraftlib.controller.config_values import Source
+from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.controller.context import Context
+from kraftlib.controller.create_topics import check_topic_name
+from kraftlib.controller.results import Decision, RefusedError
+from kraftlib.controller.topic_configs import HIDDEN, SETTINGS, of_brokers
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+Wanted = DescribeConfigsRequest.DescribeConfigsResource
+Row = DescribeConfigsResponse.DescribeConfigsResult
+Config = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+def describe_configs(context: Context, request: DescribeConfigsRequest, version: int) -> Decision:
+    """Name the values of each resource; the answer has a line for each."""
+    rows = []
+    for resource in request.resources:
+        named: dict[str, Any] = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        try:
+            found = _configs(context, resource, with_synonyms=request.include_synonyms)
+            rows.append(Row(configs=tuple(found), error_message=None, **named))
+        except RefusedError as refused:
+            rows.append(Row(error_code=refused.code, error_message=refused.message, **named))
+    return Decision(answer=DescribeConfigsResponse(results=tuple(rows)))
+
+
+def _configs(context: Context, resource: Wanted, *, with_synonyms: bool) -> list[Config]:
+    wanted = frozenset(resource.configuration_keys or ())
+    if resource.resource_type == TOPIC:
+        check_topic_name(resource.resource_name)
+        if context.state.topics.named(resource.resource_name) is None:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        keys = [key for key in SETTINGS if key not in HIDDEN and (not wanted or key in wanted)]
+        return [_of_topic(context, resource.resource_name, key, with_synonyms=with_synonyms) for key in keys]
+    if resource.resource_type == BROKER:
+        name = resource.resource_name
+        if name not in ("", str(context.node_id)):
+            text = f"Unexpected broker id, expected {context.node_id} or empty string, but received {name[:20]}"
+            raise RefusedError(ErrorCode.INVALID_REQUEST, text)
+        found = _of_broker(context, name, with_synonyms=with_synonyms)
+        return [config for config in found if not wanted or config.name in wanted]
+    raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}.")
+
+
+def _of_topic(context: Context, topic: str, key: str, *, with_synonyms: bool) -> Config:
+    setting, own = SETTINGS[key], context.state.configs.of(TOPIC, topic)
+    # A running broker changes the first of the synonyms only; the others are read when it starts.
+    broker = next((name for name, _ in setting.synonyms), None)
+    found = of_brokers(context.state.configs, setting, node_id=context.node_id)
+    places = [(name, value, source) for name, value, source in found if name == broker]
+    fallback = setting.fallback or (broker or "", setting.default)
+    if places or (broker is not None and setting.fallback is None):
+        places.append((*fallback, Source.DEFAULT))
+    if key in own:
+        places.insert(0, (key, setting.written(own[key]), Source.TOPIC))
+    _, value, source = places[0] if places else ("", setting.default, Source.DEFAULT)
+    synonyms = tuple(Synonym(name=name, value=text, source=place) for name, text, place in places)
+    return Config(
+        name=key, value=value, config_source=source, config_type=setting.kind, documentation=None,
+        synonyms=synonyms if with_synonyms else (),
+    )  # fmt: skip
+
+
+def _of_broker(context: Context, name: str, *, with_synonyms: bool) -> Iterator[Config]:
+    """Yield the settings that were changed: for one node, those for all brokers count where it has none of its own."""
+    sources = [("", Source.DYNAMIC_DEFAULT_BROKER)]
+    if name:
+        sources.insert(0, (name, Source.DYNAMIC_BROKER))
+    found: dict[str, list[tuple[str, Source]]] = {}
+    for resource, source in sources:
+        for key, value in context.state.configs.of(BROKER, resource).items():
+            found.setdefault(key, []).append((value, source))
+    for key, places in found.items():
+        setting = broker_setting(key)
+        if setting is None:
+            continue
+        shown: list[tuple[str | None, Source]] = [
+            (None if setting.is_sensitive else value, source) for value, source in places
+        ]
+        synonyms = tuple(Synonym(name=key, value=value, source=source) for value, source in shown)
+        yield Config(
+            name=key, value=shown[0][0], config_source=shown[0][1], is_sensitive=setting.is_sensitive, documentation=None,
+            config_type=setting.kind, synonyms=synonyms if with_synonyms else (),
+        )  # fmt: skip

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kraftlib.controller.config_values import ConfigType, Source
+from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest
+from tests.controller.test_alter_configs import SET, alter
+from tests.controller.world import World
+
+
+def describe(world: World, kind: int, name: str, keys: Sequence[str] | None = None) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None if keys is None else tuple(keys)
+    )
+    (row,) = world.ask(DescribeConfigsRequest(resources=(resource,), include_synonyms=True)).results
+    return row
+
+
+def told(row: Any) -> dict[str, tuple[str | None, int, list[tuple[str, str | None, int]]]]:
+    return {
+        one.name: (one.value, one.config_source, [(s.name, s.value, s.source) for s in one.synonyms])
+        for one in row.configs
+    }
+
+
+def test_a_value_comes_from_the_topic_the_node_all_brokers_or_the_default() -> None:
+    world = World().with_brokers(1)
+    world.create("a", configs={"segment.ms": " 7 "})
+    hours = ("log.retention.hours", "168", Source.DEFAULT)
+    keys = ("retention.ms", "segment.ms", "remote.storage.enable", "nope")
+
+    assert told(describe(world, TOPIC, "a", keys)) == {
+        "retention.ms": (str(168 * 3_600_000), Source.DEFAULT, []),
+        "segment.ms": ("7", Source.TOPIC, [("segment.ms", "7", Source.TOPIC)]),
+        "remote.storage.enable": ("false", Source.DEFAULT, []),
+    }
+    alter(world, BROKER, "", ("log.retention.ms", SET, "5"))
+    every = ("log.retention.ms", "5", Source.DYNAMIC_DEFAULT_BROKER)
+    found = told(describe(world, TOPIC, "a"))
+    assert found["retention.ms"] == ("5", Source.DYNAMIC_DEFAULT_BROKER, [every, hours])
+    assert len(found) == 33
+    alter(world, BROKER, "1", ("log.retention.ms", SET, "6"))
+    own = ("log.retention.ms", "6", Source.DYNAMIC_BROKER)
+    assert told(describe(world, TOPIC, "a"))["retention.ms"] == ("6", Source.DYNAMIC_BROKER, [own, every, hours])
+    alter(world, BROKER, "1", ("log.retention.ms", SET, "nonsense"))
+    assert told(describe(world, TOPIC, "a"))["retention.ms"][0] == "5", "no broker takes nonsense"
+
+
+def test_of_brokers_what_was_changed_is_told_but_no_secret() -> None:
+    world = World().with_brokers(1, 2)
+    alter(world, BROKER, "", ("log.retention.ms", SET, "5"), ("ssl.key.password", SET, "x"), ("nonsense", SET, "y"))
+    alter(world, BROKER, "1", ("listener.name.external.ssl.keystore.password", SET, "x"))
+    alter(world, BROKER, "2", ("log.retention.ms", SET, "7"))
+
+    rows = {one.name: one for one in describe(world, BROKER, "").configs}
+    assert {name: (one.value, one.is_sensitive) for name, one in rows.items()} == {
+        "log.retention.ms": ("5", False),
+        "ssl.key.password": (None, True),
+    }
+    assert rows["log.retention.ms"].config_type == ConfigType.LONG
+    assert told(describe(world, BROKER, "1"))["listener.name.external.ssl.keystore.password"][0] is None
+    assert set(told(describe(world, BROKER, "1"))) == {*rows, "listener.name.external.ssl.keystore.password"}
+
+
+def test_what_a_controller_does_not_know_is_refused() -> None:
+    world = World().with_brokers(1, 2)
+    refused = {
+        (TOPIC, "nope"): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (TOPIC, "a b"): ErrorCode.INVALID_TOPIC_EXCEPTION,
+        (BROKER, "2"): ErrorCode.INVALID_REQUEST,
+        (BROKER, "x"): ErrorCode.INVALID_REQUEST,
+        (99, "x"): ErrorCode.INVALID_REQUEST,
+    }
+    assert {what: describe(world, *what).error_code for what in refused} == refused
