@@ -20,7 +20,7 @@ LINES: Final[Mapping[str, int]] = {
     "analysis": 5_500,
     "cli": 5_500,
     "compat": 2_000,
-    "controller": 4_000,
+    "controller": 5_500,
     "consensus": 5_500,
     "coordination": 3_350,
     "offline": 1_300,

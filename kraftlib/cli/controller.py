@@ -20,9 +20,9 @@ from kraftlib.controller import ControllerConfig, MetadataController, format_con
 
 LIMITS = """\
 what it does not do yet:
-  eligible leader replicas, reassignment of partitions, access rules, quotas, SCRAM users, delegation tokens,
-  configurations of client metrics and groups, changes of feature levels, migration from ZooKeeper. It does not serve
-  a log in which a feature is in force that it does not know: it says which, and ends."""
+  eligible leader replicas, delegation tokens, configurations of client metrics and groups, changes of feature levels,
+  migration from ZooKeeper. It does not serve a log in which a feature is in force that it does not know: it says
+  which, and ends."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

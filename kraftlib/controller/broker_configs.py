@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import attrs
-
 from kraftlib.controller.config_values import ConfigType
 
 NAMES: Final[Mapping[ConfigType, str]] = {
@@ -55,20 +53,11 @@ _KINDS: Final[Mapping[str, ConfigType]] = {name: kind for kind, names in NAMES.i
 _OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?:[^.]*\.)??((?:ssl|sasl|max|principal)\..+)")
 
 
-@attrs.frozen
-class BrokerSetting:
-    """What is known of a setting by its name."""
-
-    kind: ConfigType
-
-    @property
-    def is_sensitive(self) -> bool:
-        """Whether nobody is told its value."""
-        return self.kind is ConfigType.PASSWORD
+SENSITIVE: Final = frozenset({ConfigType.PASSWORD, ConfigType.UNKNOWN})
+"""Of settings of these types nobody is told the value: who knows what an unknown one holds."""
 
 
-def broker_setting(name: str) -> BrokerSetting | None:
-    """Return what is known of a setting, also of one of a listener; None, if it cannot be changed in a running one."""
+def kind_of(name: str) -> ConfigType:
+    """Return the type of a setting, also of one of a listener."""
     of_a_listener = _OF_A_LISTENER.fullmatch(name)
-    kind = _KINDS.get(of_a_listener[1] if of_a_listener is not None else name)
-    return None if kind is None else BrokerSetting(kind)
+    return _KINDS.get(of_a_listener[1] if of_a_listener is not None else name, ConfigType.UNKNOWN)

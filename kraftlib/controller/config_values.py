@@ -16,6 +16,7 @@ LONG_MAX: Final = (1 << 63) - 1
 class ConfigType(enum.IntEnum):
     """A type, by the number that DescribeConfigs gives it."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kraftlib.controller.broker_configs import broker_setting
-from kraftlib.controller.config_values import Source
+from kraftlib.controller.broker_configs import SENSITIVE, kind_of
+from kraftlib.controller.config_values import ConfigType, Source
 from kraftlib.controller.configs import BROKER, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name
@@ -84,14 +84,16 @@ def _of_broker(context: Context, name: str, *, with_synonyms: bool) -> Iterator[
         for key, value in context.state.configs.of(BROKER, resource).items():
             found.setdefault(key, []).append((value, source))
     for key, places in found.items():
-        setting = broker_setting(key)
-        if setting is None:
-            continue
-        shown: list[tuple[str | None, Source]] = [
-            (None if setting.is_sensitive else value, source) for value, source in places
-        ]
-        synonyms = tuple(Synonym(name=key, value=value, source=source) for value, source in shown)
+        kind = kind_of(key)
+        is_sensitive = kind in SENSITIVE
+        shown = [Synonym(name=key, value=None if is_sensitive else value, source=source) for value, source in places]
         yield Config(
-            name=key, value=shown[0][0], config_source=shown[0][1], is_sensitive=setting.is_sensitive, documentation=None,
-            config_type=setting.kind, synonyms=synonyms if with_synonyms else (),
-        )  # fmt: skip
+            name=key,
+            value=shown[0].value,
+            read_only=kind is ConfigType.UNKNOWN,
+            config_source=shown[0].source,
+            is_sensitive=is_sensitive,
+            synonyms=tuple(shown) if with_synonyms else (),
+            config_type=kind,
+            documentation=None,
+        )

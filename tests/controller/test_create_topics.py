@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from kraftlib.controller.config_values import Source
-
 from kraftlib.metadata import ConfigRecord, PartitionRecord, TopicRecord
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode

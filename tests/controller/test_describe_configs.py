@@ -58,6 +58,7 @@ def test_of_brokers_what_was_changed_is_told_but_no_secret() -> None:
     rows = {one.name: one for one in describe(world, BROKER, "").configs}
     assert {name: (one.value, one.is_sensitive) for name, one in rows.items()} == {
         "log.retention.ms": ("5", False),
+        "nonsense": (None, True),
         "ssl.key.password": (None, True),
     }
     assert rows["log.retention.ms"].config_type == ConfigType.LONG

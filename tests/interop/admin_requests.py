@@ -527,7 +527,6 @@ BROKER_CONFIGS: Final = (
     ("message.max.bytes", "1000000"),
     ("no.such.key", "1"),
     ("log.cleanup.policy", "compact"),
-    ("log.roll.hours", "3"),
     ("log.roll.ms", "9000"),
     ("ssl.keystore.password", "secret"),
     ("log.retention.ms", None),

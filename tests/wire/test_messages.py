@@ -78,6 +78,12 @@ def test_every_message_and_version_of_a_release_is_compared() -> None:
         *(("kafka-3.9.2", name, v) for name in ("CreateTopicsRequest", "CreateTopicsResponse") for v in range(2)),
         *(("kafka-3.9.2", name, 0) for name in ("DeleteTopicsRequest", "DeleteTopicsResponse")),
         *(("kafka-3.9.2", f"{what}Acls{kind}", 0) for what in ("Describe", "Create", "Delete") for kind in KINDS),
+        *(("kafka-3.9.2", f"DescribeConfigs{kind}", 0) for kind in KINDS),
+        *(
+            ("kafka-3.9.2", f"{what}DelegationToken{kind}", 0)
+            for what in ("Create", "Renew", "Expire")
+            for kind in KINDS
+        ),
     }
 
 
@@ -96,8 +102,17 @@ def kio_class(cls: type[Message], version: int) -> Any:
     return getattr(found, cls.__name__, None)
 
 
-# kio makes a timedelta of the lifetime of a session, and refuses numbers that fit in none.
-OTHERWISE_IN_KIO = {("SaslAuthenticateResponse", 1), ("SaslAuthenticateResponse", 2)}
+# kio makes a timedelta of the lifetime of a session or token, and refuses numbers that fit in none.
+OTHERWISE_IN_KIO = {
+    ("SaslAuthenticateResponse", 1),
+    ("SaslAuthenticateResponse", 2),
+    *(
+        (f"{what}DelegationToken{kind}", version)
+        for what in ("Create", "Renew", "Expire")
+        for kind in KINDS
+        for version in (1, 2, 3)
+    ),
+}
 KNOWN_TO_KIO = [
     param
     for param in EVERY

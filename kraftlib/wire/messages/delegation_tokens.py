@@ -10,7 +10,7 @@ from kraftlib.codec.declared import Message, Struct, array, binary, int16, int32
 @message(kind="request", api_key=38, versions="1-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateDelegationTokenRequest(Message):
-    """Whose token it is, and who may renew it."""
+    """The owner of the token, and those who may renew it."""
 
     owner_principal_type: str | None = string("3+", nullable="3+")
     owner_principal_name: str | None = string("3+", nullable="3+")

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.controller.broker_configs import SENSITIVE, kind_of
+from kraftlib.controller.config_values import ConfigType
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("log.retention.ms", ConfigType.LONG),
+        ("ssl.key.password", ConfigType.PASSWORD),
+        ("listener.name.external.ssl.key.password", ConfigType.PASSWORD),
+        ("listener.name.external.scram-sha-256.sasl.jaas.config", ConfigType.PASSWORD),
+        ("listener.name.external.max.connections", ConfigType.INT),
+        ("listener.name.external.secret", ConfigType.UNKNOWN),
+        ("my.secret", ConfigType.UNKNOWN),
+    ],
+)
+def test_a_setting_has_the_type_of_its_name(name: str, kind: ConfigType) -> None:
+    assert kind_of(name) is kind
+    assert (kind in SENSITIVE) is ("secret" in name or kind is ConfigType.PASSWORD)
