@@ -35,13 +35,12 @@ from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.client.appender import MAX_IN_FLIGHT
 from kraftlib.runtime.client.home import Home
-from kraftlib.runtime.client.proposing import Service
+from kraftlib.runtime.client.service import Service
 from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_appender import Appender
 from kraftlib.runtime.client.thread_engine import loop_factory
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.judge import Authorize
-from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
@@ -79,7 +78,6 @@ class RaftClient(Generic[T]):
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
-        handler: RequestHandler | None = None,
         random: chance.Random | None = None,
     ) -> None:
         arguments.check_config(config)
@@ -97,7 +95,6 @@ class RaftClient(Generic[T]):
             server_ssl=server_ssl,
             client_ssl=client_ssl,
             authorize=authorize,
-            handler=handler,
             random=random,
         )
         self._loop: asyncio.AbstractEventLoop | None = None

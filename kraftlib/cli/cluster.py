@@ -13,8 +13,10 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,12 +47,12 @@ class ClusterError(KraftError):
 class Voter:
     """One process with one replica."""
 
-    def __init__(self, number: int, directory: Path, config: Path, program: str) -> None:
+    def __init__(self, number: int, directory: Path, config: Path, socket: Path, program: str) -> None:
         self.number: Final = number
         self.directory: Final = directory
         self.process: asyncio.subprocess.Process | None = None
         self.lines: LineClient | None = None
-        self._command: Final = (sys.executable, "-m", program, "voter", "-c", str(config))
+        self._command: Final = (sys.executable, "-m", program, "voter", "-c", str(config), "--socket", str(socket))
         self._errors: Final = directory.parent / f"voter-{number}.log"
 
     @property
@@ -136,7 +138,8 @@ class RefusedError(KraftError):
 class Cluster:
     """Three voters, in directories of their own below `directory`; `program` is the module that runs one of them.
 
-    They listen on `host`, an address of this machine.
+    They listen on `host`, an address of this machine. Sockets for their clients are in a temporary directory of this
+    user: the path of `directory` may be longer than that of a socket can be.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class Cluster:
         self._program = program
         self._on_death = on_death
         self._watchers: dict[int, asyncio.Task[None]] = {}
+        self._undo = ExitStack()
 
     async def __aenter__(self) -> Cluster:
         try:
@@ -170,6 +174,7 @@ class Cluster:
         await self.close()
 
     async def _start(self) -> None:
+        sockets = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="kraftlib-")))
         voters = [StaticVoter(number, Endpoint(self._host, port)) for number, port in enumerate(free_ports(3), 1)]
         self.endpoints.extend(voter.endpoint for voter in voters)
         for voter in voters:
@@ -187,7 +192,7 @@ class Cluster:
                 )
             )
             format_directory(home, node_id=voter.id, cluster_id=self.cluster_id)
-            self.voters[voter.id] = Voter(voter.id, home, config, self._program)
+            self.voters[voter.id] = Voter(voter.id, home, config, sockets / f"{voter.id}.sock", self._program)
         await asyncio.gather(*(self.start(number) for number in self.voters))
 
     async def start(self, number: int) -> Voter:
@@ -254,6 +259,7 @@ class Cluster:
             watcher.cancel()
         await asyncio.gather(*self._watchers.values(), return_exceptions=True)
         await asyncio.gather(*(voter.stop() for voter in self.voters.values()), return_exceptions=True)
+        self._undo.close()
 
 
 def free_ports(count: int) -> list[int]:

@@ -85,8 +85,11 @@ def run_loop(config: RaftConfig, program: Coroutine[Any, Any, None]) -> None:
         runner.run(program)
 
 
-def clients_of(config: RaftConfig, text: str | None = None) -> Endpoint | None:
+def clients_of(config: RaftConfig, text: str | None = None, *, socket: Path | None = None) -> Endpoint | None:
     """Return where the clients of a replica connect, None for nowhere, by the option `--clients` or without it.
+
+    `socket` is the path of the Unix socket, if there is to be one and `text` names none; by default it is in the
+    directory of the replica.
 
     They are not asked who they are. So a port is for loopback, and for a replica that lets anybody in there: what is
     closed to other users of the machine by [tls], [sasl], [access] or a Unix socket must not be open beside that.
@@ -96,8 +99,10 @@ def clients_of(config: RaftConfig, text: str | None = None) -> Endpoint | None:
     on_socket = any(place is not None and socket_path(place.host) is not None for place in places)
     is_guarded = on_socket or any(each is not None for each in (config.tls, config.sasl, config.access))
     if text is None:
-        default = f"{UNIX}{(config.directory or Path()).absolute() / SOCKET_NAME}" if is_guarded else "127.0.0.1:0"
-        return _endpoint(default, "name a shorter path with --clients unix:PATH, or --clients none")
+        path = (config.directory or Path()) / SOCKET_NAME if socket is None else socket
+        default = f"{UNIX}{path.absolute()}" if is_guarded else "127.0.0.1:0"
+        remedy = "set TMPDIR to a shorter path" if socket else "name a shorter path with --clients unix:PATH, or none"
+        return _endpoint(default, remedy)
     if text == "none":
         return None
     endpoint = _endpoint(text, "or none")

@@ -13,35 +13,38 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kraftlib.cli.run import clients_of, log_to_stderr, run_loop, serve, store_of, told_to_stop, until
 from kraftlib.cli.service import Service
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.types import Endpoint
 
 Make = Callable[[RaftConfig], tuple[RaftClient[Any], Service]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the configuration."""
+    """Declare the configuration, and the path of a socket: that of the directory may be too long for one."""
     parser.add_argument("-c", "--config", required=True)
+    parser.add_argument("--socket", type=Path, help="the Unix socket for clients, if there is to be one")
 
 
 def run(options: argparse.Namespace, make: Make = store_of) -> int:
     """Run what `make` returns until told to stop, or until the parent is gone."""
     log_to_stderr(logging.DEBUG if options.debug else logging.ERROR)
     config = RaftConfig.from_toml(options.config)
-    run_loop(config, _run(config, make))
+    run_loop(config, _run(config, make, clients_of(config, socket=options.socket)))
     return 0
 
 
-async def _run(config: RaftConfig, make: Make) -> None:
+async def _run(config: RaftConfig, make: Make, clients: Endpoint | None) -> None:
     stop = told_to_stop()
     _watch_parent(stop)
     client, service = make(config)
-    async with serve(client, service, clients_of(config)) as clients:
-        print(json.dumps({"clients": str(clients)}), flush=True)
+    async with serve(client, service, clients) as place:
+        print(json.dumps({"clients": str(place)}), flush=True)
         await until(stop, client)
 
 

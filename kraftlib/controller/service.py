@@ -36,6 +36,7 @@ from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, KraftErr
 from kraftlib.metadata.broker_records import RegisterControllerRecord
 from kraftlib.metadata.config_records import FeatureLevelRecord
 from kraftlib.metadata.frame import decode_record
+from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import StateMachine
@@ -108,7 +109,7 @@ class MetadataController(StateMachine):
             self._config,
             state_machine=self,
             serde=ControllerSerde(),
-            handler=self,
+            service=self,
         )
 
     # --- beginning and end -------------------------------------------------------------------------------------------
@@ -197,7 +198,14 @@ class MetadataController(StateMachine):
             raise ClosedError("the controller is not started")
         return self._controller
 
-    # --- the replica's requests: RequestHandler ----------------------------------------------------------------------
+    # --- the replica's requests: Service and RequestHandler ----------------------------------------------------------
+
+    def begin(self, node: Node) -> None:
+        """Take the requests of brokers and admin clients, with their roles, features and envelopes."""
+        node.network.serve(self)
+
+    def end(self) -> None:
+        """Do nothing: what waits is answered or refused as leadership ends."""
 
     def finalized_features(self) -> Mapping[str, int]:
         """Return the levels in force."""

@@ -229,8 +229,10 @@ def test_what_is_closed_to_other_users_has_no_port_for_clients(guard: dict[str, 
     assert where_clients_connect(config, "none") is None
     with pytest.raises(ConfigError, match="any user of this machine could do there"):
         where_clients_connect(config, "127.0.0.1:0")
-    with pytest.raises(ConfigError, match=r"at most 107 fit.*; name a shorter path with --clients unix:PATH"):
+    with pytest.raises(ConfigError, match=r"at most 107 fit.*; name a shorter path with --clients unix:PATH, or none"):
         where_clients_connect(attrs.evolve(config, directory=tmp_path / ("x" * 100)))
+    with pytest.raises(ConfigError, match=r"x\.sock.*at most 107 fit.*; set TMPDIR to a shorter path"):
+        where_clients_connect(config, socket=tmp_path / ("x" * 100 + ".sock"))
 
 
 @pytest.mark.parametrize("name", ["loopback", "secret", "certificates", "unix"])

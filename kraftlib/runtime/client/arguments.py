@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import random as chance
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.client.service import Service
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
@@ -37,6 +41,12 @@ def check_parts(
     state_machine: object,
     listener: object,
     serde: object,
+    result_serde: object,
+    service: object,
+    server_ssl: object,
+    client_ssl: object,
+    authorize: object,
+    random: object,
 ) -> None:
     """Raise ConfigError unless `config` and each part that is given can do what is asked of it."""
     checked = check_config(config)
@@ -45,9 +55,22 @@ def check_parts(
         ("elections", elections, QuorumStateStore),
         ("transport", transport, Transport),
         ("serde", serde, RecordSerde),
+        ("result_serde", result_serde, RecordSerde),
+        ("service", service, Service),
     ):
         if part is not None:
             _check_protocol(name, part, protocol)
+    for name, part, kind, wanted in (
+        ("server_ssl", server_ssl, ssl.SSLContext, "an ssl.SSLContext"),
+        ("client_ssl", client_ssl, ssl.SSLContext, "an ssl.SSLContext"),
+        ("random", random, chance.Random, "a random.Random"),
+    ):
+        if part is not None and not isinstance(part, kind):
+            raise ConfigError(f"{name} is {_kind(part)}: expected {wanted}")
+    if service is not None:
+        check_service(service)
+    if authorize is not None:
+        check_authorize(authorize)
     if state_machine is not None:
         check_state_machine(state_machine, is_durable=checked.directory is not None)
     if listener is not None:
@@ -77,6 +100,27 @@ def check_listener(listener: object) -> None:
     """Raise ConfigError unless `listener` is a Listener, whose methods are plain functions."""
     _check_instance("listener", listener, Listener)
     _check_plain("listener", listener, LISTENER_CALLS)
+
+
+def check_service(service: object) -> None:
+    """Raise ConfigError unless `service` says which versions it serves, and its methods are plain functions."""
+    served = getattr(service, "served", None)
+    pairs = served.items() if isinstance(served, Mapping) else [(None, None)]
+    for key, versions in pairs:
+        if isinstance(key, bool) or not isinstance(key, int) or not isinstance(versions, Versions):
+            raise ConfigError(
+                f"service: {type(service).__name__}.served is {served!r}: expected a mapping from API keys to "
+                f"Versions, such as {{1: Versions(0, 2)}}"
+            )
+    _check_plain("service", service, ("begin", "end"))
+
+
+def check_authorize(authorize: object) -> None:
+    """Raise ConfigError unless `authorize` is a plain function of a peer and an API key."""
+    if not callable(authorize):
+        raise ConfigError(f"authorize is {_kind(authorize)}: expected a function of a peer and an API key")
+    if inspect.iscoroutinefunction(authorize):
+        raise ConfigError("authorize is an `async def`, and every request would be allowed: make it a plain `def`")
 
 
 def check_key(key: object) -> None:
@@ -138,7 +182,8 @@ def _check_plain(name: str, value: object, methods: Iterable[str]) -> None:
 def _check_protocol(name: str, value: object, protocol: type) -> None:
     if isinstance(value, type):
         raise ConfigError(f"{name}={value.__name__} is a class: make one of it, {value.__name__}(...)")
-    missing = [each for each in vars(protocol) if not each.startswith("_") and not hasattr(value, each)]
+    wanted = [*vars(protocol), *inspect.get_annotations(protocol)]
+    missing = [each for each in wanted if not each.startswith("_") and not hasattr(value, each)]
     if missing:
         raise ConfigError(f"{name} is {_kind(value)} and lacks {', '.join(missing)} of kraftlib's {protocol.__name__}")
 

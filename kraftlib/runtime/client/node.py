@@ -24,8 +24,9 @@ from kraftlib.proposals.taking import ProposalServer
 from kraftlib.records.serde import JsonSerde, RecordSerde
 from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.background import BackgroundThread
-from kraftlib.runtime.client.proposing import EngineFirst, NodeReplica, Service
+from kraftlib.runtime.client.proposing import EngineFirst, NodeReplica
 from kraftlib.runtime.client.release import Release
+from kraftlib.runtime.client.service import Service
 from kraftlib.runtime.client.status import Status, replica_metrics, replica_status
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, ask_leader, change_voters
 from kraftlib.runtime.disk import Disk, InlineDisk, ThreadDisk
@@ -34,7 +35,6 @@ from kraftlib.runtime.loop import AsyncioLoop
 from kraftlib.runtime.net.controller_apis import Controllers
 from kraftlib.runtime.net.judge import Authorize
 from kraftlib.runtime.net.network import Network
-from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.router import Router
@@ -67,7 +67,6 @@ class Node:
         on_closed: Callable[[], None] = lambda: None,
         authorize: Authorize | None = None,
         result_serde: RecordSerde[Any] | None = None,
-        handler: RequestHandler | None = None,
         service: Service | None = None,
     ) -> None:
         self._config = config
@@ -81,7 +80,6 @@ class Node:
         self._on_failure = on_failure
         self._on_closed = on_closed
         self._authorize = authorize
-        self._handler = handler
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
         self._voters_told: VoterSet | None = None
@@ -134,7 +132,7 @@ class Node:
         audit.check()
         for skip in opened.skips:
             audit.of_application("skipped", request="skip-record", subject=f"offset {skip.offset}", outcome=skip.reason)
-        controllers = self._controllers = Controllers(config, submit=self.router.submit, handler=self._handler)
+        controllers = self._controllers = Controllers(config, submit=self.router.submit)
         self.network = Network(
             self._transport,
             client_id=f"raft-client-{config.node_id}",
@@ -144,10 +142,9 @@ class Node:
             authorize=self._authorize,
             is_voter=self._is_voter,
             audit=audit,
-            features=self._features,
+            features=lambda: {"kraft.version": self.core.kraft_version},
             served=controllers.served,
             identified=controllers.identified,
-            handler=self._handler,
         )
         self.router.connect_network(self.network)
         self.endpoint = await self.network.start()
@@ -201,11 +198,7 @@ class Node:
         self.router.serve(PrivateApiKey.PROPOSE, server.take)
         if self._service is not None:
             self._service.begin(self)
-            self._controllers.served.update(self._service.served)
-
-    def _features(self) -> dict[str, int]:
-        own = {} if self._handler is None else self._handler.finalized_features()
-        return {**own, "kraft.version": self.core.kraft_version}
+            self._controllers.serve(self._service.served)
 
     def _is_voter(self, replica_id: ReplicaId) -> bool:
         # A request may come before the core is there.

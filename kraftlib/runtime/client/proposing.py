@@ -7,12 +7,11 @@ for must be settled on its own loop, also where the host's is blocked or has end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.codec.declarations import Message
-from kraftlib.codec.versions import Versions
 from kraftlib.consensus.events import Failure
 from kraftlib.proposals.ports import UnansweredError
 from kraftlib.runtime.own_requests import PROPOSALS, NoAnswerError
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
 
 _FINAL: Final = frozenset({Failure.UNSUPPORTED_VERSION, Failure.AUTHENTICATION})
 _NEVER_SENT: Final = _FINAL | {Failure.UNSENT}
-
-
-class Service(Protocol):
-    """Answers requests of clients beyond those of a replica. All on the loop of the engine."""
-
-    served: Mapping[int, Versions]
-    """The versions that it answers, by API."""
-
-    def begin(self, node: Node) -> None:
-        """Take requests from now on: `node.router.serve` names the methods that do."""
-        ...
-
-    def end(self) -> None:
-        """Stop: the node closes."""
-        ...
 
 
 class EngineFuture(asyncio.Future[Any]):

@@ -24,13 +24,12 @@ from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client.appender import MAX_IN_FLIGHT, Appender
 from kraftlib.runtime.client.engine import Engine, InlineEngine
 from kraftlib.runtime.client.node import Node
-from kraftlib.runtime.client.proposing import Service
+from kraftlib.runtime.client.service import Service
 from kraftlib.runtime.client.status import Status
 from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.judge import Authorize
-from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.runtime.net.trust import trust_of, users_of
@@ -54,10 +53,10 @@ class RaftClient(Generic[T]):
     every committed record and its results come back to `propose`; a `listener` gets batches, snapshots and leaders, and
     more of them may be registered later. `result_serde` carries results of the state machine from the leader to the
     replica that proposed; None and bytes need none, and by default other results must have a JSON form.
-    `service` answers requests of clients that are no replicas, as that of `kraftlib.coordination.net` does.
-    `authorize(peer, api_key)` says whether a peer may send requests of an API, on the engine's thread, where
-    `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `handler` serves requests of your
-    own on the same port. `random` makes elections repeatable in tests.
+    `service` answers requests of clients that are no replicas, on the same port, as `kraftlib.coordination.net` and
+    `kraftlib.controller` do. `authorize(peer, api_key)` says whether a peer may send requests of an API, on the
+    engine's thread, where `config.access` allows it; a refused peer gets CLUSTER_AUTHORIZATION_FAILED. `random` makes
+    elections repeatable in tests.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class RaftClient(Generic[T]):
         server_ssl: ssl.SSLContext | None = None,
         client_ssl: ssl.SSLContext | None = None,
         authorize: Authorize | None = None,
-        handler: RequestHandler | None = None,
         random: chance.Random | None = None,
     ) -> None:
         arguments.check_parts(
@@ -86,6 +84,12 @@ class RaftClient(Generic[T]):
             state_machine=state_machine,
             listener=listener,
             serde=serde,
+            result_serde=result_serde,
+            service=service,
+            server_ssl=server_ssl,
+            client_ssl=client_ssl,
+            authorize=authorize,
+            random=random,
         )
         self._config = config
         self._log = log
@@ -101,7 +105,6 @@ class RaftClient(Generic[T]):
         self._server_ssl = server_ssl
         self._client_ssl = client_ssl
         self._authorize = authorize
-        self._handler = handler
         self._random = random or chance.Random()
         self._engine: Engine = (
             InlineEngine(self._make_node) if config.engine == "inline" else ThreadEngine(self._make_node, config)
@@ -166,7 +169,6 @@ class RaftClient(Generic[T]):
                 on_closed=lambda: post(self._end, None),
                 authorize=self._authorize,
                 result_serde=self._result_serde,
-                handler=self._handler,
                 service=self._service,
             )
         except BaseException:

@@ -18,7 +18,6 @@ from kraftlib.consensus.events import Event, PeerIdentified
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
-from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.security import sasl_server
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
@@ -46,23 +45,25 @@ def refusal(request: Message) -> Message:
 class Controllers:
     """Notes which peers are controllers of Kafka: that decides which requests are served, and to whom a leader yields.
 
-    `submit` takes events for the core. With a `handler` this replica serves requests of its own application.
+    `submit` takes events for the core.
     """
 
-    def __init__(
-        self, config: RaftConfig, *, submit: Callable[[Event], None], handler: RequestHandler | None = None
-    ) -> None:
+    def __init__(self, config: RaftConfig, *, submit: Callable[[Event], None]) -> None:
         self._config: Final = config
-        self._is_one: Final = handler is not None
         self._submit: Final = submit
         self.served: Final = {
             **SERVED,
             **(PRIVATE if config.private_apis else {}),
             **(sasl_server.SERVED if config.sasl is not None else {}),
-            **(handler.served if handler is not None else {}),
         }
         """The served versions by API. More are served once it is known that there are controllers."""
+        self._own: frozenset[int] = frozenset()
         self._refuse(wanted=bool(config.yield_to))
+
+    def serve(self, served: Mapping[int, Versions]) -> None:
+        """The application answers requests of these APIs, so they are never refused."""
+        self._own = frozenset(served)
+        self.served.update(served)
 
     def identified(self, endpoint: Endpoint, is_controller: bool) -> None:
         """Take note of what a peer has said it is."""
@@ -80,5 +81,5 @@ class Controllers:
 
     def _refuse(self, *, wanted: bool) -> None:
         """From now on answer the requests of brokers with NOT_CONTROLLER: they then look for another controller."""
-        if wanted and not self._is_one:
-            self.served.update(REFUSED)
+        if wanted:
+            self.served.update({key: versions for key, versions in REFUSED.items() if key not in self._own})

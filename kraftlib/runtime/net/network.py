@@ -28,7 +28,7 @@ from kraftlib.runtime.net.request_handler import RequestHandler
 from kraftlib.runtime.net.request_sender import Identified, RequestSender
 from kraftlib.runtime.net.request_server import RequestServer
 from kraftlib.runtime.net.transport import Destination, Frame, KnowsVoters, Peer, Reply, TellsRefusals, Transport
-from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
+from kraftlib.security.access import EVERY_ROLE, AccessConfig, Role, is_loopback_host
 from kraftlib.security.audit import AuditLog, Sender
 from kraftlib.security.authorizer import NEEDED, Authorizer
 from kraftlib.types import Endpoint, ReplicaId
@@ -44,7 +44,7 @@ class Network:
     says what a peer may do, and `authorize`, if given, whether it may use an API in addition. `is_voter` says which
     replica ids have a vote; `audit` is told of changes and refusals. Certificates that name a replica must
     be of `cluster_id`, if that is given (`kraftlib.runtime.net.identity`). `served` are the requests that
-    `receiver` answers, or the application by `handler`; ApiVersions is answered here. `identified` is told the kind of
+    `receiver` answers, or the application (`serve`); ApiVersions is answered here. `identified` is told the kind of
     each peer.
     """
 
@@ -62,7 +62,6 @@ class Network:
         audit: AuditLog | None = None,
         served: Mapping[int, Versions] = SERVED,
         identified: Identified = lambda endpoint, is_controller: None,
-        handler: RequestHandler | None = None,
     ) -> None:
         self._transport: Final = transport
         self._preferring: Final = transport if isinstance(transport, KnowsVoters) else None
@@ -76,7 +75,8 @@ class Network:
         self._audit: Final = audit or AuditLog(node_id=config.node_id, cluster_id=cluster_id)
         self._served: Final = served
         self._identified: Final = identified
-        self._handler: Final = handler
+        self._needed: Final[dict[int, Role]] = dict(NEEDED)
+        self._handled: Final[set[int]] = set()
         self._sender: RequestSender | None = None
         self._server: RequestServer | None = None
         self._notices: Notices | None = None
@@ -97,13 +97,12 @@ class Network:
                 authorizer=self._authorizer(),
                 authorize=self._authorize,
                 identities=Identities(cluster_id=self._cluster_id, sasl=self._config.sasl),
-                handled=frozenset(() if self._handler is None else self._handler.served),
+                handled=self._handled,
             ),
             audit=self._audit,
             served=self._served,
             notices=notices,
             recognized=self._recognized,
-            handler=self._handler,
         )
         if isinstance(self._transport, TellsRefusals):
             self._transport.tell_refusals(self._refused)
@@ -117,6 +116,14 @@ class Network:
             identified=self._identified,
         )
         return endpoint
+
+    def serve(self, handler: RequestHandler) -> None:
+        """Hand the requests of its APIs to `handler` from now on. Called at most once, after `start`."""
+        ensure(self._server is not None and not self._handled, "one handler serves requests, and only after the start")
+        self._needed.update(handler.roles)
+        self._handled.update(handler.served)
+        if self._server is not None:
+            self._server.serve(handler)
 
     def _authorizer(self) -> Authorizer:
         config, access = self._config, self._config.access or AccessConfig()
@@ -133,7 +140,7 @@ class Network:
             nobody=nobody,
             cluster_id=self._cluster_id,
             is_voter=self._is_voter,
-            needed=NEEDED if self._handler is None else {**NEEDED, **self._handler.roles},
+            needed=self._needed,
             bound_ids=config.sasl.replicas_among if config.sasl is not None else lambda principals: (),
             # With SASL it is the user that counts, not a certificate that names nobody.
             unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas and config.sasl is None,

@@ -1,4 +1,4 @@
-"""The requests that an application serves on the port of its replica, beside those of the protocol.
+"""The requests of a service that need roles, versions, features or envelopes of their own.
 
 A metadata controller serves brokers and admin clients this way (`kraftlib.controller`). The replica answers ApiVersions
 for both, authenticates and authorizes the sender, and unpacks an Envelope, if the application serves that: the request
@@ -27,7 +27,10 @@ Answer = Callable[[Message | None], None]
 
 
 class RequestHandler(Protocol):
-    """Serves requests of an application. All calls come on the replica's event loop and must not block."""
+    """Takes the requests of a service. All calls come on the engine's loop and must not block.
+
+    The service hands it to `Network.serve` as it begins.
+    """
 
     served: Mapping[int, Versions]
     """The versions by API. An API of the replica that stands here too is the application's."""

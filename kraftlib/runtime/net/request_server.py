@@ -91,7 +91,6 @@ class RequestServer:
         served: Mapping[int, Versions],
         notices: Notices,
         recognized: Callable[[Peer, ReplicaId], None] = lambda peer, replica_id: None,
-        handler: RequestHandler | None = None,
     ) -> None:
         self._receiver: Final = receiver
         self._features: Final = features
@@ -100,14 +99,23 @@ class RequestServer:
         self._served: Final = served
         self._notices: Final = notices
         self._recognized: Final = recognized
-        self._handler: Final = handler
-        self._handled: Final[Mapping[int, Versions]] = {} if handler is None else handler.served
-        supported = {} if handler is None else handler.supported_features
-        self._supported: Final = {**api_versions.SUPPORTED_FEATURES, **supported}
+        self._handler: RequestHandler | None = None
+        self._handled: Mapping[int, Versions] = {}
+        self._supported: Mapping[str, Versions] = api_versions.SUPPORTED_FEATURES
         self._loop: Final = asyncio.get_running_loop()
         self._hot_loops: Final = HotLoops(self._loop.time)
         self._asked: dict[int, _Asked] = {}
         self._last_id = 0
+
+    def serve(self, handler: RequestHandler) -> None:
+        """Hand the requests of its APIs to `handler` from now on."""
+        self._handler, self._handled = handler, handler.served
+        self._supported = {**api_versions.SUPPORTED_FEATURES, **handler.supported_features}
+
+    def finalized_features(self) -> Mapping[str, int]:
+        """Return the levels in force, those of the application's features included."""
+        own = {} if self._handler is None else self._handler.finalized_features()
+        return {**own, **self._features()}
 
     def close(self) -> None:
         """Forget what was asked."""
@@ -217,7 +225,7 @@ class RequestServer:
         message, version = request.message, request.api_version
         if isinstance(message, ApiVersionsRequest):
             response = api_versions.answer(
-                message, version, finalized=self._features(), served=self._served, supported=self._supported
+                message, version, finalized=self.finalized_features(), served=self._served, supported=self._supported
             )
             reply(encode_response(response, version=version, correlation_id=request.correlation_id))
             return

@@ -50,6 +50,26 @@ class Slow(Listener):
         pass
 
 
+class Serves:
+    def __init__(self, served: Any) -> None:
+        self.served = served
+
+    def begin(self, node: Any) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class Begins(Serves):
+    async def begin(self, node: Any) -> None:
+        pass
+
+
+async def allow(peer: Any, api_key: int) -> bool:
+    return True
+
+
 @pytest.mark.parametrize("face", [RaftClient, blocking.RaftClient])
 @pytest.mark.parametrize(
     ("config", "parts", "words"),
@@ -67,6 +87,17 @@ class Slow(Listener):
         (ONE, {"elections": {}}, "elections is a dict and lacks read, write, close"),
         (ONE, {"transport": "tcp"}, "transport is a str and lacks start, send, disconnect, close"),
         (ONE, {"serde": "json"}, "serde is a str and lacks to_bytes, from_bytes"),
+        (ONE, {"result_serde": dict}, "result_serde=dict is a class: make one of it, dict(...)"),
+        (ONE, {"result_serde": "json"}, "result_serde is a str and lacks to_bytes, from_bytes"),
+        (ONE, {"service": len}, "service is a builtin_function_or_method and lacks begin, end, served"),
+        (ONE, {"service": Serves(["1"])}, "Serves.served is ['1']: expected a mapping from API keys to Versions"),
+        (ONE, {"service": Serves({1: (0, 2)})}, "Serves.served is {1: (0, 2)}: expected a mapping"),
+        (ONE, {"service": Begins({})}, "Begins.begin is an `async def`"),
+        (ONE, {"server_ssl": "server.pem"}, "server_ssl is a str: expected an ssl.SSLContext"),
+        (ONE, {"client_ssl": True}, "client_ssl is a bool: expected an ssl.SSLContext"),
+        (ONE, {"authorize": "User:admin"}, "authorize is a str: expected a function of a peer and an API key"),
+        (ONE, {"authorize": allow}, "authorize is an `async def`, and every request would be allowed"),
+        (ONE, {"random": 7}, "random is a int: expected a random.Random"),
     ],
 )
 def test_a_client_is_not_made_of_what_cannot_work(face: Any, config: Any, parts: dict[str, Any], words: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.events import PeerIdentified
 from kraftlib.runtime.net.api_versions import SERVED
@@ -79,3 +80,12 @@ def test_a_controllers_requests_are_refused_by_name_once_there_are_controllers(
 
     assert (set(REFUSED) <= set(controllers.served)) == refuses
     assert told == [PeerIdentified(place, met)]
+
+
+def test_what_the_application_answers_is_never_refused() -> None:
+    controllers = Controllers(RaftConfig(node_id=1), submit=lambda event: None)
+    controllers.serve({ApiKey.BROKER_HEARTBEAT: Versions(0, 1)})
+    controllers.identified(Endpoint("127.0.0.1", 9), True)
+
+    assert controllers.served[ApiKey.BROKER_HEARTBEAT] == Versions(0, 1)
+    assert set(REFUSED) <= set(controllers.served)

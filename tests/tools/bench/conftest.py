@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,11 @@ from tools.bench.__main__ import main
 
 
 @pytest.fixture
-def short_path() -> Iterator[Path]:
-    """A directory whose path leaves room for that of a Unix socket, which has 107 bytes at most."""
-    with tempfile.TemporaryDirectory(prefix="kraftlib-", dir="/tmp") as name:
-        yield Path(name)
+def long_path(tmp_path: Path) -> Path:
+    """A directory in which no Unix socket fits: a path of one has 107 bytes at most."""
+    path = tmp_path / ("x" * 100)
+    path.mkdir()
+    return path
 
 
 @pytest.fixture

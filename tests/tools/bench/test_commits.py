@@ -41,9 +41,9 @@ def test_json_is_one_line_a_point_with_the_promised_names(bench: Bench, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tls_is_measured_beside_plaintext(bench: Bench, short_path: Path) -> None:
+def test_tls_is_measured_beside_plaintext(bench: Bench, long_path: Path) -> None:
     words = "--callers 2 --seconds 0.05 --trials 1 --engine inline --tls --output json --directory".split()
-    result = bench(*words, short_path)
+    result = bench(*words, long_path)
 
     assert result.status == 0
     assert [json.loads(line)["engine"] for line in result.out.splitlines()] == ["inline"] * 2 + ["inline+tls"] * 2

@@ -1,0 +1,60 @@
+"""A service of an application answers on the port of its replica, from the start of the replica to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraftlib.codec.versions import Versions
+from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.transport import Destination
+from kraftlib.testing.transport_contract import station
+from kraftlib.wire.apis import PrivateApiKey
+from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.query import QueryRequest, QueryResponse
+from tests.runtime.wired import ANYWHERE
+
+
+class Echo:
+    """Answers a Query with its question."""
+
+    def __init__(self) -> None:
+        self.served = {PrivateApiKey.QUERY: Versions(0, 0)}
+        self.life: list[str] = []
+
+    def begin(self, node: Any) -> None:
+        self.life.append("begin")
+
+        def take(request_id: int, request: Any, peer: Any) -> None:
+            node.router.respond(request_id, QueryResponse(answer=request.question))
+
+        node.router.serve(PrivateApiKey.QUERY, take)
+
+    def end(self) -> None:
+        self.life.append("end")
+
+
+@pytest.mark.parametrize("served", [True, False])
+async def test_requests_of_a_service_are_answered_and_those_of_none_close_the_connection(served: bool) -> None:
+    hub, service = MemoryHub(), Echo()
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, ANYWHERE),))
+    transport = MemoryTransport(hub, ANYWHERE)
+    question = encode_request(QueryRequest(question=b"why?"), version=0, correlation_id=7, client_id=None)
+    async with (
+        RaftClient(config, transport=transport, service=service if served else None) as client,
+        station(lambda at: MemoryTransport(hub, ANYWHERE)) as stranger,
+    ):
+        stranger.ask(Destination(1, client.endpoint), question)
+        await stranger.until_heard(1)
+
+        reply = stranger.heard[0]
+        if served:
+            assert isinstance(reply, bytes)
+            assert decode_response(reply, api_key=PrivateApiKey.QUERY, version=0)[1].answer == b"why?"
+            assert service.life == ["begin"]
+        else:
+            assert reply is None
+    assert service.life == (["begin", "end"] if served else [])
