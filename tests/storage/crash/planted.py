@@ -19,15 +19,18 @@ from kraftlib.storage.log.open_files import OpenFiles
 from kraftlib.storage.log.segment import Segment
 from kraftlib.storage.log.sync_point import Mark, SyncPointFile
 from kraftlib.storage.snapshots import snapshot_files
+from tests.storage.crash.proof import CRASH, FAILED_SYNC, KILL
 
 
 @attrs.frozen
 class Bug:
-    """What is wrong, and in which protocol that must show."""
+    """What is wrong, and where that must show: in which protocol, and after what."""
 
     name: str
     shows_in: str
     plant: Callable[[pytest.MonkeyPatch], None]
+    after: str = CRASH
+    failing_after: str = ""
 
 
 def _nothing(*arguments: object) -> None:
@@ -150,7 +153,7 @@ PLANTED = (
     Bug("a vote that is written in place", "vote", _written_in_place),
     Bug("segments removed from the first on", "truncate", _removed_from_the_first_on),
     Bug("a sync point that is not lowered durably", "truncate", _sync_point_lowered_late),
-    Bug("a cut whose sync failed is taken for done", "truncate", _cut_is_taken_for_done),
+    Bug("a cut whose sync failed is taken for done", "truncate", _cut_is_taken_for_done, FAILED_SYNC, "ftruncate"),
     Bug("a snapshot that is renamed before it is durable", "write_snapshot", _snapshot_visible_before_it_is_durable),
-    Bug("what a new process read is taken for durable", "append", _what_recovery_read_is_not_synced),
+    Bug("what a new process read is taken for durable", "append", _what_recovery_read_is_not_synced, KILL),
 )

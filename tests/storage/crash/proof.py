@@ -18,6 +18,8 @@ from tools.storage_proof.crash_states import CrashState, CrashStates
 from tools.storage_proof.file_trace import Fault, FileTrace
 
 SYNCS = ("fsync", "fdatasync")
+CRASH = "crash"
+RECOVERY, KILL, FAILED_SYNC = "crash in recovery", "killed, then crash", "failed sync, then crash"
 GO_ON_EVERY = 4
 """So seldom a state is appended to and opened again."""
 
@@ -48,6 +50,10 @@ class Effort:
     interruptions: int = 6
     """Places per protocol at which the process is killed, or a sync fails."""
     seed: int = 0
+    kinds: Sequence[str] = (CRASH, RECOVERY, KILL, FAILED_SYNC)
+    """What happens before power goes."""
+    failing_after: str = ""
+    """The call right before each sync that fails, such as `ftruncate`; any, if it is empty."""
     until_bad: bool = False
     """Stop at the first bad state."""
 
@@ -64,17 +70,18 @@ def prove(
         if only and name not in only:
             continue
         trace = traced(story, _fresh(top))
-        first = _judged(name, top, [trace], effort)
-        tallies.append(first)
-        say(f"{name}: {first.states} states, {first.verdicts[Verdict.BAD]} bad")
+        if CRASH in effort.kinds:
+            first = _judged(name, top, [trace], effort)
+            tallies.append(first)
+            say(f"{name}: {first.states} states, {first.verdicts[Verdict.BAD]} bad")
         for kind, traces in (
-            ("crash in recovery", _recoveries(story, trace, top, effort)),
-            ("killed, then crash", _kills(story, top, effort)),
-            ("failed sync, then crash", _failed_syncs(story, top, effort)),
+            (RECOVERY, _recoveries(story, trace, top, effort)),
+            (KILL, _kills(story, top, effort)),
+            (FAILED_SYNC, _failed_syncs(story, top, effort)),
         ):
-            if effort.until_bad and tallies[-1].bad:
-                return tallies
-            tallies.append(_judged(f"{name}: {kind}", top, traces, attrs.evolve(effort, most=max(4, effort.most // 6))))
+            if kind in effort.kinds:
+                less = attrs.evolve(effort, most=max(4, effort.most // 6))
+                tallies.append(_judged(f"{name}: {kind}", top, traces, less))
     return tallies
 
 
@@ -120,7 +127,11 @@ def _kills(story: Story, top: Path, effort: Effort) -> Iterator[FileTrace]:
 def _failed_syncs(story: Story, top: Path, effort: Effort) -> Iterator[FileTrace]:
     """Yield traces in which a sync fails, whereupon the process is replaced."""
     calls = traced(story, _fresh(top)).calls
-    places = [number for number, call in enumerate(calls) if call.name in SYNCS]
+    places = [
+        number
+        for number, call in enumerate(calls)
+        if call.name in SYNCS and effort.failing_after in ("", calls[number - 1].name)
+    ]
     chance = random.Random(effort.seed)
     for place in chance.sample(places, min(effort.interruptions, len(places))):
         fault = Fault(errno=errno.EIO)
