@@ -1,12 +1,7 @@
 """Records of many batches as numpy arrays: the fast reading of what `kraftlib.records.record` reads one by one.
 
-Where a record begins is known only when the one before it has been measured. Two ways to find all beginnings:
-
-* *lockstep*: record i of every batch at once, one gather a step. Costs as many steps as the longest batch has records,
-  so it is for many small batches;
-* a plain loop over all records: for few large ones.
-
-All other fields are then read for all records together. The records must satisfy what the slow reader demands: each
+Where records begin is found first (`analysis.record_places`), and then all their fields are read together, those of
+short records in a faster way (`analysis.short_records`). The records must satisfy what the slow reader demands: each
 ends where its length says and within its batch, offsets ascend within the batch, nothing is left over. A batch that
 does not is reported by its index, and its records are left out; the slow reader says what is wrong with it.
 """
@@ -18,24 +13,11 @@ from typing import Final
 import attrs
 import numpy as np
 
+from kraftlib.analysis.record_places import Blocks, locate
+from kraftlib.analysis.short_records import read_short
 from kraftlib.analysis.varints import Array, read_lengths, read_longs
 
-LOCKSTEP_RATIO: Final = 150
-"""Lockstep pays when there are at least this many records for one of the longest batch."""
-
 _NO_INDEXES: Final = np.empty(0, dtype=np.int64)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Blocks:
-    """Uncompressed blocks of records within one area of bytes, in ascending order."""
-
-    area: bytes | memoryview
-    start: Array
-    end: Array
-    count: Array
-    last_delta: Array
-    """Last offset of each batch, less its base offset."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -81,17 +63,15 @@ def decode(blocks: Blocks) -> tuple[Fields, Array]:
     bad = np.zeros(len(blocks.start), dtype=bool)
     bad |= blocks.count * RECORD_MIN_BYTES > blocks.end - blocks.start
     bad |= (blocks.count == 0) & (blocks.end > blocks.start)
-    area = np.frombuffer(blocks.area, dtype=np.uint8)
     counts = np.where(bad, 0, blocks.count)
-    total = int(counts.sum())
-    if total == 0:
+    if not counts.any():
         return _no_records(), np.flatnonzero(bad)
-    if total > LOCKSTEP_RATIO * int(counts.max()):
-        body, end = _locate_in_lockstep(area, blocks, counts, bad)
-    else:
-        body, end = _locate_one_by_one(blocks, counts, bad)
+    area = np.frombuffer(blocks.area, dtype=np.uint8)
+    start, end = locate(area, blocks, counts)
+    has_any = counts > 0
+    bad[has_any] = end[np.cumsum(counts)[has_any] - 1] != blocks.end[has_any]
     batch = np.repeat(np.arange(len(counts)), counts)
-    fields, wrong = _read_fields(area, batch, body, end)
+    fields, wrong = _read_fields(area, batch, start, end)
     wrong |= _offsets_do_not_ascend(fields, blocks.last_delta)
     if wrong.any():
         bad[batch[wrong]] = True
@@ -104,81 +84,36 @@ def _no_records() -> Fields:
     return Fields(**dict.fromkeys(_FIELDS, _NO_INDEXES))
 
 
-def _locate_in_lockstep(area: Array, blocks: Blocks, counts: Array, bad: Array) -> tuple[Array, Array]:
-    """Return where each record begins, behind its length, and where it ends. Marks blocks that do not add up as bad."""
-    order = np.argsort(-counts, kind="stable")
-    falling = counts[order]
-    limit = blocks.end[order]
-    place = (np.cumsum(counts) - counts)[order]
-    position = blocks.start[order].copy()
-    lost = np.zeros(len(order), dtype=bool)
-    body = np.empty(int(counts.sum()), dtype=np.int64)
-    ends = np.empty_like(body)
-    # How many blocks have a record number i: falling counts make them a prefix.
-    active = np.searchsorted(-falling, -np.arange(int(falling[0])), side="left")
-    for step, many in enumerate(active.tolist()):
-        size, behind, wrong = read_lengths(area, position[:many])
-        end = behind + size
-        astray = (size <= 0) | (end > limit[:many])
-        if wrong.size or astray.any():
-            astray[wrong] = True
-            lost[:many] |= astray
-            # It stays where it is, within the area, until the counting is over.
-            end = np.where(astray, position[:many], end)
-            behind = np.where(astray, end, behind)
-        at = place[:many] + step
-        body[at] = behind
-        ends[at] = end
-        position[:many] = end
-    lost |= position != limit
-    bad[order[lost & (falling > 0)]] = True
-    return body, ends
+def _read_fields(area: Array, batch: Array, start: Array, end: Array) -> tuple[Fields, Array]:
+    """Return the fields of the records and which records do not fit their place."""
+    short = read_short(area, start, end)
+    fields = Fields(
+        batch=batch,
+        timestamp_delta=short.timestamp_delta,
+        offset_delta=short.offset_delta,
+        key_start=short.key_start,
+        key_size=short.key_size,
+        value_start=short.value_start,
+        value_size=short.value_size,
+        headers_start=end.copy(),
+        header_count=np.zeros(len(end), dtype=np.int64),
+        end=end,
+    )
+    wrong = np.zeros(len(end), dtype=bool)
+    others = np.flatnonzero(~short.read)
+    if others.size:
+        read, wrong[others] = _read_any(area, batch[others], start[others], end[others])
+        for name in _FIELDS:
+            getattr(fields, name)[others] = getattr(read, name)
+    return fields, wrong
 
 
-def _locate_one_by_one(blocks: Blocks, counts: Array, bad: Array) -> tuple[Array, Array]:
-    """As `_locate_in_lockstep`, by a loop over all records."""
-    data = bytes(blocks.area) if isinstance(blocks.area, memoryview) else blocks.area
-    body: list[int] = []
-    ends: list[int] = []
-    add_body, add_end = body.append, ends.append
-    rows = zip(blocks.start.tolist(), blocks.end.tolist(), counts.tolist(), strict=True)
-    for index, (position, limit, count) in enumerate(rows):
-        done = 0
-        if not bad[index]:
-            for _ in range(count):
-                if position >= limit:
-                    break
-                number = data[position]
-                position += 1
-                if number > 0x7F:
-                    shift = 7
-                    number &= 0x7F
-                    while position < limit and shift < 35:
-                        byte = data[position]
-                        position += 1
-                        number |= (byte & 0x7F) << shift
-                        if byte <= 0x7F:
-                            break
-                        shift += 7
-                    else:
-                        break
-                end = position + (number >> 1)
-                if number & 1 or number == 0 or end > limit:
-                    break
-                add_body(position)
-                add_end(end)
-                position = end
-                done += 1
-            if done != count or position != limit:
-                bad[index] = True
-        body += [0] * (count - done)
-        ends += [0] * (count - done)
-    return np.array(body, dtype=np.int64), np.array(ends, dtype=np.int64)
-
-
-def _read_fields(area: Array, batch: Array, body: Array, end: Array) -> tuple[Fields, Array]:
-    """Return the fields of the records and which records do not fit their length."""
-    wrong = np.zeros(len(body), dtype=bool)
+def _read_any(area: Array, batch: Array, start: Array, end: Array) -> tuple[Fields, Array]:
+    """As `_read_fields`, for records of any kind: number by number."""
+    wrong = np.zeros(len(start), dtype=bool)
+    size, body, long = read_lengths(area, start)
+    wrong[long] = True
+    wrong |= (size <= 0) | (body + size != end)
     timestamp_delta, at, long = read_longs(area, body + 1)  # behind the attributes, of which none are defined
     wrong[long] = True
     offset_delta, at, long = read_lengths(area, at)

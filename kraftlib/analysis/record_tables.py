@@ -25,10 +25,11 @@ from kraftlib.analysis.columns import (
     table_of,
 )
 from kraftlib.analysis.conditions import Pruning, place_values
-from kraftlib.analysis.decoder import Blocks, decode
+from kraftlib.analysis.decoder import decode
 from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows_of_headers
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.options import JSON, ReadOptions
+from kraftlib.analysis.record_places import Blocks
 from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import Split, bounds_of
 from kraftlib.analysis.value_decoder import decoded_by

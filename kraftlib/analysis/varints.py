@@ -42,6 +42,23 @@ def read_unsigned(area: Array, at: Array) -> tuple[Array, Array, Array]:
     return _read(area, at, INT_BYTES, _LAST_OF_INT, np.int64)
 
 
+def spans(area: Array, at: Array) -> Array:
+    """Return how many bytes a length and what it measures take, at each of the positions (int64).
+
+    The lowest bit of a length, its sign, is not looked at; nor are the bits of one that has too many.
+    """
+    first = area.take(at, mode="clip")
+    if first.max() <= 0x7F:
+        return _FIRST.take(first)
+    second = area.take(at + 1, mode="clip") * (first > 0x7F)
+    span = _FIRST.take(first) + _SECOND.take(second)
+    if second.max() > 0x7F:
+        longer = np.flatnonzero(second > 0x7F)
+        raw, behind, _ = _read(area, at[longer], INT_BYTES, _LAST_OF_INT, np.int64)
+        span[longer] = behind - at[longer] + (raw >> 1)
+    return span
+
+
 def _read(area: Array, at: Array, most: int, last_most: int, kind: type) -> tuple[Array, Array, Array]:
     byte = area.take(at, mode="clip")
     behind = at + 1
@@ -70,3 +87,8 @@ def _read(area: Array, at: Array, most: int, last_most: int, kind: type) -> tupl
 
 
 _NONE: Final = np.empty(0, dtype=np.int64)
+
+_BYTE: Final = np.arange(1 << 8)
+_FIRST: Final = ((_BYTE & 0x7F) >> 1) + np.where(_BYTE > 0x7F, 2, 1)
+_SECOND: Final = _BYTE << 6
+"""The bytes that each byte of a length adds to its span, if it has no more than two."""

@@ -7,6 +7,7 @@ again (`prepare_worker`) it is about what a task of the JVM costs.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -29,7 +30,15 @@ LOCAL_MEMORY: Final = "1g"
 START_TIMEOUT_S: Final = 180.0
 """A JVM starts in five seconds; on a machine that is busy with other things it may take a minute."""
 
-_frozen = False
+KEPT_BYTES: Final = 128 << 20
+"""Freed memory that a worker keeps for its next chunk, several times what one of the usual size needs."""
+
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_MMAP_THRESHOLD_MAX: Final = 32 << 20
+"""Parameters of glibc's mallopt (malloc.h), and the largest threshold that it takes."""
+
+_prepared = False
 
 
 def session(
@@ -133,12 +142,25 @@ def settings_for(master: str, *, memory: str = LOCAL_MEMORY) -> dict[str, str]:
 
 
 def prepare_worker() -> None:
-    """Take what is imported by now out of the collector's sight, once per worker process.
+    """Take what is imported by now out of the collector's sight, and keep freed memory, once per worker process.
 
-    The worker collects after every task, and numpy and pyarrow alone cost it 25 ms each time.
+    The worker collects after every task, and numpy and pyarrow alone cost it 25 ms each time. And the arrays of one
+    chunk are freed before those of the next are made: giving their pages back, and taking new ones that the kernel has
+    to clear, would be a tenth of the processor time of a scan.
     """
-    global _frozen
-    if not _frozen:
+    global _prepared
+    if not _prepared:
         gc.collect()
         gc.freeze()
-        _frozen = True
+        _keep_freed_memory()
+        _prepared = True
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep up to so much freed memory; other C libraries have no such setting, or another one."""
+    try:
+        setting = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # no such function; or Windows, where None is no library
+        return
+    setting(_TRIM_THRESHOLD, KEPT_BYTES)
+    setting(_MMAP_THRESHOLD, _MMAP_THRESHOLD_MAX)

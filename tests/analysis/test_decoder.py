@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.analysis import decoder
-from kraftlib.analysis.decoder import Blocks, decode, headers_of
+from kraftlib.analysis import record_places
+from kraftlib.analysis.decoder import decode, headers_of
+from kraftlib.analysis.record_places import Blocks
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.record import Header, Record, decode_block, encode_block
 
@@ -73,7 +74,7 @@ def one_by_one(block: Block) -> list[Record] | None:
 def way(request: pytest.FixtureRequest) -> object:
     """Both ways to find where records begin."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(decoder, "LOCKSTEP_RATIO", 0 if request.param == "lockstep" else 10**9)
+    patch.setattr(record_places, "LOCKSTEP_RATIO", 0 if request.param == "lockstep" else 10**9)
     yield
     patch.undo()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.analysis.varints import read_lengths, read_longs, read_unsigned
+from kraftlib.analysis.varints import read_lengths, read_longs, read_unsigned, spans
 from kraftlib.codec.varint import write_uvarint, write_varint, write_varlong
 
 
@@ -29,6 +29,13 @@ def test_lengths_are_those_that_were_written(numbers: list[int]) -> None:
     area, starts, ends = written(numbers, write_varint)
     read, behind, wrong = read_lengths(area, starts)
     assert (read.tolist(), behind.tolist(), wrong.tolist()) == (numbers, ends, [])
+
+
+@given(st.lists(st.integers(0, 70) | st.integers(8_180, 8_200) | st.integers(0, 2**31 - 1), min_size=1))
+def test_a_span_is_a_length_and_what_it_measures(numbers: list[int]) -> None:
+    area, starts, ends = written(numbers, write_varint)
+    spanned = [end + number - start for start, end, number in zip(starts.tolist(), ends, numbers, strict=True)]
+    assert spans(area, starts).tolist() == spanned
 
 
 @given(st.lists(SMALL_AND_LARGE | st.integers(-(2**63), 2**63 - 1), min_size=1))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import platform
+import resource
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -55,12 +58,32 @@ def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_worker_freezes_its_collector_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_frozen", False)
+    monkeypatch.setattr(sessions, "_prepared", False)
     frozen: list[None] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
     sessions.prepare_worker()
     sessions.prepare_worker()
     assert len(frozen) == 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
+def test_a_worker_takes_its_memory_from_the_kernel_once() -> None:
+    """In a process of its own, since what the C library is told holds for good."""
+    program = """
+import resource
+from kraftlib.spark.sessions import prepare_worker
+
+prepare_worker()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    [bytearray(b"1") * (24 << 20) for _ in range(3)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    pages = 3 * (24 << 20) // resource.getpagesize()
+    assert int(done.stdout) < 2 * pages
 
 
 def test_a_jvm_that_does_not_start_is_an_error_that_says_so_and_is_not_waited_for_for_ever() -> None:

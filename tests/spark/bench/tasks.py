@@ -65,17 +65,19 @@ class ValuesSource(DataSource):
         return "values"
 
     def schema(self) -> str:
-        return "offset bigint, epoch int, timestamp timestamp, key binary, value binary"
+        every = "offset bigint, epoch int, timestamp timestamp, key binary, value binary"
+        return self.options.get("columns", every)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return ValuesReader(int(self.options["rows"]))
+        return ValuesReader(int(self.options["rows"]), schema.names)
 
 
 class ValuesReader(DataSourceReader):
     """Sends rows with values of 100 bytes, in four tasks."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, names: list[str]) -> None:
         self.rows = rows
+        self.names = names
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(4)]
@@ -96,7 +98,7 @@ class ValuesReader(DataSourceReader):
             "key": pa.nulls(size, pa.binary()),
             "value": pa.Array.from_buffers(pa.binary(), size, values),
         }
-        batch = pa.RecordBatch.from_pydict(columns)
+        batch = pa.RecordBatch.from_pydict({name: columns[name] for name in self.names})
         for first in range(0, self.rows // 4, size):
             yield batch.slice(0, min(size, self.rows // 4 - first))
 
