@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.replicas import controllers, make_replica
 
+IN_MEMORY = Path("/dev/shm")
 Log = list[tuple[bytes, bytes | None]]
 LOGS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.one_of(st.none(), st.binary(max_size=3))))
 
@@ -153,12 +155,12 @@ def options(path: Path, at: OffsetAndEpoch):  # type: ignore[no-untyped-def]
     return parse_checkpoint_options({"path": str(path), "endOffset": str(at.offset), "epoch": str(at.epoch)})
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.slow)])
-def test_a_base_and_its_increments_merge_into_the_bytes_of_a_full_build(count: int, tmp_path: Path) -> None:
-    for seed in range(count):
-        directory = tmp_path / str(seed)
-        directory.mkdir()
-        check_history(random.Random(seed), directory)
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 500), marks=pytest.mark.slow)], ids=len)
+def test_a_base_and_its_increments_merge_into_the_bytes_of_a_full_build(seeds: range) -> None:
+    for seed in seeds:
+        # In memory where that can be: it is about bytes, and a disk would sync thousands of files.
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as directory:
+            check_history(random.Random(seed), Path(directory))
 
 
 def test_a_chain_with_a_link_missing_or_to_another_end_is_refused(tmp_path: Path) -> None:

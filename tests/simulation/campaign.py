@@ -58,7 +58,10 @@ class Wanted:
     """Of the core alone."""
     hours: float = 20.0
     faults: int = 60_000
-    kinds: int = 14
+    kinds: int = 25
+    elections: int = 1_000
+    acknowledged: int = 20_000
+    """Records. A cluster that elects nobody and takes nothing breaks no promise."""
 
     def times(self, share: float) -> Wanted:
         """Return this in proportion; kinds are kinds."""
@@ -68,6 +71,8 @@ class Wanted:
             core_seeds=round(self.core_seeds * share),
             hours=self.hours * share,
             faults=round(self.faults * share),
+            elections=round(self.elections * share),
+            acknowledged=round(self.acknowledged * share),
         )
 
     def missed_of_core(self, total: Summary) -> list[str]:
@@ -85,6 +90,11 @@ class Wanted:
         missed += [f"{hours:.1f} of {self.hours} simulated hours"] if hours < self.hours else []
         missed += [f"{faults} of {self.faults} faults"] if faults < self.faults else []
         missed += [f"{kinds} of {self.kinds} kinds of faults"] if kinds < self.kinds else []
+        elections, acknowledged = total.elections, total.acknowledged
+        missed += [f"{elections} of {self.elections} elections"] if elections < self.elections else []
+        missed += (
+            [f"{acknowledged} of {self.acknowledged} acknowledged records"] if acknowledged < self.acknowledged else []
+        )
         return missed
 
 

@@ -1,40 +1,17 @@
 """The simulator must bite: every planted bug is found within a bounded number of seeds.
 
-Two of them with the slow tests, other ones each day, and some with `dev.py campaign`, other ones for each commit.
-All of them: `dev.py mutants`.
+`dev.py campaign`, which CI runs, looks for some, other ones for each commit, and `dev.py mutants` for all of them.
 """
 
 from __future__ import annotations
 
-import datetime
-
 import pytest
 
 from kraftlib.testing.campaign import Finding
-from tests.simulation.hunt import SEEDS_MAX, EndlessError, coming_to_an_end, hunt
+from tests.simulation.hunt import SEEDS_MAX, EndlessError, coming_to_an_end
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutation import Edit, Mutant, OutdatedMutantError, planted, resolve
 from tools.simulate.seeds import run_seed
-
-PER_RUN = 2
-QUICK_MAX = 40
-"""Bugs that take more seeds than this are left to the long form."""
-
-BITING = [mutant for mutant in MUTANTS if not mutant.equivalent and not mutant.slow]
-
-
-def todays() -> list[Mutant]:
-    """Some of the bugs; the whole list within a few months."""
-    first = datetime.datetime.now(datetime.UTC).date().toordinal() * PER_RUN % len(BITING)
-    return [BITING[(first + number) % len(BITING)] for number in range(PER_RUN)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", todays(), ids=lambda mutant: mutant.name)
-def test_a_planted_bug_is_found(mutant: Mutant) -> None:
-    found = hunt(mutant, seeds_max=QUICK_MAX)
-
-    assert found is not None, f"{mutant.what}: not found within {QUICK_MAX} seeds"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

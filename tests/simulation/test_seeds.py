@@ -1,13 +1,11 @@
 """Whole quorums, with everything going wrong: a few seeds in every run.
 
-`dev.py campaign`, which CI runs, has thousands, of all profiles.
+`dev.py campaign`, which CI runs, has hundreds, of all profiles, and counts the kinds of trouble that they meet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import pytest
 
 from kraftlib.testing.campaign import summarize
 from tools.simulate.seeds import run_seeds
@@ -21,13 +19,3 @@ def broken(seeds: Iterable[int], profile: str) -> list[str]:
 
 def test_a_few_seeds_break_no_promise(seeds: Iterable[int]) -> None:
     assert broken(seeds, "swarm") == []
-
-
-@pytest.mark.slow
-def test_a_dozen_seeds_meet_most_kinds_of_trouble() -> None:
-    """A fault that is never made finds nothing."""
-    summary = summarize(run_seeds(range(1_000, 1_012), profile="swarm"))
-
-    assert len(+summary.faults) >= 25
-    assert summary.elections > 12
-    assert summary.acknowledged > 500
