@@ -7,12 +7,11 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter, parse_voter, parse_voters
+from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.types import Endpoint
 
@@ -110,13 +109,6 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
         RaftConfig.from_toml(tmp_path / "binary.toml")
 
 
-def test_voters_are_written_as_kafka_writes_them() -> None:
-    text = "1@localhost:9091,2@[::1]:9092,3@unix:/run/kraft/3.sock"
-    assert ",".join(map(str, parse_voters(text))) == text
-    assert parse_voters("") == ()
-    assert parse_voter(" 7@h:1 ").id == 7
-
-
 UNITS = {
     "bytes": {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3},
     "milliseconds": {"hour": 3_600_000, "hours": 3_600_000, "day": 86_400_000, "days": 86_400_000},
@@ -162,46 +154,3 @@ def test_the_help_tells_each_option_with_its_unit_and_its_default_in_groups() ->
 def test_an_unknown_option_suggests_the_nearest(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
-
-
-@pytest.mark.parametrize("value", [[2, 3], ["2", "3"], "2,3", "2, 3"])
-def test_replicas_to_yield_to_are_numbers(value: object) -> None:
-    assert RaftConfig.from_mapping({"node_id": 1, "yield_to": value}).yield_to == (2, 3)
-
-
-@pytest.mark.parametrize("value", [[1, 2], "two", [True], 3, ["-1"]])
-def test_whom_nobody_can_yield_to_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match="yield_to"):
-        RaftConfig.from_mapping({"node_id": 1, "yield_to": value})
-
-
-def test_keywords_take_the_forms_of_a_file() -> None:
-    config = RaftConfig(
-        node_id=1,
-        voters="1@localhost:9091,2@[::1]:9092",  # type: ignore[arg-type]
-        listen="127.0.0.1:0",  # type: ignore[arg-type]
-        bootstrap_servers=("localhost:9091",),  # type: ignore[arg-type]
-        limits={"idle_ms": 5},  # type: ignore[arg-type]
-    )
-    assert config.voters == (StaticVoter(1, Endpoint("localhost", 9091)), StaticVoter(2, Endpoint("::1", 9092)))
-    assert (config.listen, config.bootstrap_servers) == (Endpoint("127.0.0.1", 0), (Endpoint("localhost", 9091),))
-    assert config.limits is not None
-    assert config.limits.idle_ms == 5
-    assert RaftConfig(node_id=1, voters=list(config.voters)).voters == config.voters  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"voters": "1"}, "'1' is no voter: expected id@host:port"),
-        ({"voters": None}, "voters=None must be a list of text"),
-        ({"voters": [Endpoint("a", 1)]}, "voters=.* must be a list of text"),
-        ({"listen": 9091}, "listen=9091 must be text of the form host:port"),
-        ({"listen": None}, "listen=None must be text of the form host:port"),
-        ({"tls": Endpoint("a", 1)}, r"tls=.* must be a table \[tls\]"),
-        ({"limits": {"idle": 5}}, "unknown key 'idle'; did you mean 'idle_ms'"),
-    ],
-)
-def test_keywords_of_another_kind_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        RaftConfig(node_id=1, **options)

@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
-from kraftlib.config import RaftConfig, parse_voters
+from kraftlib.config import RaftConfig
 from kraftlib.doctor import Grade, examine
+from kraftlib.plain_values import parse_voters
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.storage.directory import format_directory

@@ -24,6 +24,7 @@ LAYERS: Final[dict[str, float]] = {
     "types": 0,
     "config": 0,
     "environment": 0,
+    "plain_values": 0,
     "properties": 0,
     "tls_properties": 0,
     "sasl_properties": 0,
@@ -64,6 +65,7 @@ PURE: Final = {
     "errors",
     "types",
     "config",
+    "plain_values",
     "properties",
     "tls_properties",
     "sasl_properties",
@@ -88,6 +90,7 @@ PATH_METHODS: Final = {"read_text", "write_text", "mkdir", "unlink", "iterdir", 
 PURE_EXCEPT: Final[dict[tuple[str, str], str]] = {
     ("types", "secrets"): "new ids must not repeat, whatever seed a process began with",
     ("config", "pathlib"): "a configuration names a directory, and is read from a TOML file",
+    ("plain_values", "pathlib"): "a path in a file is relative to that file",
     ("config", "read_text"): "reads its TOML file, before anything runs",
 }
 

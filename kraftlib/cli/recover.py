@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kraftlib.cli.progress import Bar
-from kraftlib.config import parse_voters
 from kraftlib.errors import ConfigError
 from kraftlib.offline.lost_quorum import Remains, Verdict, judge, read_remains
+from kraftlib.plain_values import parse_voters
 from kraftlib.storage import names
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.claim import claim_directory

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kraftlib.cli.progress import Bar
 from kraftlib.cli.usage import UsageError
-from kraftlib.config import parse_voters
 from kraftlib.offline.backup import opened_backup, read_manifest
 from kraftlib.offline.restoring import restore_backup
+from kraftlib.plain_values import parse_voters
 from kraftlib.storage.bootstrap import InitialController, parse_initial_controllers
 from kraftlib.types import new_uuid, parse_endpoint
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from kraftlib import blocking
 from kraftlib.cli.key_value import KeyValueStore
-from kraftlib.config import RaftConfig, parse_voters
+from kraftlib.config import RaftConfig
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.serde import JsonSerde
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.lock import DirectoryLock

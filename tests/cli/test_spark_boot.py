@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kraftlib.blocking import RaftClient
-from kraftlib.config import RaftConfig, parse_voters
+from kraftlib.config import RaftConfig
 from kraftlib.metadata import TopicRecord, encode_record
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.serde import BytesSerde
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.storage.bootstrap import InitialController

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kraftlib.config import parse_voters
 from kraftlib.consensus.voters import History, Tally, Voter, VoterSet, majority_offset
 from kraftlib.errors import InvariantError, RemoteProtocolError
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.types import Endpoint, ReplicaKey
 from tests.consensus.build import voter_set

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter, parse_voters
+from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import (
     ConfigError,
@@ -20,6 +20,7 @@ from kraftlib.errors import (
     NotFormattedError,
     StorageError,
 )
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage

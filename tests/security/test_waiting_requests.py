@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from kraftlib import Endpoint, RaftConfig
-from kraftlib.config import parse_voter
 from kraftlib.coordination.net.replica import open as open_replica
+from kraftlib.plain_values import parse_voter
 from kraftlib.runtime.net.framing import framed
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_client import SaslClient

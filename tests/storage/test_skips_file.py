@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kraftlib import RaftConfig, blocking
-from kraftlib.config import parse_voters
 from kraftlib.errors import StorageError
+from kraftlib.plain_values import parse_voters
 from kraftlib.storage import names
 from kraftlib.storage.skips_file import Skip, read_skips, write_skips
 from tests.storage.replicas import make_replica

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.config import RaftConfig, parse_voters
+from kraftlib.config import RaftConfig
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.runtime.client.raft_client import RaftClient

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.config import RaftConfig, parse_voters
+from kraftlib.config import RaftConfig
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import CommittedRecord

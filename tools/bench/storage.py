@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from kraftlib.config import RaftConfig, parse_voters
+from kraftlib.config import RaftConfig
+from kraftlib.plain_values import parse_voters
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
