@@ -48,9 +48,13 @@ def page() -> tuple[Row, ...]:
 def functions(path: str) -> dict[str, str]:
     """The test functions of a module, each with the source of its tables and of itself."""
     source = (TESTS / path).read_text(encoding="utf-8")
-    tree = ast.parse(source)
+    lines, tree = source.splitlines(), ast.parse(source)
+
+    def text(node: ast.stmt | ast.expr) -> str:
+        return "\n".join(lines[node.lineno - 1 : node.end_lineno])
+
     tables = {
-        target.id: ast.get_source_segment(source, node) or ""
+        target.id: text(node)
         for node in tree.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
@@ -59,7 +63,7 @@ def functions(path: str) -> dict[str, str]:
     found = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            parts = [ast.get_source_segment(source, part) or "" for part in (*node.decorator_list, node)]
+            parts = [text(part) for part in (*node.decorator_list, node)]
             used = {name.id for part in node.decorator_list for name in ast.walk(part) if isinstance(name, ast.Name)}
             found[node.name] = "\n".join([*parts, *(tables[name] for name in sorted(used & set(tables)))])
     return found
