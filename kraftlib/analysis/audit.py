@@ -58,9 +58,8 @@ def audit(path: str | os.PathLike[str], **options: object) -> Audit:
     for log, rows in _by_log(_suspicious(table, scope.ranges)).items():
         findings += LogJudge(log, collapsed(rows_of(rows)), scope.of(log), index_of(asked)).findings()
     batches = table.group_by(list(CONTENT)).aggregate([]).num_rows
-    return concluded(
-        scope, [*findings, *snapshot_findings(path, scope.ranges, metadata_rows, **options)], batches=batches
-    )
+    findings += snapshot_findings(path, scope.ranges, metadata_rows, in_logs=tuple(findings), **options)
+    return concluded(scope, findings, batches=batches)
 
 
 FIXED: Final = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "include": "log"}

@@ -1,8 +1,9 @@
 """Checkpoints under audit: whole, within the log, alike in all replicas, and what the log comes to.
 
 Replicas make a checkpoint each for itself, so bytes may differ where the state does not: states are compared. That of
-Kafka's metadata is folded (`metadata_state`), and any other one is its records, in whatever order. Where the log of a
-replica reaches back to its beginning and can be folded, it decides; else the majority does.
+Kafka's metadata is folded (`metadata_state`), and any other one is its records, in whatever order. The log of a
+replica decides, if it reaches back to its beginning, can be folded, and nothing is wrong with it up to there; else the
+majority does.
 """
 
 from __future__ import annotations
@@ -50,9 +51,14 @@ def metadata_rows(path: str, **options: object) -> Iterator[tuple[bytes, bytes]]
 
 
 def snapshot_findings(
-    path: str | os.PathLike[str], ranges: Sequence[ReplicaRange], fold: Fold, **options: object
+    path: str | os.PathLike[str],
+    ranges: Sequence[ReplicaRange],
+    fold: Fold,
+    *,
+    in_logs: Iterable[Finding],
+    **options: object,
 ) -> list[Finding]:
-    """Return what is wrong with the checkpoints below `path`."""
+    """Return what is wrong with the checkpoints below `path`; `in_logs` is what is wrong with the logs."""
     findings: list[Finding] = []
     sound: dict[tuple[Log, int, int], list[_Checkpoint]] = defaultdict(list)
     ends = {(found.log, found.replica): found.end for found in ranges}
@@ -72,9 +78,11 @@ def snapshot_findings(
             findings.append(_finding(checkpoint, "snapshot", what))
         else:
             sound[checkpoint.id].append(checkpoint)
-    whole_logs = _whole_logs(path, ranges, **options) if sound else {}
+    whole_logs = _whole_logs(path, ranges, in_logs, **options) if sound else {}
     for (log, offset, _), members in sound.items():
-        findings += _compared(members, _log_state(whole_logs.get(log), offset, fold), fold)
+        directory, sound_until = whole_logs.get(log, (None, 0))
+        log_state = _log_state(directory, offset, fold) if directory and offset <= sound_until else None
+        findings += _compared(members, log_state, fold)
     return findings
 
 
@@ -86,24 +94,32 @@ def _files(path: str | os.PathLike[str], **options: object) -> Iterator[dict[str
         yield from table.to_pylist()
 
 
-def _whole_logs(path: str | os.PathLike[str], ranges: Sequence[ReplicaRange], **options: object) -> dict[Log, str]:
-    """Return the directory of a replica of each log that reaches back to its beginning, if there is one."""
-    whole = {(found.log, found.replica) for found in ranges if found.start == 0}
-    directories: dict[Log, str] = {}
+def _whole_logs(
+    path: str | os.PathLike[str], ranges: Sequence[ReplicaRange], in_logs: Iterable[Finding], **options: object
+) -> dict[Log, tuple[str, int]]:
+    """Return the directory of a replica of each log that reaches back to its beginning, and the offset to which it is
+    sound: of several replicas, one that is sound the farthest."""
+    sound_until = {(found.log, found.replica): found.end for found in ranges if found.start == 0}
+    for one in in_logs:
+        key = (one.cluster, one.topic, one.partition), one.replica
+        if key in sound_until:
+            sound_until[key] = min(sound_until[key], one.start_offset or 0)
+    directories: dict[Log, tuple[str, int]] = {}
     for file in chosen_files(options_of(path, **{**options, "include": "log"})):
         labels = file.labels
         log: Log = (labels.cluster, labels.topic, labels.partition)
-        if (log, labels.replica or "") in whole:
-            directories.setdefault(log, file.directory)
+        end = sound_until.get((log, labels.replica or ""))
+        if end is not None and (log not in directories or directories[log][1] < end):
+            directories[log] = file.directory, end
     return directories
 
 
-def _log_state(directory: str | None, end_offset: int, fold: Fold) -> int | None:
+def _log_state(directory: str, end_offset: int, fold: Fold) -> int | None:
     """Return the state of a log at `end_offset`, None if it cannot be determined."""
     try:
-        return None if directory is None else _sum(fold(directory, include="log", endOffset=end_offset))
+        return _sum(fold(directory, include="log", endOffset=end_offset))
     except KraftError:
-        return None  # it is no metadata of Kafka's, or damaged: others report that
+        return None  # it is no metadata of Kafka's: others report damage
 
 
 def _compared(members: Sequence[_Checkpoint], log_state: int | None, fold: Fold) -> list[Finding]:

@@ -38,6 +38,21 @@ def test_a_checkpoint_of_kafkas_that_does_not_say_what_the_log_comes_to_is_found
     ]
 
 
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_log_that_is_itself_in_question_does_not_decide_about_checkpoints(tmp_path: Path, replicas: int) -> None:
+    for number in range(1, replicas + 1):
+        shutil.copytree(
+            DATA / "kafka-4.3.1" / "n1" / "__cluster_metadata-0",
+            tmp_path / f"cluster=c/replica={number}/__cluster_metadata-0",
+        )
+    foreign = next((DATA / "kafka-3.9.2" / "n1").rglob("*.log"))
+    shutil.copy(foreign, tmp_path / "cluster=c/replica=1/__cluster_metadata-0" / foreign.name)
+    found = [finding for finding in audit(tmp_path).findings if finding.kind == "snapshot"]
+    assert [(f.replica, f.end_offset, f.what) for f in found] == [
+        ("1", 272, "it ends at 272, and the log of its replica at 236")
+    ]
+
+
 def test_the_majority_decides_between_checkpoints_of_another_state_machine(tmp_path: Path) -> None:
     places = make_replicas(tmp_path, some_batches(60))
     at = OffsetAndEpoch(offset=80, epoch=5)

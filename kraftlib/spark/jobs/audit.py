@@ -60,9 +60,8 @@ def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) 
         scope = scope_of(edges, asked)
         fold = partial(_metadata_rows, spark)
         findings, more = _judged(_suspects(beside, scope.ranges), scope.ranges, asked)
-        return concluded(
-            scope, [*findings, *snapshot_findings(path, scope.ranges, fold, **options)], batches=count + more
-        )
+        findings += snapshot_findings(path, scope.ranges, fold, in_logs=tuple(findings), **options)
+        return concluded(scope, findings, batches=count + more)
     finally:
         beside.unpersist()
 
