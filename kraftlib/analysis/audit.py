@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, collapsed, rows_of
 from kraftlib.analysis.audit_snapshots import metadata_rows, snapshot_findings
 from kraftlib.analysis.audit_stretches import COLUMNS
-from kraftlib.analysis.files import Labels, Log, LogFile, find_replicas
+from kraftlib.analysis.files import find_replicas
+from kraftlib.analysis.log_files import Labels, Log, LogFile
 from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
 from kraftlib.analysis.reading import options_of, read, schema_for

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.analysis.files import Log
+from kraftlib.analysis.log_files import Log
 from kraftlib.analysis.marks import IndexMarks
 from kraftlib.records.checksum import crc32c
 

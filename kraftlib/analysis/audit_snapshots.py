@@ -18,7 +18,7 @@ import attrs
 import pyarrow.compute as pc
 
 from kraftlib.analysis.audit_judge import Finding, ReplicaRange
-from kraftlib.analysis.files import Kind, Log
+from kraftlib.analysis.log_files import Kind, Log
 from kraftlib.analysis.metadata_state import metadata_state
 from kraftlib.analysis.reading import options_of, read, read_splits, schema_for
 from kraftlib.analysis.splits import chosen_files, plan

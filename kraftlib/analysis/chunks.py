@@ -16,10 +16,11 @@ from typing import Final
 import attrs
 import numpy as np
 
-from kraftlib.analysis.files import Kind, RangedFile
 from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, Stop, Walk, actual_crcs, headers_at, impossible, walk
+from kraftlib.analysis.log_files import Kind
 from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
+from kraftlib.analysis.ranged_files import RangedFile
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array
 from kraftlib.analysis.way_on import MAGIC_AT, WayOn, end_of_records

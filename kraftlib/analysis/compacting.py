@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from kraftlib.analysis.checkpoint import CheckpointOptions, Written, write_rows
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, checked
-from kraftlib.analysis.files import Kind
+from kraftlib.analysis.log_files import Kind
 from kraftlib.analysis.options import to_millis
 from kraftlib.analysis.reading import options_of, read, read_table
 from kraftlib.analysis.replicas import check_one_log

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from kraftlib.analysis.files import Kind, LogFile
+from kraftlib.analysis.log_files import Kind, LogFile
 from kraftlib.analysis.options import Bounds
 
 IN: Final = "in"

@@ -16,7 +16,7 @@ from bisect import bisect_left
 import attrs
 import numpy as np
 
-from kraftlib.analysis.files import LogFile
+from kraftlib.analysis.log_files import LogFile
 from kraftlib.analysis.marks import ENTRY_BYTES, IndexMarks, Seam, index_path, read_index
 from kraftlib.errors import StorageError
 from kraftlib.records.checksum import crc32c

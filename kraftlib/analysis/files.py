@@ -1,4 +1,4 @@
-"""Finds the segments and checkpoints below a path, with their labels from the layout, and reads ranges of them.
+"""Finds the segments and checkpoints below a path, with their labels from the layout.
 
 A path is a file, a directory, a glob, a JSON list of them, or a URI that pyarrow understands (`file:`, `s3://`, `gs://`,
 `abfs://`, `hdfs://`), with credentials from the environment. Below it, wherever they are:
@@ -12,163 +12,25 @@ has such a name and is not a file is an error in every mode: otherwise its recor
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import attrs
 from pyarrow import fs as arrow_fs
 
-from kraftlib.analysis.layout import labels_in
+from kraftlib.analysis.labels import check_apart, labels_of
+from kraftlib.analysis.log_files import Kind, Labels, Log, LogFile
+from kraftlib.analysis.ranged_files import filesystem, from_uri
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.storage import names
-from kraftlib.storage.meta_properties import parse_properties
-
-Log = tuple[str | None, str | None, int | None]
-"""Cluster, topic, partition."""
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _GLOB: Final = re.compile(r"[*?\[]")
-_PARTITION: Final = re.compile(r"(.+)-([0-9]{1,9})", re.ASCII)
-_LABELS: Final = ("cluster", "replica")
-_META_MAX_BYTES: Final = 1 << 16
-
-
-class Kind(enum.Enum):
-    """The kinds of files."""
-
-    LOG = "log"
-    SNAPSHOT = "snapshot"
-    BOOTSTRAP = "bootstrap"
-
-
-@attrs.frozen(kw_only=True)
-class Labels:
-    """The replica of the file; None if neither the path nor a meta.properties names it."""
-
-    cluster: str | None = None
-    replica: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class LogFile:
-    """A segment or a checkpoint. Small, and can be sent to another process."""
-
-    root: str
-    """The URI under which `path` is found; empty for local files."""
-    path: str
-    kind: Kind
-    offset: int
-    """Base offset of a segment, end offset of a checkpoint."""
-    epoch: int | None
-    """Epoch of a checkpoint."""
-    size: int
-    """Bytes to be read; the file may have grown since."""
-    labels: Labels
-    from_offset: int | None = None
-    """Where the rows of a segment begin, if a snapshot stands for those before."""
-    is_followed_by_snapshot: bool = False
-    """Whether a checkpoint stands for what may lie between it and the next segment, as in an archive."""
-    next_offset: int | None = None
-    """Base offset of the segment that follows in its directory; None for the last, and for checkpoints."""
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def directory(self) -> str:
-        """The path without its last part."""
-        return self.path.rpartition("/")[0]
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the newest segment of its directory, which may grow."""
-        return self.kind is Kind.LOG and self.next_offset is None
-
-
-class RangedFile:
-    """A file that is read in ranges."""
-
-    def __init__(self, file: LogFile, path: str | None = None) -> None:
-        self.path = path or file.path
-        self._stream: Any = None
-        self._descriptor = -1
-        try:
-            if file.root:
-                self._stream = filesystem(file.root).open_input_file(self.path)
-            else:
-                self._descriptor = os.open(self.path, os.O_RDONLY)
-        except FileNotFoundError as error:
-            raise StorageError(
-                f"{self.path} is gone since it was listed: the log was compacted meanwhile; read it again, or read an"
-                " archive, which deletes nothing",
-                path=self.path,
-            ) from error
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be opened: {error}", path=self.path) from error
-
-    def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes from `position`; shorter only at the end. Raises: StorageError."""
-        try:
-            if self._stream is not None:
-                data: bytes = self._stream.read_at(size, position)
-                return data
-            return self._read_local(position, size)
-        except OSError as error:
-            raise StorageError(
-                f"{self.path} cannot be read at byte {position}: {error}", path=self.path, position=position
-            ) from error
-
-    def _read_local(self, position: int, size: int) -> bytes:
-        data = os.pread(self._descriptor, size, position)
-        if len(data) == size or not data:
-            return data
-        pieces = [data]
-        got = len(data)
-        while got < size and (piece := os.pread(self._descriptor, size - got, position + got)):
-            pieces.append(piece)
-            got += len(piece)
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        """Release the file."""
-        if self._stream is not None:
-            self._stream.close()
-        else:
-            os.close(self._descriptor)
-
-    def __enter__(self) -> RangedFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-@lru_cache(maxsize=32)
-def filesystem(root: str) -> Any:
-    """Return the filesystem of a URI, or of local files for an empty one."""
-    if not root:
-        return arrow_fs.LocalFileSystem()
-    return _from_uri(root)[0]
-
-
-def _from_uri(uri: str) -> tuple[Any, str]:
-    try:
-        return arrow_fs.FileSystem.from_uri(uri)
-    except (OSError, ValueError, NotImplementedError) as error:
-        raise ConfigError(f"{uri!r} is no place that pyarrow can read: {error}") from error
 
 
 def find_files(
@@ -195,8 +57,8 @@ def find_files(
         if gone:
             raise StorageError(f"{min(gone)} was pinned and is gone: the log was compacted meanwhile", path=min(gone))
     places = {(root, _directory_of(info.path)) for root, info, _ in wanted.values()}
-    labels = {place[1]: _labels(*place, layout) for place in places}
-    _check_apart(labels)
+    labels = {place[1]: labels_of(*place, layout) for place in places}
+    check_apart(labels)
     files = [
         LogFile(
             root=root,
@@ -277,7 +139,7 @@ def _replicas_below(path: str, *, logs: Iterable[Log], layout: str | None) -> di
         if parsed is not None and parsed[0] is not Kind.BOOTSTRAP:
             directory = _directory_of(info.path)
             partitions.add(directory)
-            labels = _labels(root, directory, layout)
+            labels = labels_of(root, directory, layout)
             end = parsed[1] if parsed[0] is Kind.SNAPSHOT else 0
             replicas[labels] = max(end, replicas.get(labels, 0))
     directories = {_directory_of(info.path) for info in wanted if info.type == arrow_fs.FileType.File}
@@ -285,7 +147,7 @@ def _replicas_below(path: str, *, logs: Iterable[Log], layout: str | None) -> di
     for directory in sorted(directories, reverse=True):  # a partition before its node
         if any(known == directory or known.startswith(f"{directory}/") for known in partitions):
             continue
-        labels = _labels(root, directory, layout)
+        labels = labels_of(root, directory, layout)
         if labels.topic is None:
             same = {log for log in logs if labels.cluster in (None, log[0])}
             if len(same) != 1:
@@ -317,11 +179,11 @@ def _split_pattern(path: str) -> tuple[str, str, str | None]:
         uri, mark, query = path.partition("?")
         # In a URI a question mark begins the options of the filesystem, so it is no wildcard.
         if not re.search(r"[*\[]", uri):
-            place = _from_uri(path)[1].rstrip("/")
+            place = from_uri(path)[1].rstrip("/")
             return _local_or(path), place, None
         base = _before_wildcard(uri)
         root = base + mark + query
-        place = _from_uri(root)[1].rstrip("/")
+        place = from_uri(root)[1].rstrip("/")
         return _local_or(root), place, place + uri[len(base.rstrip("/")) :]
     place = absolute(path)
     if not _GLOB.search(place) or Path(place).exists():
@@ -412,54 +274,6 @@ def _pinned_size(info: Any, size: int) -> int:
             position=info.size,
         )
     return size
-
-
-def _labels(root: str, directory: str, layout: str | None) -> Labels:
-    """Return what the path says, and what the meta.properties beside it says where the path is silent."""
-    said = {}
-    for part in directory.split("/"):
-        key, _, value = part.partition("=")
-        if key in _LABELS and value:
-            said[key] = unquote(value)
-    partition = _PARTITION.fullmatch(directory.rpartition("/")[2])
-    if layout is not None:
-        said |= labels_in(directory, layout)
-    meta = _meta_properties(root, _directory_of(directory) if partition else directory)
-    cluster, replica = said.get("cluster"), said.get("replica")
-    if cluster is not None and meta.get("cluster.id", cluster) != cluster:
-        raise ConfigError(
-            f"{directory} is labelled cluster={cluster}, and its meta.properties says {meta['cluster.id']}: clusters"
-            " are mixed; put each below the label of its own"
-        )
-    return Labels(
-        cluster=cluster if cluster is not None else meta.get("cluster.id"),
-        replica=replica if replica is not None else meta.get("node.id"),
-        topic=said.get("topic", partition[1] if partition else None),
-        partition=int(said["partition"]) if "partition" in said else int(partition[2]) if partition else None,
-    )
-
-
-def _meta_properties(root: str, directory: str) -> dict[str, str]:
-    path = f"{directory}/{names.META_PROPERTIES}"
-    storage = filesystem(root)
-    try:
-        if storage.get_file_info(path).type != arrow_fs.FileType.File:
-            return {}
-        with storage.open_input_file(path) as stream:
-            return parse_properties(stream.read(_META_MAX_BYTES))
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error}", path=path) from error
-
-
-def _check_apart(labels: Mapping[str, Labels]) -> None:
-    """Refuse two directories with the same labels: their rows could not be told apart."""
-    twice = [label for label, count in Counter(labels.values()).items() if count > 1]
-    if twice:
-        both = sorted(directory for directory, label in labels.items() if label == twice[0])
-        raise ConfigError(
-            f"{both[0]} and {both[1]} hold the same log and nothing tells their rows apart: load one of them, or lay"
-            " them out as cluster=<id>/replica=<n>/<topic>-<partition>/"
-        )
 
 
 def _with_next(files: Sequence[LogFile]) -> list[LogFile]:

@@ -12,9 +12,10 @@ from typing import Final
 import attrs
 import numpy as np
 
-from kraftlib.analysis.files import LogFile, RangedFile
 from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, headers_at
+from kraftlib.analysis.log_files import LogFile
 from kraftlib.analysis.options import Bounds, Range
+from kraftlib.analysis.ranged_files import RangedFile
 from kraftlib.analysis.varints import Array
 from kraftlib.errors import StorageError
 from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kraftlib.analysis.files import Kind
+from kraftlib.analysis.log_files import Kind
 from kraftlib.analysis.options import ReadOptions
 from kraftlib.analysis.splits import chosen_files
 from kraftlib.errors import ConfigError

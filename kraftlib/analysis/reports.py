@@ -20,7 +20,7 @@ import attrs
 import pyarrow as pa
 
 from kraftlib.analysis.columns import Table
-from kraftlib.analysis.files import Kind, LogFile
+from kraftlib.analysis.log_files import Kind, LogFile
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, pin_text
 from kraftlib.analysis.reading import options_of, read, read_table
 from kraftlib.analysis.replicas import check_one_log

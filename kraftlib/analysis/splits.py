@@ -25,7 +25,8 @@ import numpy as np
 
 from kraftlib.analysis.conditions import Pruning
 from kraftlib.analysis.cuts import Cut, cuts_of
-from kraftlib.analysis.files import Kind, LogFile, find_files
+from kraftlib.analysis.files import find_files
+from kraftlib.analysis.log_files import Kind, LogFile
 from kraftlib.analysis.marks import IndexMarks, Seam, WalkMarks, has_index_entries
 from kraftlib.analysis.options import Bounds, Range, ReadOptions
 from kraftlib.errors import ConfigError, CorruptBatchError

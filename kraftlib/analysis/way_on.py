@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from kraftlib.analysis.files import RangedFile
 from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, actual_crcs, headers_at
+from kraftlib.analysis.ranged_files import RangedFile
 from kraftlib.records.batch import CRC_START, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
 from kraftlib.records.checksum import crc32c
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.analysis.cuts import Cut, IndexEntries, cuts_of
-from kraftlib.analysis.files import LogFile, find_files
+from kraftlib.analysis.files import find_files
+from kraftlib.analysis.log_files import LogFile
 from kraftlib.analysis.marks import walk_file
 from kraftlib.errors import StorageError
 from tests.analysis.logs import values_batch, write_log

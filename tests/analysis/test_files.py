@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.analysis.files import Kind, Labels, LogFile, RangedFile, absolute, find_files
+from kraftlib.analysis.files import absolute, find_files
+from kraftlib.analysis.log_files import Kind, Labels, LogFile
 from kraftlib.errors import ConfigError, StorageError
 from tests.analysis.logs import values_batch, write_log
 from tests.captured import DATA
@@ -54,28 +55,6 @@ def test_a_path_is_a_directory_a_file_or_a_glob(path: Path, count: int) -> None:
     assert {file.root for file in find_files(uri)} == {""}
 
 
-def test_labels_come_from_the_layout_before_the_directory_says_them(tmp_path: Path) -> None:
-    place = tmp_path / "cluster=c%201" / "replica=2" / "other-topic-7"
-    write_log(place, [values_batch([b"v"])])
-    (file,) = find_files(tmp_path)
-    assert file.labels == Labels(cluster="c 1", replica="2", topic="other-topic", partition=7)
-
-
-def test_a_directory_below_the_label_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "cluster=other"
-    write_log(place / "__cluster_metadata-0", [values_batch([b"v"])])
-    (place / "meta.properties").write_bytes((NODE / "meta.properties").read_bytes())
-    with pytest.raises(ConfigError, match=f"labelled cluster=other.*says {CLUSTER}: clusters are mixed"):
-        find_files(tmp_path)
-
-
-def test_two_directories_that_nothing_tells_apart_are_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_log(tmp_path / name / "__cluster_metadata-0", [values_batch([b"v"])])
-    with pytest.raises(ConfigError, match=r"a/__cluster_metadata-0 and .*b/__cluster_metadata-0 hold the same log"):
-        find_files(tmp_path)
-
-
 def test_segments_know_which_one_follows(tmp_path: Path) -> None:
     write_log(tmp_path, [values_batch([b"v"], base_offset=offset) for offset in range(3)], cuts=[1, 2])
     assert [(file.offset, file.next_offset) for file in find_files(tmp_path)] == [(0, 1), (1, 2), (2, None)]
@@ -98,11 +77,6 @@ def test_a_path_is_made_absolute_and_a_uri_is_left_alone(tmp_path: Path, monkeyp
     assert absolute("s3://bucket/logs") == "s3://bucket/logs"
 
 
-def test_a_place_that_pyarrow_cannot_read_is_named() -> None:
-    with pytest.raises(ConfigError, match="'gopher://x/y' is no place that pyarrow can read"):
-        find_files("gopher://x/y")
-
-
 def test_what_is_pinned_is_read_as_far_as_it_was_and_must_still_be_there(tmp_path: Path) -> None:
     first, second = write_log(tmp_path, [values_batch([b"v"], base_offset=offset) for offset in range(2)], cuts=[1])
     (file,) = find_files(tmp_path, pinned={str(first): 50})
@@ -112,23 +86,6 @@ def test_what_is_pinned_is_read_as_far_as_it_was_and_must_still_be_there(tmp_pat
     second.unlink()
     with pytest.raises(StorageError, match=r"was pinned and is gone: the log was compacted"):
         find_files(tmp_path, pinned={str(first): 50, str(second): 50})
-
-
-def test_ranges_are_read_where_they_are_and_short_only_at_the_end() -> None:
-    (file,) = find_files(NODE / "__cluster_metadata-0" / "00000000000000000000.log")
-    data = Path(file.path).read_bytes()
-    with RangedFile(file) as stream:
-        assert stream.read_at(100, 50) == data[100:150]
-        assert stream.read_at(len(data) - 3, 50) == data[-3:]
-        assert stream.read_at(len(data), 50) == b""
-
-
-def test_a_file_of_another_filesystem_is_read_the_same_way() -> None:
-    (file,) = find_files(NODE / "__cluster_metadata-0" / "00000000000000000000.log")
-    import attrs
-
-    with RangedFile(attrs.evolve(file, root=f"file://{file.path}")) as stream:
-        assert stream.read_at(100, 50) == Path(file.path).read_bytes()[100:150]
 
 
 def test_several_paths_are_read_as_one_and_a_file_named_twice_once() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftlib.analysis.files import LogFile, find_files
+from kraftlib.analysis.files import find_files
+from kraftlib.analysis.log_files import LogFile
 from kraftlib.analysis.marks import IndexMarks, WalkMarks, walk_file
 from kraftlib.analysis.options import Bounds, Range
 from tests.analysis.logs import values_batch, write_log

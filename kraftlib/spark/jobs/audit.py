@@ -16,7 +16,7 @@ from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded,
 from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, Row, collapsed, rows_of
 from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
-from kraftlib.analysis.files import Log
+from kraftlib.analysis.log_files import Log
 from kraftlib.analysis.metadata_state import FoldError
 from kraftlib.analysis.options import ReadOptions, pin_text
 from kraftlib.analysis.reading import schema_for
