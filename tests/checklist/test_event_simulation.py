@@ -34,7 +34,7 @@ ANY_SIZE = [(1, 0), (2, 1), *SIZES]
 def started(seed: int, voters: int, observers: int) -> World:
     """A quorum under load, with its first ten records committed everywhere."""
     world = World(seed, voters=voters, observers=observers, config=KAFKAS, judge=Referee)
-    world.workload.rate = 200.0
+    world.workload.rate = 50.0
     world.start()
     world.workload.start()
     all_reach(world, world.nodes, 10)
