@@ -155,6 +155,11 @@ class RaftConfig:
     private_apis (true or false, default True)
         Serve and send requests that only kraftlib knows, such as read barriers. Kafka replicas are never sent one
         (beyond Kafka).
+    digest_interval_ms (milliseconds, default None)
+        The interval at which replicas compare hashes of the states of their state machines, the same on every replica.
+        A replica whose state differs from that of a majority is quarantined and healed. 0: never. None: 20000 with the
+        machine of kraftlib.open for sessions, keys and locks, never for others. A state machine of your own must make
+        equal snapshots of equal states (beyond Kafka).
     auto_join (true or false, default False)
         An observer of a dynamic quorum adds itself to the voters (KIP-1186), and first removes the voter of its own id
         with another disk. A voter of its id that still fetches is not removed: this replica then has a wrong id.
@@ -277,6 +282,7 @@ class RaftConfig:
     frame_max_bytes: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(1_024))
     epoch_jump_max: int = attrs.field(default=1_000_000, validator=at_least(1))
     private_apis: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
+    digest_interval_ms: int | None = attrs.field(default=None, validator=attrs.validators.optional(at_least(0)))
     auto_join: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     strict: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
 
@@ -326,6 +332,10 @@ class RaftConfig:
             raise ConfigError(
                 f"request_timeout_ms={self.request_timeout_ms} must not be below fetch_max_wait_ms="
                 f"{self.fetch_max_wait_ms}, else every idle Fetch times out"
+            )
+        if self.digest_interval_ms and not self.private_apis:
+            raise ConfigError(
+                f"digest_interval_ms={self.digest_interval_ms} needs private_apis=True: replicas compare by these"
             )
         ids = [voter.id for voter in self.voters]
         if len(set(ids)) != len(ids):

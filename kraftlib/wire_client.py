@@ -24,7 +24,7 @@ from kraftlib.security.sasl_users import load_users
 from kraftlib.security.tls import TlsConfig
 from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint
-from kraftlib.wire.apis import ApiKey, ErrorCode, api_of, error_name
+from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, api_of, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, describe_foreign_bytes, encode_request
 
 CLIENT_ID: Final = "kraftlib-cli"
@@ -87,7 +87,7 @@ class WireClient:
     ) -> None:
         self._socket.close()
 
-    def knows(self, key: ApiKey) -> bool:
+    def knows(self, key: ApiKey | PrivateApiKey) -> bool:
         """Whether the other side answers this kind of request."""
         return key in self._versions
 

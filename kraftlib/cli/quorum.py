@@ -21,9 +21,10 @@ from kraftlib.cli.usage import servers_of
 from kraftlib.errors import RemoteProtocolError
 from kraftlib.find_leader import find_leader, only_partition, question
 from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
-from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
+from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
+from kraftlib.wire.messages.state_digest import StateDigestRequest, StateDigestResponse
 from kraftlib.wire_client import Login, UnreachableError, WireClient
 
 CONTROLLERS: Final = 2
@@ -82,6 +83,8 @@ class Description:
     voters: Sequence[Row]
     observers: Sequence[Row]
     endpoints: dict[int, list[str]]
+    states: StateDigestResponse | None = None
+    """The leader's comparison of states (`digest_interval_ms`); None, if it does not compare them."""
 
     @property
     def leader(self) -> Row:
@@ -110,7 +113,18 @@ class Description:
             "CurrentVoters": f"[{', '.join(map(self._replica_text, self.voters))}]",
             "CurrentObservers": f"[{', '.join(map(self._replica_text, self.observers))}]",
         }
+        if self.states is not None:
+            lines["States"] = self._states_text(self.states)
         return "\n".join(f"{name + ':':<24}{value}" for name, value in lines.items())
+
+    @staticmethod
+    def _states_text(states: StateDigestResponse) -> str:
+        """Return what the comparison of states has found."""
+        found = ["the leader is quarantined"] if states.is_quarantined else []
+        found += [f"replica {replica_id} differs from the majority" for replica_id in states.differing]
+        if states.undecided_offset >= 0:
+            found.append(f"replicas differ at offset {states.undecided_offset}, without a majority")
+        return "; ".join(found) or f"equal at offset {states.agreed_offset}"
 
     def _replica_text(self, row: Row) -> str:
         replica: dict[str, Any] = {"id": row.replica_id}
@@ -159,6 +173,7 @@ class Description:
             "max_follower_lag_time_ms": lag_ms,
             "voters": [self._replica_dict(row) for row in self.voters],
             "observers": [self._replica_dict(row) for row in self.observers],
+            "states": None if self.states is None else _states_dict(self.states),
         }
 
     def _replica_dict(self, row: Row) -> dict[str, Any]:
@@ -173,6 +188,15 @@ class Description:
         }
 
 
+def _states_dict(states: StateDigestResponse) -> dict[str, Any]:
+    return {
+        "agreed_offset": states.agreed_offset,
+        "undecided_offset": states.undecided_offset,
+        "differing": list(states.differing),
+        "leader_is_quarantined": states.is_quarantined,
+    }
+
+
 def _text_or_none(directory_id: UUID) -> str | None:
     return None if directory_id == ZERO_UUID else uuid_text(directory_id)
 
@@ -185,7 +209,8 @@ def describe(servers: Sequence[Endpoint], *, timeout_s: float, login: Login | No
         partition = only_partition(answer, leader)
         if partition.error_code != ErrorCode.NONE:
             raise UnreachableError(f"no leader found: {leader} led a moment ago ({error_name(partition.error_code)})")
-        return _description(answer, partition, _cluster_id(client))
+        cluster_id = _cluster_id(client)
+        return attrs.evolve(_description(answer, partition, cluster_id), states=_states(client, cluster_id))
 
 
 def _description(
@@ -213,3 +238,15 @@ def _cluster_id(client: WireClient) -> str | None:
         return None
     answer = client.ask(DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse)
     return answer.cluster_id or None
+
+
+def _states(client: WireClient, cluster_id: str | None) -> StateDigestResponse | None:
+    """Ask what the leader knows of the states of the replicas, where it compares them and we may ask."""
+    if not client.knows(PrivateApiKey.STATE_DIGEST):
+        return None
+    try:
+        answer = client.ask(StateDigestRequest(cluster_id=cluster_id), StateDigestResponse)
+    except (UnreachableError, RemoteProtocolError):
+        return None  # it tells replicas and observers only
+    knows_something = answer.digests or answer.is_quarantined or answer.differing or answer.undecided_offset >= 0
+    return answer if answer.error_code == ErrorCode.NONE and knows_something else None

@@ -236,6 +236,25 @@ class RefuseReadBarrier:
 
 
 @attrs.frozen
+class TakeSnapshot:
+    """Take a snapshot of the state machine: another replica wants it."""
+
+
+@attrs.frozen
+class QuarantineState:
+    """The state of the state machine was found to be wrong at `offset`: let nobody read it, nor write it anywhere."""
+
+    offset: Offset
+
+
+@attrs.frozen
+class ReloadState:
+    """Load the state machine from this snapshot, which is stored; StateHealed follows."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@attrs.frozen
 class ShutdownComplete:
     """Nothing more is to be handed over; the executor may stop."""
 
@@ -266,5 +285,8 @@ Action = (
     | AnnounceLeader
     | PassReadBarrier
     | RefuseReadBarrier
+    | TakeSnapshot
+    | QuarantineState
+    | ReloadState
     | ShutdownComplete
 )

@@ -231,6 +231,22 @@ class SnapshotRefused:
     """Whether the disk is full, and nothing is wrong with what the leader sent."""
 
 
+@attrs.frozen(kw_only=True)
+class StateHashed:
+    """The state machine has applied everything below `offset`, and this is the hash of its state."""
+
+    offset: Offset
+    snapshot_version: int
+    sha256: bytes
+
+
+@attrs.frozen
+class StateHealed:
+    """The state machine has loaded the snapshot of ReloadState."""
+
+    snapshot_id: OffsetAndEpoch
+
+
 @attrs.frozen
 class ResignRequested:
     """The application wants this replica to give up the leadership of `epoch`."""
@@ -287,6 +303,8 @@ Event = (
     | DownloadHashed
     | SnapshotInstalled
     | SnapshotRefused
+    | StateHashed
+    | StateHealed
     | ResignRequested
     | TransferRequested
     | ReadBarrierRequested

@@ -177,7 +177,7 @@ def _follow_log(
     if state.log.holes:
         return repair.handle_repair_response(state, partition)
     outcome = _append(state, partition)
-    if outcome is not None and state.kept is not None:
+    if outcome is not None and state.kept is not None and not state.kept.heals:
         outcome = [*outcome, *drop_download(state, role)]  # the log goes on without it
     return outcome
 

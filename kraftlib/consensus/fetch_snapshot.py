@@ -13,6 +13,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.deadlines import note_contact, note_sign_of_life, restart_fetch_timer
+from kraftlib.consensus.extensions.quarantine import reload_state
 from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
@@ -228,7 +229,8 @@ def handle_chunk_written(state: ReplicaState, event: ev.SnapshotChunkWritten) ->
 
 def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
     """Let it take the place of the log, or of what is missing in the log; begin again where that is not so any more."""
-    if download.fills != (state.filling is not None and state.log.may_begin_at(download.snapshot_id)):
+    wants_filling = state.filling is not None or download.heals
+    if download.fills != (wants_filling and state.log.may_begin_at(download.snapshot_id)):
         return drop_download(state, role)
     role.writing_chunk = True
     return [act.AdoptSnapshot(download.snapshot_id) if download.fills else act.InstallSnapshot(download.snapshot_id)]
@@ -239,9 +241,11 @@ def handle_snapshot_adopted(state: ReplicaState, event: ev.SnapshotAdopted) -> l
     state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
     logger.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
     _end_download(state)
+    reloads = reload_state(state, event.snapshot_id)
     if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
-        return [act.AdvanceHighWatermark(state.high_watermark)]  # whoever stood before what was missing goes on
-    return _commit_snapshot(state, event.snapshot_id)
+        # Whoever stood before what was missing goes on.
+        return [*reloads, act.AdvanceHighWatermark(state.high_watermark)]
+    return [*reloads, *_commit_snapshot(state, event.snapshot_id)]
 
 
 def handle_snapshot_installed(state: ReplicaState, event: ev.SnapshotInstalled) -> list[Action]:
@@ -250,7 +254,7 @@ def handle_snapshot_installed(state: ReplicaState, event: ev.SnapshotInstalled) 
     ensure(event.snapshot_id.offset >= least, f"snapshot {event.snapshot_id} is behind the commits")
     state.log.install(event.snapshot_id, event.controls)
     _end_download(state)
-    return _commit_snapshot(state, event.snapshot_id)
+    return [*reload_state(state, event.snapshot_id), *_commit_snapshot(state, event.snapshot_id)]
 
 
 def _end_download(state: ReplicaState) -> None:

@@ -14,6 +14,7 @@ from kraftlib.consensus.deadlines import stall_deadline_ms, watch_commits
 from kraftlib.consensus.extensions.failed_state_machine import hand_over_deadline_ms, handing_over_to
 from kraftlib.consensus.extensions.priority import next_leader, next_leader_deadline_ms, priority_of, tell_leader
 from kraftlib.consensus.extensions.read_index import advance_reads, read_deadline_ms
+from kraftlib.consensus.extensions.state_digests import compare_deadline_ms, compare_states
 from kraftlib.consensus.fetch_follower import ask_who_leads, doubt_leader, fetch_from_leader, find_leader, may_fetch
 from kraftlib.consensus.fetch_leader import expire_parked
 from kraftlib.consensus.fetch_snapshot import download_deadline_ms, fetch_chunk
@@ -43,7 +44,7 @@ def poll(state: ReplicaState) -> list[Action]:
         role = state.role_state
         actions += POLLS[type(role)](state, role)
         if state.role_state is role:
-            actions += advance_reads(state)
+            actions += advance_reads(state) + compare_states(state)
             return actions + _maybe_complete_shutdown(state) if state.shutting_down else actions
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
 
@@ -65,7 +66,12 @@ def _watch_disk(state: ReplicaState) -> None:
 
 def deadline_ms(state: ReplicaState) -> int | None:
     """When `poll` has something to do next, if nothing happens before; None: never."""
-    times = [state.connections.deadline_ms(state.now_ms), read_deadline_ms(state), *_role_deadlines(state)]
+    times = [
+        state.connections.deadline_ms(state.now_ms),
+        read_deadline_ms(state),
+        compare_deadline_ms(state),
+        *_role_deadlines(state),
+    ]
     if not state.shutdown_complete:
         times.append(state.shutdown_deadline_ms)
     return min((time for time in times if time is not None), default=None)

@@ -28,7 +28,15 @@ from kraftlib.consensus import (
 )
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.actions import Action, SendResponse
-from kraftlib.consensus.extensions import failed_state_machine, misconfiguration, priority, read_index, snapshot_hash
+from kraftlib.consensus.extensions import (
+    failed_state_machine,
+    misconfiguration,
+    priority,
+    quarantine,
+    read_index,
+    snapshot_hash,
+    state_digests,
+)
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.outstanding import Outstanding, OutstandingRequests
 from kraftlib.consensus.requests import back_off
@@ -52,6 +60,7 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
@@ -301,6 +310,8 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     ev.DownloadHashed: snapshot_hash.handle_download_hashed,
     ev.SnapshotInstalled: fetch_snapshot.handle_snapshot_installed,
     ev.SnapshotRefused: fetch_snapshot.handle_snapshot_refused,
+    ev.StateHashed: state_digests.handle_state_hashed,
+    ev.StateHealed: quarantine.handle_state_healed,
     ev.ResignRequested: _resign_requested,
     ev.TransferRequested: _transfer_requested,
     ev.ReadBarrierRequested: read_index.handle_read_requested,
@@ -322,6 +333,7 @@ REQUESTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     ReadBarrierRequest: read_index.handle_read_barrier,
     SnapshotHashRequest: snapshot_hash.handle_snapshot_hash,
     ElectionPriorityRequest: priority.handle_priority,
+    StateDigestRequest: state_digests.handle_state_digest,
 }
 
 RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Any, Any], list[Action]]]] = {
@@ -338,6 +350,7 @@ RESPONSES: Final[Mapping[type, Callable[[ReplicaState, Any, Any], list[Action]]]
     ReadBarrierRequest: read_index.handle_read_barrier_response,
     SnapshotHashRequest: snapshot_hash.handle_snapshot_hash_response,
     ElectionPriorityRequest: priority.handle_priority_response,
+    StateDigestRequest: state_digests.handle_state_digest_response,
 }
 
 FAILURES: Final[Mapping[type, Callable[[ReplicaState, Any, ev.Failure], list[Action]]]] = {
@@ -347,5 +360,6 @@ FAILURES: Final[Mapping[type, Callable[[ReplicaState, Any, ev.Failure], list[Act
     ReadBarrierRequest: read_index.handle_read_barrier_failed,
     SnapshotHashRequest: snapshot_hash.handle_snapshot_hash_failed,
     ElectionPriorityRequest: priority.handle_priority_failed,
+    StateDigestRequest: state_digests.handle_state_digest_failed,
 }
 """The requests for which more follows than a pause when they have no answer."""

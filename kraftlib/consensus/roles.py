@@ -246,6 +246,8 @@ class Download:
     """When the next bytes may be asked for, where there is a limit to their rate."""
     fills: bool = False
     """It is to stand in for what is missing in our log, which goes on behind it."""
+    heals: bool = False
+    """It is to replace a wrong state (`extensions.state_digests`): nothing need be missing in our log."""
 
 
 class Heard(enum.Enum):

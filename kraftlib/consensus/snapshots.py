@@ -22,6 +22,8 @@ def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list
     log, snapshot_id = state.log, event.snapshot_id
     if _has_passed(log, snapshot_id):
         return []
+    if state.digests.quarantine is not None:  # it was begun before the state was found to be wrong
+        return [SetSnapshotAside(snapshot_id, "the state of this replica differs from that of the majority")]
     log.add_snapshot(snapshot_id)
     lacks_beginning = bool(log.holes) and log.holes[0].start_offset == log.start_offset
     if not lacks_beginning or not log.is_whole_before(snapshot_id) or snapshot_id.offset > state.committed_offset:

@@ -87,6 +87,54 @@ class Filling:
     is_writing: bool = False
 
 
+@attrs.frozen
+class StateDigest:
+    """A hash of the state of a state machine, and the version of the form in which it was written."""
+
+    snapshot_version: int
+    sha256: bytes
+
+    def is_comparable(self, other: StateDigest) -> bool:
+        """Whether equal states have equal hashes."""
+        return self.snapshot_version == other.snapshot_version
+
+
+@attrs.define(kw_only=True)
+class Quarantine:
+    """The state of this replica differs from that of a majority (`extensions.state_digests`)."""
+
+    offset: Offset
+    """The offset at which it was found to differ."""
+    is_loading: bool = False
+    """A snapshot that heals it is stored, and is being loaded."""
+
+
+@attrs.define(kw_only=True)
+class Digests:
+    """The known digests of the states of this replica and of others (`extensions.state_digests`)."""
+
+    own: dict[Offset, StateDigest] = attrs.field(factory=dict)
+    told: dict[ReplicaId, dict[Offset, StateDigest]] = attrs.field(factory=dict)
+    """Those of other replicas, by replica."""
+    ask_due_ms: int | None = None
+    """The time at which the voters are asked next; None while nothing is to be asked."""
+    informed: set[ReplicaId] = attrs.field(factory=set)
+    """Voters that have heard our newest one."""
+    without_answer: set[ReplicaId] = attrs.field(factory=set)
+    """Voters that know no such question."""
+    snapshot_due_ms: int = 0
+    """Before this no other snapshot is taken for a quarantined replica."""
+    quarantine: Quarantine | None = None
+    differing: set[ReplicaId] = attrs.field(factory=set)
+    """Other replicas whose state was not that of the majority when they were compared last."""
+    undecided_offset: Offset = -1
+    """The newest offset at which states differ and none has a majority."""
+    agreed_offset: Offset = -1
+    """The newest offset at which our state was that of a majority."""
+    quarantines: int = 0
+    """The number of times that this replica was quarantined in this life."""
+
+
 @attrs.define(kw_only=True)
 class ReplicaState:
     """Memory of the core. Changed by the handlers of one event at a time.
@@ -121,6 +169,8 @@ class ReplicaState:
     disk_full_since_ms: int = 0
     machine_failed_ms: int | None = None
     """When its state machine stopped for good (see `extensions.failed_state_machine`)."""
+    digests: Digests = attrs.field(factory=Digests)
+    """The comparison of states between replicas (see `extensions.state_digests`)."""
     flush_waiting_since_ms: int | None = None
     """Since when something that was appended waits for the disk, without any of it becoming durable."""
     stalls: int = 0
@@ -196,6 +246,8 @@ class ReplicaState:
             return f"repairing {holes}"
         if self.amnesia is not None:
             return "election state lost"
+        if self.digests.quarantine is not None:
+            return "quarantined: state differs"
         if self.machine_failed_ms is not None:
             return "state machine failed"
         return None if self.epoch <= LAST_EPOCH_TO_STAND_IN else "epochs used up"

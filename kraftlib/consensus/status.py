@@ -49,10 +49,18 @@ class QuorumStatus:
     abstains: str | None = None
     """Why it neither stands nor, perhaps, votes, though it may be a voter."""
     disk_full: bool = False
+    quarantined_at: Offset | None = None
+    """The offset at which the state of this replica was found to differ from that of a majority; None if it was not."""
+    differing: tuple[ReplicaId, ...] = ()
+    """Other replicas whose state was not that of the majority when it was compared last."""
+    quarantines: int = 0
+    undecided_offset: Offset = -1
+    agreed_offset: Offset = -1
 
 
 def status_of(state: ReplicaState) -> QuorumStatus:
     """Return a picture of this moment."""
+    digests = state.digests
     leader = state.role_state if isinstance(state.role_state, Leader) else None
     return QuorumStatus(
         key=state.key,
@@ -75,6 +83,11 @@ def status_of(state: ReplicaState) -> QuorumStatus:
         refused=dict(state.refused),
         abstains=state.abstains,
         disk_full=state.disk_full,
+        quarantined_at=None if digests.quarantine is None else digests.quarantine.offset,
+        quarantines=digests.quarantines,
+        differing=tuple(sorted(digests.differing)),
+        undecided_offset=digests.undecided_offset,
+        agreed_offset=digests.agreed_offset,
     )
 
 

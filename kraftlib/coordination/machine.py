@@ -53,6 +53,8 @@ from kraftlib.types import Epoch, Offset
 class ServiceMachine(StateMachine):
     """Sessions, keys and locks on one log. The values of its records are commands as bytes (`BytesSerde`)."""
 
+    snapshot_version = snapshots.VERSION
+
     def __init__(self) -> None:
         self._state = State()
         self._expiry = Expiry()

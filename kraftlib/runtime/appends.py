@@ -114,6 +114,11 @@ class Appends:
         """The state machine has failed: refuse appends from now on. This replica transfers its leadership."""
         self._renounced = self._guarded = True
 
+    def resume(self) -> None:
+        """The state machine is well again: accept appends, where this replica leads."""
+        self._renounced = False
+        self._guarded = self._disk_full or self._closing
+
     def accept(self, epoch: Epoch, base_offset: Offset) -> None:
         """This replica leads: the first record gets `base_offset`."""
         self._epoch, self.written_end = epoch, base_offset

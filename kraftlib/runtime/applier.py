@@ -26,7 +26,7 @@ from kraftlib.runtime.loading import Checks, Loading, Overlay
 from kraftlib.runtime.offset_waiters import OffsetWaiters
 from kraftlib.runtime.waiters import Post, Promise, Waiters, again, call_here
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.types import Epoch, LeaderAndEpoch, Offset, ReplicaId
+from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime.applier")
 
@@ -60,13 +60,17 @@ class Applier:
         increments: Overlay | None = None,
         checks: Checks | None = None,
         skipped: Collection[tuple[Offset, Epoch]] = (),
+        cut: Callable[[Sequence[CommittedBatch]], int] = len,
+        on_loaded: Callable[[], None] = lambda: None,
+        on_healed: Callable[[OffsetAndEpoch], None] = lambda snapshot_id: None,
     ) -> None:
         """`on_applied` is told what the state machine was given; `on_damage` which record cannot be read;
         `on_machine_failed` why the state machine was stopped.
 
         After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
         `increments` lead on from a checkpoint, for the state machine. `checks` know which snapshots are whole; without
-        them each is believed. Records that are `skipped` are not given to anybody.
+        them each is believed. Records that are `skipped` are not given to anybody. `cut` says how many batches the
+        state machine is given at once; `on_loaded` and `on_healed` are told that it has loaded a snapshot.
         """
         self._node_id = node_id
         self._log = log
@@ -81,6 +85,9 @@ class Applier:
         self._clock_ns = clock_ns
         self._on_applied = on_applied
         self._skipped = frozenset(skipped)
+        self._cut = cut
+        self._on_loaded = on_loaded
+        self._on_healed = on_healed
         self._loading = Loading(
             log,
             serde,
@@ -144,6 +151,21 @@ class Applier:
         if self._leader is not None and self._leader.leader_id == self._node_id:
             self._leader = None
 
+    def quarantine(self, failure: ReplicaFailedError, reason: str) -> None:
+        """The state of the state machine is wrong: give it nothing, and let nobody wait for it, until `reload`."""
+        feed = self._state_machine
+        if feed is None or feed.is_stopped:
+            return
+        feed.is_stopped, feed.failure = True, failure
+        self._fail_waiting(failure, reason)
+
+    def reload(self) -> None:
+        """A good snapshot is stored: load it into the state machine, and go on behind it."""
+        feed = self._state_machine
+        if feed is not None and feed.is_stopped:
+            feed.is_stopped, feed.must_reload = False, True
+            self._schedule()
+
     def begin_shutdown(self) -> None:
         """Tell the listeners that the client is about to close."""
         for feed in list(self._feeds):
@@ -173,6 +195,13 @@ class Applier:
     def _counting(self) -> Sequence[Feed]:
         """The feeds that count as applied: the state machine, else every listener."""
         return self._feeds if self._state_machine is None else (self._state_machine,)
+
+    @property
+    def settled_offset(self) -> Offset | None:
+        """The position of the state machine, if it shows the state there; None while it is stopped or loads one."""
+        feed = self._state_machine
+        is_ready = feed is not None and not (feed.is_stopped or feed.must_reload or feed.reader or feed.is_loading)
+        return feed.next_offset if feed is not None and is_ready else None
 
     @property
     def machine_failure(self) -> ReplicaFailedError | None:
@@ -235,9 +264,13 @@ class Applier:
         reader, feed.reader = feed.reader, None
         if isinstance(reader, LoadedSnapshot):
             self._loading.loaded(feed, reader)
+            if feed.is_machine:
+                self._machine_loaded(feed, reader.snapshot_id)
             return True
         if isinstance(reader, BatchReader):
             feed.next_offset = reader.last_offset + 1  # it has held the reader, and is done with it
+        if feed.must_reload:
+            feed.must_reload, feed.is_healing, feed.next_offset = False, True, None
         if self._high_watermark is not None and self._give(feed, self._high_watermark):
             return True
         leader = self._leader
@@ -246,6 +279,13 @@ class Applier:
             self._guarded(feed, lambda: feed.listener.handle_leader_change(leader))
             return True
         return False
+
+    def _machine_loaded(self, feed: Feed, snapshot_id: OffsetAndEpoch) -> None:
+        """The state machine is done with a snapshot. One that heals it ends its quarantine."""
+        self._on_loaded()
+        if feed.is_healing and not feed.is_stopped and not feed.is_loading:
+            feed.is_healing, feed.failure, self._waiters.apply_failure = False, None, None
+            self._on_healed(snapshot_id)
 
     def _must_catch_up(self, feed: Feed, leader: LeaderAndEpoch) -> bool:
         """Whether this replica leads, and this listener was not given all that came before, and the proof of it.
@@ -267,6 +307,8 @@ class Applier:
             return True  # the disk thread has let the log begin elsewhere meanwhile: a snapshot is loaded instead
         if not batches:
             return False
+        if feed.is_machine:
+            batches = batches[: self._cut(batches)]
         reader = feed.reader = BatchReader(batches, on_close=self._reader_closed)
         if self._guarded(feed, lambda: feed.listener.handle_commit(reader)) and not reader.held:
             feed.reader, reader.closed = None, True
@@ -329,11 +371,13 @@ class Applier:
         )
         feed.failure.__cause__ = error
         if feed in self._feeds and feed in self._counting:
-            failure = self._waiters.apply_failure or feed.failure
-            self._waiters.fail_applied(failure, f"{what} raised {error!r}")
-            self.offset_waiters.fail(lambda: again(failure))
+            self._fail_waiting(self._waiters.apply_failure or feed.failure, f"{what} raised {error!r}")
         if is_machine:
             self._on_machine_failed(feed.failure)
+
+    def _fail_waiting(self, failure: ReplicaFailedError, reason: str) -> None:
+        self._waiters.fail_applied(failure, reason)
+        self.offset_waiters.fail(lambda: again(failure))
 
     def _reader_closed(self) -> None:
         # A held reader may be closed by any thread.

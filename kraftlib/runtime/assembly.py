@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 
 from kraftlib.config import RaftConfig
+from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import CorruptBatchError, ReplicaFailedError
@@ -29,6 +30,7 @@ from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.background import Background
 from kraftlib.runtime.committed import CommittedBatch
+from kraftlib.runtime.digests import Digester
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.housekeeping import Housekeeping
@@ -36,6 +38,7 @@ from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListen
 from kraftlib.runtime.loop import Loop, Timer
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.opening import Opened
+from kraftlib.runtime.performer import StateAction
 from kraftlib.runtime.ports import Core
 from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.checks import SnapshotChecks
@@ -131,6 +134,7 @@ class Assembly:
             kept=snapshots.kept(),
         )
         self.increments = self._make_increments(config, opened, application, make_increments)
+        self.digester = self._make_digester(config, surroundings, application)
         self.applier = Applier(
             node_id=config.node_id,
             log=log,
@@ -147,6 +151,9 @@ class Assembly:
             increments=self.increments,
             checks=self.checks,
             skipped=[(skip.offset, skip.epoch) for skip in opened.skips],
+            cut=len if self.digester is None else self.digester.cut,
+            on_loaded=_nothing if self.digester is None else self.digester.loaded,
+            on_healed=self._healed,
         )
         self.executor = Executor(
             watched(self.core),
@@ -168,6 +175,7 @@ class Assembly:
             on_leader=owner.leader_known,
             on_shutdown_complete=owner.shutdown_complete,
             on_snapshot_lost=self._snapshot_lost,
+            on_state=self._state_decided,
         )
         self.appends = self.executor.appends
         self.housekeeping = Housekeeping(
@@ -203,6 +211,23 @@ class Assembly:
             opened.log, opened.increments, machine, application.serde, chain_max=config.increments_max, step=step
         )
 
+    def _make_digester(
+        self, config: RaftConfig, surroundings: Surroundings, application: Application
+    ) -> Digester | None:
+        machine = application.state_machine
+        if not config.digest_interval_ms or machine is None:
+            return None
+        return Digester(
+            config.digest_interval_ms,
+            machine,
+            serde=application.serde,
+            loop=surroundings.loop,
+            background=surroundings.background.disk,
+            applied_offset=lambda: self.applier.settled_offset,
+            submit=lambda event: self.executor.submit(event),
+            step=surroundings.background.step,
+        )
+
     def _feeding(self, machine: StateMachine) -> StateMachineListener:
         return StateMachineListener(
             machine,
@@ -223,6 +248,8 @@ class Assembly:
         self.executor.start()
         if self.executor.failure is None:
             self.housekeeping.start()
+            if self.digester is not None:
+                self.digester.start()
 
     def stop(self) -> None:
         """Stop. Pending work of the disk and the background still ends, but its results are dropped."""
@@ -237,6 +264,8 @@ class Assembly:
         if self._timer is not None:
             self._timer.cancel()
         self.housekeeping.stop()
+        if self.digester is not None:
+            self.digester.stop()
         self.applier.close()
 
     # --- the core's time ---------------------------------------------------------------------------------------------
@@ -271,7 +300,9 @@ class Assembly:
         self.waiters.applied(end_offset, base_offset=base_offset, results=results)
 
     def _applied(self, batches: Sequence[CommittedBatch]) -> None:
-        """The state machine was given these: a snapshot may be due."""
+        """The state machine was given these: a digest or a snapshot may be due."""
+        if self.digester is not None:
+            self.digester.applied(batches)
         self.housekeeping.snapshotter.applied(batches)
 
     def _damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
@@ -285,3 +316,27 @@ class Assembly:
     def _snapshot_lost(self, snapshot_id: OffsetAndEpoch) -> None:
         """A damaged snapshot was set aside."""
         self.housekeeping.snapshot_lost(snapshot_id)
+
+    # --- the state is compared with that of others -------------------------------------------------------------------
+
+    def _state_decided(self, action: StateAction) -> None:
+        """The core has decided on the state of the state machine."""
+        match action:
+            case act.TakeSnapshot():
+                self._loop.call_soon(self.housekeeping.snapshotter.renew)
+            case act.ReloadState():
+                self.applier.reload()
+            case act.QuarantineState(offset=offset):
+                failure = ReplicaFailedError(
+                    f"the state of this replica differs from that of the majority at offset {offset}: it is in "
+                    f"quarantine until a snapshot of the leader has healed it; ask another replica, or try again later"
+                )
+                self.appends.renounce()
+                self.housekeeping.snapshotter.suspended = failure
+                self.applier.quarantine(failure, "the state of this replica was found to be wrong")
+
+    def _healed(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The state machine has loaded a good snapshot."""
+        self.appends.resume()
+        self.housekeeping.snapshotter.suspended = None
+        self.executor.submit(ev.StateHealed(snapshot_id))

@@ -35,7 +35,7 @@ from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.log_repair import repair_of
 from kraftlib.runtime.metrics import RaftMetrics
-from kraftlib.runtime.performer import Performer, nothing
+from kraftlib.runtime.performer import Performer, StateAction, nothing
 from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotSending, SnapshotTransfer
 from kraftlib.runtime.waiters import Promise, Waiters
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
@@ -73,6 +73,7 @@ class Executor:
         on_leader: Callable[[LeaderAndEpoch], None] = nothing,
         on_shutdown_complete: Callable[[], None] = nothing,
         on_snapshot_lost: Callable[[OffsetAndEpoch], None] = nothing,
+        on_state: Callable[[StateAction], None] = nothing,
     ) -> None:
         self.core = core
         self.appends = Appends(
@@ -125,6 +126,7 @@ class Executor:
             repair=self._repair,
             on_shutdown_complete=on_shutdown_complete,
             on_snapshot_lost=on_snapshot_lost,
+            on_state=on_state,
         )
 
     @property

@@ -29,6 +29,10 @@ class Feed:
     """It has taken a part of that snapshot."""
     is_stopped: bool = False
     """It has raised, and gets no further calls."""
+    must_reload: bool = False
+    """Its state is to be replaced by the newest snapshot."""
+    is_healing: bool = False
+    """It was quarantined, and loads a good snapshot."""
     failure: ReplicaFailedError | None = None
     """The error for callers that want to wait for it."""
 

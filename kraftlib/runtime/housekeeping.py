@@ -23,6 +23,7 @@ from kraftlib.runtime.snapshots.increments import Increments
 from kraftlib.runtime.snapshots.retention import Retention
 from kraftlib.runtime.snapshots.snapshotter import Done, Snapshotter
 from kraftlib.runtime.snapshots.writing import OpenSnapshot, SnapshotPlan, plan_snapshot
+from kraftlib.runtime.waiters import again
 from kraftlib.types import Offset, OffsetAndEpoch
 
 PERIOD_MS = 60_000
@@ -168,7 +169,9 @@ class Housekeeping:
         self.snapshotter.create(done, values, offset)
 
     def begin(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
-        """Open a snapshot that is written elsewhere. Raises: ConfigError."""
+        """Open a snapshot that is written elsewhere. Raises: ConfigError, ReplicaFailedError."""
+        if self.snapshotter.suspended is not None:
+            raise again(self.snapshotter.suspended)
         plan = self._plan(self._applier.applied_offset if offset is None else offset)
 
         def frozen(snapshot_id: OffsetAndEpoch) -> None:

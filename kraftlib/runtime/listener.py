@@ -70,7 +70,15 @@ class StateMachine:
 
     `apply` must be a function of the state and the record alone, because every replica calls it, and on every replica
     it must have the same result. It refuses a record by its result: an exception stops this state machine.
+
+    With `digest_interval_ms` replicas compare their snapshots: then equal states must make equal values, in the same
+    order, whatever their past. A `dict` in the order of its insertions is not enough: after a `restore` that is another
+    one, unless the snapshot keeps it. `sorted` is.
     """
+
+    snapshot_version: int = 0
+    """The version of the form of the snapshots. A release that writes the same state as other values has a greater one:
+    states are compared only between replicas with the same version."""
 
     def apply(self, record: CommittedRecord) -> Any:
         """Change the state by a committed record; the result goes to the caller that proposed it on this replica."""

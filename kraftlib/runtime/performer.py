@@ -69,6 +69,10 @@ class Turns(Protocol):
         ...
 
 
+StateAction = act.TakeSnapshot | act.QuarantineState | act.ReloadState
+"""The actions on the state of the state machine."""
+
+
 class Performer:
     """Performs the actions of one replica; `actions` has one method for each kind of them."""
 
@@ -91,6 +95,7 @@ class Performer:
         repair: LogRepair | None,
         on_shutdown_complete: Callable[[], None],
         on_snapshot_lost: Callable[[OffsetAndEpoch], None],
+        on_state: Callable[[StateAction], None],
     ) -> None:
         self.high_watermark: Offset | None = None
         self._turns = turns
@@ -140,6 +145,9 @@ class Performer:
             act.AnnounceLeader: self._announce_leader,
             act.PassReadBarrier: self._pass_read_barrier,
             act.RefuseReadBarrier: self._refuse_read_barrier,
+            act.TakeSnapshot: on_state,
+            act.QuarantineState: on_state,
+            act.ReloadState: on_state,
             act.ShutdownComplete: self._shutdown_complete,
         }
 

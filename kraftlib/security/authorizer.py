@@ -36,6 +36,7 @@ NEEDED: Final[Mapping[int, Role]] = {
     ApiKey.FETCH_SNAPSHOT: Role.OBSERVER,
     PrivateApiKey.READ_BARRIER: Role.OBSERVER,
     PrivateApiKey.SNAPSHOT_HASH: Role.OBSERVER,
+    PrivateApiKey.STATE_DIGEST: Role.OBSERVER,
     PrivateApiKey.CALL: Role.WRITER,
     PrivateApiKey.QUERY: Role.CLIENT,
     PrivateApiKey.WATCH: Role.CLIENT,
@@ -56,7 +57,13 @@ NEEDED: Final[Mapping[int, Role]] = {
 """The role that a request needs, as Kafka's ControllerApis has it; `Authorizer` refines some of it."""
 
 OF_THE_LOG: Final = frozenset(
-    {ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, PrivateApiKey.READ_BARRIER, PrivateApiKey.SNAPSHOT_HASH}
+    {
+        ApiKey.FETCH,
+        ApiKey.FETCH_SNAPSHOT,
+        PrivateApiKey.READ_BARRIER,
+        PrivateApiKey.SNAPSHOT_HASH,
+        PrivateApiKey.STATE_DIGEST,
+    }
 )
 """Requests that observers send under their own replica ids, and voters under theirs."""
 

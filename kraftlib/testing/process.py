@@ -369,6 +369,8 @@ class WatchedCore:
         elif isinstance(event, ev.SnapshotInstalled | ev.SnapshotAdopted):
             process.untold.discard(event.snapshot_id)
         actions = self._judged(self._judge.handle, event, now_ms)
+        if any(isinstance(action, act.QuarantineState) for action in actions):
+            process.machine.quarantined()
         self._checker.handled(process)
         return actions if process.doom is None else process.until_doom(actions)
 

@@ -37,6 +37,9 @@ NO_DRILL: Final = "none"
 INCREMENTS_SHARE: Final = 0.2
 """Share of the seeds with a state machine that writes increments."""
 
+DIGESTS_SHARE: Final = 0.3
+"""Share of the seeds whose replicas compare their states."""
+
 
 @attrs.frozen(kw_only=True)
 class Report:
@@ -102,6 +105,11 @@ class Simulation:
             config={
                 **draw_config(draw, self.pace, odd=profile.odd_configurations),
                 **draw_housekeeping(own, self.pace),
+                **draw_digests(
+                    chance.Random(f"digests/{profile.name}/{seed}"),
+                    self.pace,
+                    odd=profile.odd_configurations and subject in (DEFAULT, INCREMENTAL),
+                ),
             },
             priorities=draw_priorities(draw, voters + observers) if profile.odd_configurations else {},
             subject=subject,
@@ -304,6 +312,13 @@ def draw_housekeeping(draw: chance.Random, pace: float) -> dict[str, int]:
         "retention_interval_ms": max(10, round(draw.choice((60_000, 1_000)) * pace)),
         "scrub_interval_ms": round(draw.choice((0, 1_000, 5_000)) * pace),
     }
+
+
+def draw_digests(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, int]:
+    """Draw how often replicas compare their states: mostly never."""
+    if not odd or draw.random() >= DIGESTS_SHARE:
+        return {}
+    return {"digest_interval_ms": max(1, round(draw.choice((100, 500, 2_000)) * pace))}
 
 
 def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any]:

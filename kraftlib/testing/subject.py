@@ -8,6 +8,7 @@ Every replica feeds its own copy, through crashes, restarts and snapshots. What 
     U1  the same record has the same result on every replica, and after every restart
     U2  a state machine raises nothing
     U3  equal logs make equal states, and a state that was written to a snapshot and restored is the same state
+    U4  a replica whose state is right is never quarantined (`digest_interval_ms`)
 
 Of an `IncrementalStateMachine` the replicas write increments, too, and load them (`kraftlib.testing.incremental`).
 """
@@ -100,16 +101,26 @@ class WatchedMachine(StateMachine):
 
     def __init__(self, world: World, process: Process, inner: StateMachine) -> None:
         self.inner = inner
+        self.snapshot_version = inner.snapshot_version
         self._world = world
         self._process = process
         self.breaks = False
         """Whether it raises at the next record, as no state machine should."""
+        self.errs = False
+        """Whether it applies the next record as another one, and says nothing."""
+        self.is_wrong = False
+        """It has done so, and no snapshot has replaced its state since."""
 
     def apply(self, record: CommittedRecord) -> Any:
         """As `StateMachine.apply`."""
         if self.breaks:
             raise BrokenMachineError(f"record {record.offset} cannot be applied (injected)")
+        if self.errs:
+            self.errs, self.is_wrong = False, True
+            record = record._replace(value=record.value[::-1])
         result = self._guarded(self.inner.apply, record)
+        if self.is_wrong:
+            return result
         known = self._world.results.setdefault(record.offset, result)
         if known is not result and known != result:
             self._world.violated(
@@ -130,10 +141,16 @@ class WatchedMachine(StateMachine):
     def restore(self, values: Iterable[Any]) -> None:
         """As `StateMachine.restore`."""
         self._guarded(self.inner.restore, values)
+        self.is_wrong = False
 
     def leader_changed(self, leader: LeaderAndEpoch) -> None:
         """As `StateMachine.leader_changed`."""
         self._guarded(self.inner.leader_changed, leader)
+
+    def quarantined(self) -> None:
+        """Its replica has found that its state differs from that of a majority."""
+        if not self.is_wrong:
+            self._world.violated("U4", f"{self._process.node} is quarantined, and its state is right")
 
     def _guarded(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:

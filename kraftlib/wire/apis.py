@@ -73,6 +73,7 @@ class PrivateApiKey(enum.IntEnum):
     CALL = 30_004
     QUERY = 30_005
     WATCH = 30_006
+    STATE_DIGEST = 30_007
 
 
 FIRST_PRIVATE_KEY: Final = 30_000
@@ -430,3 +431,7 @@ def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]
             from kraftlib.wire.messages import watch
 
             return watch.WatchRequest, watch.WatchResponse
+        case PrivateApiKey.STATE_DIGEST:
+            from kraftlib.wire.messages import state_digest
+
+            return state_digest.StateDigestRequest, state_digest.StateDigestResponse

@@ -34,5 +34,14 @@ QUESTION_BYTES: Final = 64 * 1024
 CHANGES: Final = 1_024
 """Changes of one watch in one response."""
 
+DIGESTS: Final = 8
+"""Digests of its state that one replica tells another."""
+
+DIGEST_BYTES: Final = 32
+"""Of a digest: SHA-256."""
+
+DIFFERING: Final = 256
+"""Replicas that one replica names as differing."""
+
 REQUEST_ELEMENTS: Final = 2_048
 """Array elements and tagged fields of one request, all arrays together: some 20 ms of work at most."""

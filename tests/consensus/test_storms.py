@@ -25,6 +25,7 @@ from kraftlib.consensus.events import (
     RequestFailed,
     ResignRequested,
     ResponseReceived,
+    StateHashed,
     TimeoutReached,
 )
 from kraftlib.consensus.replica import RESPONSES, Replica
@@ -142,11 +143,19 @@ def bereft() -> Replica:
     return core
 
 
+def comparing() -> Replica:
+    """A follower that compares its state with that of the others."""
+    core = follower(1, 1, digest_interval_ms=1_000)
+    core.handle(StateHashed(offset=2, snapshot_version=0, sha256=bytes(32)), 0)
+    return core
+
+
 REPLICAS: dict[str, Callable[[], Replica]] = {
     "unattached": lambda: replica(1, 1),
     "follower": lambda: follower(1, 1),
     "bereft follower": bereft,
     "wanted follower": lambda: follower(1, 1, election_priority=50),
+    "comparing follower": comparing,
     "observer": lambda: follower(1, 1, own_id=9),
     "joining observer": lambda: follower(1, 1, own_id=9, auto_join=True),
     "leader": lambda: proven(leader()),

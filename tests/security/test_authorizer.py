@@ -19,6 +19,7 @@ from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tools.scenarios import handmade as msg
 
@@ -54,6 +55,7 @@ def fetching(replica_id: int) -> list[Any]:
         msg.fetch_snapshot(ReplicaKey(replica_id), 3, cluster_id="blue", snapshot=END, position=0),
         ReadBarrierRequest(replica_id=replica_id, timeout_ms=1),
         SnapshotHashRequest(replica_id=replica_id),
+        StateDigestRequest(replica_id=replica_id),
     ]
 
 

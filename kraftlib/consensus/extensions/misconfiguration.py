@@ -34,6 +34,7 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 VOTERS_TAG: Final = 10_000
@@ -112,7 +113,7 @@ def claimed_id(request: Any) -> ReplicaId | None:
             claimed = max((part.leader_id for topic in request.topics for part in topic.partitions), default=-1)
         case FetchRequest():
             claimed = max(request.replica_id, request.replica_state.replica_id)
-        case FetchSnapshotRequest() | ReadBarrierRequest() | SnapshotHashRequest():
+        case FetchSnapshotRequest() | ReadBarrierRequest() | SnapshotHashRequest() | StateDigestRequest():
             claimed = request.replica_id
         case UpdateRaftVoterRequest() | ElectionPriorityRequest():
             claimed = request.voter_id

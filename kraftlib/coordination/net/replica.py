@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+import attrs
+
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import LINEARIZABLE, Change, Consistency, Done, Machine
 from kraftlib.coordination.machine import ServiceMachine
@@ -23,6 +25,10 @@ T = TypeVar("T")
 
 RETRY_S: Final = 0.05
 
+DIGEST_INTERVAL_MS: Final = 20_000
+"""The default of `digest_interval_ms` for the machine of sessions, keys and locks: two equal states of it make equal
+snapshots."""
+
 
 def open(config: RaftConfig | str | Path, *, machine: Machine | None = None, **options: Any) -> ReplicaAccess:
     """Return the access of a replica in this process; use it in an `async with`, which starts and closes the replica.
@@ -36,6 +42,8 @@ def open(config: RaftConfig | str | Path, *, machine: Machine | None = None, **o
         config = RaftConfig.from_toml(config)
     if not check_config(config).private_apis:
         raise ConfigError("private_apis=False: a replica that serves clients needs these APIs; leave it at true")
+    if machine is None and config.digest_interval_ms is None:
+        config = attrs.evolve(config, digest_interval_ms=DIGEST_INTERVAL_MS)
     return ReplicaAccess(config, machine if machine is not None else ServiceMachine(), options)
 
 

@@ -13,13 +13,14 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.client.service import Service
+from kraftlib.runtime.digests import check_machine
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, ReplicaKey
 
 LISTENER_CALLS: Final = tuple(name for name in vars(Listener) if not name.startswith("_"))
-MACHINE_CALLS: Final = tuple(name for name in vars(StateMachine) if not name.startswith("_"))
+MACHINE_CALLS: Final = tuple(name for name, part in vars(StateMachine).items() if name[0] != "_" and callable(part))
 
 
 def check_config(config: object) -> RaftConfig:
@@ -73,6 +74,8 @@ def check_parts(
         check_authorize(authorize)
     if state_machine is not None:
         check_state_machine(state_machine, is_durable=checked.directory is not None)
+    if checked.digest_interval_ms:
+        check_machine(checked.digest_interval_ms, state_machine)
     if listener is not None:
         check_listener(listener)
 

@@ -72,6 +72,15 @@ class Status:
     its state machine has failed."""
     failure: str | None = None
     """Why the replica has stopped itself, if it has, or why its state machine was stopped."""
+    quarantined_at: Offset | None = None
+    """The offset at which the state of its state machine was found to differ from that of a majority; None if it was
+    not, or is healed (`digest_interval_ms`)."""
+    differing: tuple[ReplicaId, ...] = ()
+    """Other replicas whose state was not that of the majority when it was compared last."""
+    agreed_offset: Offset | None = None
+    """The newest offset at which its state was that of a majority."""
+    undecided_offset: Offset | None = None
+    """The newest offset at which states differ and none is that of a majority: nobody knows which one is right."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -130,6 +139,10 @@ def replica_status(
         abstains=quorum.abstains,
         disk_full=quorum.disk_full,
         failure=str(failure) if failure is not None else None,
+        quarantined_at=quorum.quarantined_at,
+        differing=quorum.differing,
+        agreed_offset=None if quorum.agreed_offset < 0 else quorum.agreed_offset,
+        undecided_offset=None if quorum.undecided_offset < 0 else quorum.undecided_offset,
     )
 
 
@@ -185,7 +198,8 @@ def replica_metrics(
     """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka.
 
     Beyond Kafka's: what scrubs have done, whether the disk is full, how many ranges of the log are missing, whether the
-    state machine has failed, the sum of `Status.refused`, and what the files of `[tls]` tell.
+    state machine has failed, what the comparison of states has found, the sum of `Status.refused`, and what the files
+    of `[tls]` tell.
     """
     status, log = replica.status(), replica.state.log
     leads = status.role is Role.LEADER
@@ -208,6 +222,11 @@ def replica_metrics(
         "disk-full": int(status.disk_full),
         "log-holes": len(log.holes),
         "state-machine-failed": int(machine_failed),
+        "state-quarantined": int(status.quarantined_at is not None),
+        "state-quarantines-total": status.quarantines,
+        "states-differing": len(status.differing),
+        "states-undecided": int(status.undecided_offset >= 0),
+        "states-agreed-offset": status.agreed_offset,
         "refused-total": sum(status.refused.values()),
     }
     if scrubs is not None:

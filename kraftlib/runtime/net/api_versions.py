@@ -38,6 +38,7 @@ PRIVATE: Final[Mapping[int, Versions]] = {
     PrivateApiKey.SNAPSHOT_HASH: Versions(0, 0),
     PrivateApiKey.ELECTION_PRIORITY: Versions(0, 0),
     PrivateApiKey.PROPOSE: Versions(0, 0),
+    PrivateApiKey.STATE_DIGEST: Versions(0, 0),
 }
 """The APIs that only kraftlib replicas serve each other (`RaftConfig.private_apis`); other peers do not see them."""
 

@@ -37,6 +37,18 @@ SORT_BYTES: Final = 4 << 20
 """Bytes that are sorted in one go: a sort cannot be interrupted."""
 
 
+def sorted_by_key(
+    values: Iterable[Any],
+    key_of: Callable[[Any], bytes],
+    to_bytes: Callable[[Any], bytes],
+    *,
+    step: Callable[[], None] = unhurried,
+) -> Iterator[bytes]:
+    """Encode the values of a state and put them in the order of their keys. For the background."""
+    pairs = ((key_of(value), to_bytes(value)) for value in values)
+    return (value for _, value in compact(pairs, memory_bytes=SORT_BYTES, step=step) if value is not None)
+
+
 class IncrementalStateMachine(StateMachine):
     """A state machine whose snapshot is a set of values with keys, and that knows which have changed.
 
@@ -132,8 +144,7 @@ class Increments:
 
     def sorted_values(self, values: Iterable[Any]) -> Iterator[bytes]:
         """Encode the values of a full snapshot and put them in the order of their keys. For the background."""
-        pairs = ((self._machine.key_of(value), self._serde.to_bytes(value)) for value in values)
-        return (value for _, value in compact(pairs, memory_bytes=SORT_BYTES, step=self._step) if value is not None)
+        return sorted_by_key(values, self._machine.key_of, self._serde.to_bytes, step=self._step)
 
     def write(self, plan: SnapshotPlan, changes: Iterable[tuple[bytes, Any | None]], base: OffsetAndEpoch) -> None:
         """Write an increment on `base`. For the background."""

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import attrs
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.committed import CommittedBatch
 from kraftlib.runtime.disk import Disk
@@ -22,6 +22,7 @@ from kraftlib.runtime.listener import StateMachine, is_ctrl_c
 from kraftlib.runtime.pace import unhurried
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Increments
 from kraftlib.runtime.snapshots.writing import SnapshotPlan, verify_snapshot
+from kraftlib.runtime.waiters import again
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.types import Offset, OffsetAndEpoch
 
@@ -81,6 +82,8 @@ class Snapshotter:
         self._automatic = can_snapshot(machine)
         self._applied = _Applied()
         self._last_ms = clock()
+        self.suspended: ReplicaFailedError | None = None
+        """The reason why no snapshot may be written: the state is wrong. None, if it is not."""
         self._writing = 0
         """Number of snapshots that are being written, or wait for their turn."""
         if machine is not None and not self._automatic:
@@ -99,7 +102,7 @@ class Snapshotter:
 
     def look(self) -> None:
         """Take a snapshot of the state machine, if it is time for one."""
-        if not self._automatic or self._writing or not self._is_due():
+        if not self._automatic or self._writing or self.suspended is not None or not self._is_due():
             return
         try:
             base = self._increments.usable_base if self._increments is not None else None
@@ -111,8 +114,8 @@ class Snapshotter:
             self._give_up(error)
 
     def renew(self) -> None:
-        """A snapshot was lost: take a new one of the applied state, so that no other replica is needed."""
-        if self._automatic and not self._writing and self._applied_offset() > 0:
+        """Take a snapshot of the applied state now: one was lost, or another replica wants one."""
+        if self._automatic and not self._writing and self.suspended is None and self._applied_offset() > 0:
             try:
                 self.create(self._log_outcome, None, None)
             except BaseException as error:  # noqa: BLE001 - as in `look`
@@ -139,8 +142,10 @@ class Snapshotter:
     def create(self, done: Done, values: Iterable[bytes] | None, offset: Offset | None) -> None:
         """Write a snapshot, of the state machine or of `values`; `done` gets the result.
 
-        Raises, before anything is written: ConfigError, and any exception of the state machine.
+        Raises, before anything is written: ConfigError, ReplicaFailedError, and any exception of the state machine.
         """
+        if self.suspended is not None:
+            raise again(self.suspended)
         if offset is None:
             offset = self._applied_offset()
         if values is None:

@@ -19,6 +19,7 @@ from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from tests.cli.processes import free_port
 from tests.runtime.quorum import PATIENCE_S, TIMING
 from tests.security.authority import Authority
@@ -35,6 +36,7 @@ REQUESTS: list[Any] = [
     ElectionPriorityRequest(voter_id=2),
     ReadBarrierRequest(replica_id=2),
     SnapshotHashRequest(replica_id=2),
+    StateDigestRequest(replica_id=2),
 ]
 
 
