@@ -27,8 +27,8 @@ from typing import Final
 import attrs
 
 from kraftlib.codec.declared import Message, int16, int32, int64, message, read, write
-from kraftlib.errors import ConfigError, CorruptBatchError, KraftError, RecordTooLargeError, ensure
-from kraftlib.records.batch import HEADER_SIZE, Batch, assemble
+from kraftlib.errors import ConfigError, CorruptBatchError, KraftError, RecordTooLargeError
+from kraftlib.records.batch import HEADER_SIZE, assemble
 from kraftlib.records.control_messages import SnapshotHeaderRecord, VotersRecord
 from kraftlib.records.record import Record, encode_block
 from kraftlib.records.snapshot import BATCH_MAX_BYTES, SnapshotReader, SnapshotWriter, Source
@@ -264,18 +264,3 @@ def merge_changes(*changes: Iterable[Change]) -> Iterator[Change]:
 def _ranked(rank: int, changes: Iterable[Change]) -> Iterator[tuple[bytes, int, bytes | None]]:
     for key, value in changes:
         yield key, rank, value
-
-
-def batch_changes(batches: Iterable[Batch], key_of: Callable[[bytes], bytes]) -> Iterator[Change]:
-    """Yield the records of a log as changes, for logs whose records are the state's own: by key, or bare values.
-
-    A record with a key is the change of that key, and no value means that it is gone; one without is a value, whose key
-    `key_of` says.
-    """
-    for batch in batches:
-        ensure(not batch.is_control, f"{batch} is a control batch and holds no state")
-        for record in batch.records():
-            if record.key is not None:
-                yield record.key, record.value
-            elif record.value is not None:
-                yield key_of(record.value), record.value

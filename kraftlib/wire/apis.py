@@ -167,11 +167,6 @@ class Api:
         """The versions that we can read and write."""
         return self.request.valid_versions
 
-    @property
-    def first_flexible_version(self) -> int:
-        """From here on, encoding and headers are flexible."""
-        return self.request.flexible_versions.first
-
 
 @cache
 def api(key: int) -> Api | None:

@@ -227,11 +227,6 @@ def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, 
     return correlation_id, message
 
 
-def response_correlation_id(frame: Buffer) -> int:
-    """Return which request a response answers."""
-    return Reader(frame).int32()
-
-
 def refuse_api_versions(correlation_id: int) -> bytes:
     """Return the answer to an ApiVersions request of a version that we do not know.
 

@@ -11,17 +11,14 @@ from hypothesis import strategies as st
 
 from kraftlib.codec.declared import write
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.errors import ConfigError, CorruptBatchError, InvariantError, RecordTooLargeError
-from kraftlib.records.batch import assemble, encode_batch, read_batches
-from kraftlib.records.control import encode_control_batch
-from kraftlib.records.control_messages import LeaderChangeMessage
+from kraftlib.errors import ConfigError, CorruptBatchError, RecordTooLargeError
+from kraftlib.records.batch import assemble, read_batches
 from kraftlib.records.increment import (
     VERSION,
     Change,
     IncrementManifest,
     IncrementReader,
     IncrementWriter,
-    batch_changes,
     check_chain,
     keyed,
     merge,
@@ -225,17 +222,3 @@ def test_a_chain_leads_on_without_a_gap() -> None:
     for wrong in ([(third, second)], [(second, BASE), (third, BASE)], [(BASE, BASE)]):
         with pytest.raises(ConfigError, match="does not lead on from"):
             check_chain(BASE, wrong)
-
-
-def test_the_records_of_a_log_are_changes_with_or_without_keys() -> None:
-    bare = encode_batch([b"\x01ax", b"\x01by"], timestamp_ms=0)
-    block = encode_block([Record(0, 0, b"k", None, ()), Record(1, 0, b"m", b"v", ())], base_offset=0, base_timestamp=0)
-    with_keys = assemble([block], 2, 0, 0, 0, 0, 1)
-    assert list(batch_changes([bare, with_keys], key_of)) == [
-        (b"a", b"\x01ax"),
-        (b"b", b"\x01by"),
-        (b"k", None),
-        (b"m", b"v"),
-    ]
-    with pytest.raises(InvariantError):
-        list(batch_changes([encode_control_batch([LeaderChangeMessage(leader_id=1)], timestamp_ms=0)], key_of))

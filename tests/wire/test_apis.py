@@ -45,7 +45,7 @@ def test_the_table_holds_all_requests_of_the_released_schemas() -> None:
 def test_the_raft_messages_are_known_in_every_version_of_kafka_3_9_to_4_4(
     key: ApiKey, versions: str, first_flexible: int
 ) -> None:
-    assert (str(APIS[key].versions), APIS[key].first_flexible_version) == (versions, first_flexible)
+    assert (str(APIS[key].versions), APIS[key].request.flexible_versions.first) == (versions, first_flexible)
 
 
 def test_an_api_is_found_by_number_and_by_message() -> None:

@@ -38,7 +38,7 @@ def test_a_captured_frame_reads_as_kafka_read_it_and_is_written_alike(pair: dict
     )
 
     correlation_id, response = frames.decode_response(pair["response"], api_key=request.api_key, version=version)
-    assert correlation_id == request.correlation_id == frames.response_correlation_id(pair["response"])
+    assert correlation_id == request.correlation_id
     assert to_json(response, version) == pair["response_json"]
     assert pair["response"] == frames.encode_response(response, version=version, correlation_id=correlation_id)
 
