@@ -6,6 +6,9 @@ are the same everywhere. A quiet log has one more: where nothing was applied fro
 later, every replica stands at the same end. A replica that skips an offset, since it loads a snapshot or still hashes
 the one before, has no digest there and meets the others at a later one.
 
+A state whose hashing takes more than a tenth of the interval is hashed in every 2nd, 4th, 8th interval and so on. These
+offsets are among those of a shorter interval, so replicas of different speed meet at those of the slowest.
+
 On the loop the state is only frozen, as for a snapshot. Values are encoded and hashed in the background.
 """
 
@@ -32,6 +35,13 @@ logger: Final = logging.getLogger("kraftlib.runtime.digests")
 
 PIECE: Final = 64
 """Number of values that are hashed between two looks at the clock."""
+
+
+SHARE: Final = 10
+"""Hashing takes at most one part in so many of the time."""
+
+DOUBLINGS_MAX: Final = 10
+"""The interval is at most doubled so often."""
 
 
 def check_machine(interval_ms: int, machine: object) -> None:
@@ -72,8 +82,10 @@ class Digester:
         self._applied_offset: Final = applied_offset
         self._submit: Final = submit
         self._step: Final = step
-        self._interval: int | None = None
-        """The number of the interval of the last batch that was applied; None, if that is not known."""
+        self._span_ms = interval_ms
+        """The interval in which this state is hashed once."""
+        self._last_ms: int | None = None
+        """The timestamp of the last batch that was applied; None, if that is not known."""
         self._hashing = False
         self._hashed: Offset | None = None
         """The offset at which the state was hashed last."""
@@ -92,27 +104,28 @@ class Digester:
 
     def cut(self, batches: Sequence[CommittedBatch]) -> int:
         """Return how many of these may be applied before the state is to be hashed; all, if it is not."""
-        last = self._interval
+        last_ms = self._last_ms
         for index, batch in enumerate(batches):
-            interval = batch.append_timestamp_ms // self._interval_ms
-            if last is not None and interval != last:
+            if self._is_there(last_ms, batch.append_timestamp_ms):
                 return index + 1
-            last = interval
+            last_ms = batch.append_timestamp_ms
         return len(batches)
+
+    def _is_there(self, last_ms: int | None, timestamp_ms: int) -> bool:
+        return last_ms is not None and last_ms // self._span_ms != timestamp_ms // self._span_ms
 
     def applied(self, batches: Sequence[CommittedBatch]) -> None:
         """The state machine was given these; hash its state if they end at such an offset."""
         is_there = False
         for batch in batches:
-            interval = batch.append_timestamp_ms // self._interval_ms
-            is_there = self._interval is not None and interval != self._interval
-            self._interval = interval
+            is_there = self._is_there(self._last_ms, batch.append_timestamp_ms)
+            self._last_ms = batch.append_timestamp_ms
         if is_there:
             self._hash(batches[-1].last_offset + 1)
 
     def loaded(self) -> None:
         """The state machine has loaded a snapshot: its state is another one, and no batch before it is known."""
-        self._interval = self._hashed = None
+        self._last_ms = self._hashed = None
 
     def _look(self) -> None:
         applied = self._applied_offset()
@@ -134,9 +147,12 @@ class Digester:
                 raise
             return
         version, self._hashing, self._hashed = self._machine.snapshot_version, True, offset
+        began_ms = self._loop.now_ms()
 
         def hashed(sha256: Any, error: BaseException | None) -> None:
             self._hashing = False
+            parts = (self._loop.now_ms() - began_ms) * SHARE // self._interval_ms
+            self._span_ms = self._interval_ms << min(parts.bit_length(), DOUBLINGS_MAX)
             if error is None:
                 self._submit(StateHashed(offset=offset, snapshot_version=version, sha256=sha256))
             elif not isinstance(error, ClosedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, NotLeaderError
+from kraftlib.records.serde import BytesSerde
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.digests import Digester
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
 from tests.runtime.quorum import Quorum, quorum, until
@@ -167,3 +170,58 @@ def test_machines_whose_states_cannot_be_compared_are_refused(machine: Any) -> N
 def test_an_impossible_interval_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="digest_interval_ms"):
         RaftConfig(node_id=1, **wrong)
+
+
+class SlowLoop:
+    """A loop whose clock is set by hand."""
+
+    now = 0
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class SlowBackground:
+    """Takes its time for all that it is given."""
+
+    def __init__(self, loop: SlowLoop, took_ms: int) -> None:
+        self.loop, self.took_ms = loop, took_ms
+
+    def run(self, function: Any, done: Any) -> None:
+        self.loop.now += self.took_ms
+        done(function(), None)
+
+
+class At:
+    """A batch of one record."""
+
+    def __init__(self, offset: int, timestamp_ms: int) -> None:
+        self.last_offset, self.append_timestamp_ms = offset, timestamp_ms
+
+
+@pytest.mark.parametrize(("took_ms", "every"), [(9, 1), (10, 2), (20, 4), (75, 8), (10**9, 1_024)])
+def test_a_state_that_takes_long_to_hash_is_hashed_less_often_where_faster_replicas_hash_too(
+    took_ms: int, every: int
+) -> None:
+    def offsets(took_ms: int) -> list[int]:
+        loop = SlowLoop()
+        hashed: list[int] = []
+        digester = Digester(
+            100,
+            Ledger(),
+            serde=BytesSerde(),
+            loop=loop,  # type: ignore[arg-type]
+            background=SlowBackground(loop, took_ms),  # type: ignore[arg-type]
+            applied_offset=lambda: None,
+            submit=lambda event: hashed.append(event.offset),
+        )
+        batches: list[Any] = [At(number, number * 50) for number in range(10_000)]
+        while batches:
+            count = digester.cut(batches)
+            digester.applied(batches[:count])
+            batches = batches[count:]
+        return hashed
+
+    slow, fast = offsets(took_ms), offsets(0)
+    assert set(slow) <= set(fast)
+    assert {after - before for before, after in itertools.pairwise(slow[1:])} == {2 * every}
