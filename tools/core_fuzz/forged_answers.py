@@ -258,17 +258,33 @@ def _of_an_impossible_snapshot(random: chance.Random, host: CoreHost, answer: An
 # --- FetchSnapshot and SnapshotHash -----------------------------------------------------------------------------------
 
 
-def _of_another_piece(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+def of_another_place(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A piece that is not the next one: its number says so, and perhaps its bytes are those."""
+    if not _says_anything(answer):
+        return None
+    return with_partition(answer, position=max(0, only(answer).position + random.choice((-10, -1, 1, 10))))
+
+
+def of_another_size(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A piece of a file that is longer or shorter than was said, or will be: but never the last one of a shorter file,
+    which does not verify."""
+    if not _says_anything(answer):
+        return None
+    piece = only(answer)
+    least = piece.position + len(bytes(piece.unaligned_records)) + 1
+    return with_partition(answer, size=max(least, piece.size + random.choice((-1_000, -10, -1, 1, 10, 1_000))))
+
+
+def of_another_piece(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A piece of another snapshot, or one that is empty, too long or spoiled; or none."""
     if not _says_anything(answer):
         return None
     piece = only(answer)
     known, data = piece.snapshot_id, bytes(piece.unaligned_records)
     bent: list[dict[str, Any]] = [
-        {"position": piece.position + random.choice((-1, 1, 10))},
         {"snapshot_id": attrs.evolve(known, end_offset=known.end_offset + random.choice((-1, 1)))},
         {"snapshot_id": attrs.evolve(known, epoch=known.epoch + 1)},
         {"size": random.choice((-1, 0, piece.position, piece.position + max(0, len(data) - 1)))},
-        {"size": piece.size + random.choice((1, 10, 1_000))},
         {"unaligned_records": b""},
         {"unaligned_records": data + b"0" * (piece.size + 1)},
         {"unaligned_records": data + b"0" * max(0, piece.size - piece.position - len(data) + 1)},
@@ -349,7 +365,9 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
         *COMMON, _with_places_of_others, _with_records_bent, _with_records_bent, _with_records_bent,
         _of_an_epoch_that_falls, _with_less_committed, _diverging_where_it_cannot, _of_an_impossible_snapshot,
     ),
-    FetchSnapshotResponse: (*COMMON, _with_places_of_others, _of_another_piece, _of_another_piece, _of_another_piece),
+    FetchSnapshotResponse: (
+        *COMMON, _with_places_of_others, of_another_piece, of_another_piece, of_another_place, of_another_size,
+    ),
     SnapshotHashResponse: (_fails, _of_another_file),
     AddRaftVoterResponse: (_error, _fails),
     RemoveRaftVoterResponse: (_error, _fails),
@@ -362,3 +380,10 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     ApiVersionsResponse: (_error, _fails_but_is_known, _of_other_features),
 }  # fmt: skip
 """What may be changed in each answer."""
+
+AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
+    FetchSnapshotResponse: (of_another_place, of_another_size, of_another_piece),
+    SnapshotHashResponse: (_of_another_file,),
+    DescribeQuorumResponse: (_fetched_at_another_time,),
+}
+"""What is changed in the answers to questions that few replicas ask."""

@@ -265,6 +265,22 @@ def _fetch_of_a_stranger(random: chance.Random, host: CoreHost, request: Any) ->
     )
 
 
+def _fetch_at_the_start_of_the_log(random: chance.Random, host: CoreHost, request: Any) -> Any:
+    """A log that ends where the receiver's begins, with a record of another epoch."""
+    log = host.running.state.log
+    if not log.start_offset:
+        return None
+    epoch = random.randint(max(0, log.epoch_before(log.start_offset) - 1), max(0, host.running.epoch))
+    request = attrs.evolve(request, replica_id=-1, replica_state=FetchRequest.ReplicaState(replica_id=STRANGER))
+    return with_partition(
+        request,
+        current_leader_epoch=host.running.epoch,
+        fetch_offset=log.start_offset,
+        last_fetched_epoch=epoch,
+        replica_directory_id=STRANGE_DISK,
+    )
+
+
 def _impossible_fetch(random: chance.Random, host: CoreHost, request: Any) -> Any:
     if random.random() < 0.25:
         return attrs.evolve(request, max_wait_ms=-1)
@@ -382,8 +398,8 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
         _of_nobody("leader_id"),
     ),
     FetchRequest: (
-        *COMMON, _of_other_voters, _fetch_of_a_stranger, _fetch_of_a_stranger, _fetch_of_a_stranger, _impossible_fetch,
-        _fetch_of_another_size, _of_a_near_epoch,
+        *COMMON, _of_other_voters, _fetch_of_a_stranger, _fetch_of_a_stranger, _fetch_of_a_stranger,
+        _fetch_at_the_start_of_the_log, _impossible_fetch, _fetch_of_another_size, _of_a_near_epoch,
     ),
     FetchSnapshotRequest: (
         *COMMON, _of_a_near_epoch, of_another_snapshot, of_another_snapshot,

@@ -4,6 +4,7 @@
     forge    it comes with something changed, or is made up
     tamper   an answer is changed, or comes twice
     press    votes are asked for that nobody may have
+    aim      an answer is changed that few replicas ask for: a piece of a snapshot, its hash, who has fetched when
 
 What is changed, and what is not, say `forged_requests`, `made_up` and `forged_answers`.
 """
@@ -190,12 +191,20 @@ class Forger:
             bend = random.choice((*forged_answers.BENDS[kind], doubled))
             self._tampering[kind] = Tampering(kind, bend, random.choice((1, 1, 1, 3)))
 
+    def aim(self) -> None:
+        """Change an answer to a question that few replicas ask, as soon as one does."""
+        random = self._world.random
+        kind = random.choice(list(forged_answers.AIMED))
+        self._tampering[kind] = Tampering(kind, random.choice(forged_answers.AIMED[kind]), 1)
+
     def mislead(self, host: CoreHost) -> None:
-        """Let an answer to a Fetch, by somebody who is no voter, name an epoch in which nobody is."""
-        strangers = frozenset(self._world.hosts) - frozenset(host.running.voters.ids)
-        if strangers:
-            bend = forged_answers.of_an_impossible_epoch
-            self._tampering[FetchResponse] = Tampering(FetchResponse, bend, 1, target=host.number, sources=strangers)
+        """Let an answer to a Fetch name an epoch in which nobody is: that of a voter, or of somebody who is none."""
+        voters = frozenset(host.running.voters.ids) - {host.number}
+        strangers = frozenset(self._world.hosts) - voters - {host.number}
+        bend = forged_answers.of_an_impossible_epoch
+        sources = voters if self._world.random.random() < 0.5 else strangers
+        if sources:
+            self._tampering[FetchResponse] = Tampering(FetchResponse, bend, 1, target=host.number, sources=sources)
 
     def pass_on(self, letter: Letter) -> Letter:
         """Return an answer that is sent, or what has become of it."""

@@ -338,6 +338,8 @@ class CoreHost:
         data = bytes(action.data)
         store.write_chunk(snapshot_id, action.position, data, size=action.size)
         self.events.insert(0, ev.SnapshotChunkWritten(snapshot_id, action.position + len(data)))
+        if action.position + len(data) < action.size:
+            self.world.errands.piece_is_written(self)
 
     def _hash_download(self, action: act.HashDownload) -> None:
         digest = self.store.digest(action.snapshot_id, action.position)

@@ -5,8 +5,8 @@ What follows when a phase is over stands in `Phase.then`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
@@ -19,6 +19,9 @@ from tools.core_fuzz.host import OPERATOR
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
     from tools.core_fuzz.world import CoreWorld
+
+WAITS_FOR_A_DOWNLOAD: Final = 0.2
+"""So often what is meant for a download waits for one: if all were spoiled, none would come to its end."""
 
 
 class Plots:
@@ -34,6 +37,8 @@ class Plots:
         """The newest epoch when that was decided."""
         self._rivals = 0
         """For how many steps more somebody asks for votes that nobody may have."""
+        self._awaits_download: Callable[[CoreHost, CoreHost], None] | None = None
+        """What is to be done when somebody downloads a snapshot."""
 
     def depose(self) -> None:
         """Cut a leader off that goes on to append; the others elect another one, and its log diverges."""
@@ -71,7 +76,9 @@ class Plots:
         self.depose()
 
     def follow_up(self) -> None:
-        """Do what `behead` has begun, in each step that comes after it."""
+        """Do what `behead` has begun, in each step that comes after it, and what waits for a download."""
+        if self._awaits_download is not None and self._interfere(self._awaits_download):
+            self._awaits_download = None
         if self._rivals:
             self._rivals -= 1
             self.world.forger.press()
@@ -112,7 +119,7 @@ class Plots:
     @property
     def is_under_way(self) -> bool:
         """Whether `follow_up` has something to do."""
-        return self.awaits_heir or self._rivals > 0
+        return self.awaits_heir or self._rivals > 0 or self._awaits_download is not None
 
     def refuse(self) -> None:
         """Let the link between the leader and one voter be refused for long, while all others hear the leader."""
@@ -208,14 +215,32 @@ class Plots:
             return
 
     def change_source(self) -> None:
-        """Let the leader from whom somebody fetches a snapshot lead no more."""
+        """Let the leader from whom somebody fetches a snapshot lead no more, and all others have it, or one like it."""
+        self._at_a_download(self._change_source_of)
+
+    def _at_a_download(self, do: Callable[[CoreHost, CoreHost], None]) -> None:
+        """Do something to a replica that downloads, and its leader: now, or now and then as soon as there is one."""
+        if not self._interfere(do) and self.random.random() < WAITS_FOR_A_DOWNLOAD:
+            self._awaits_download = do
+
+    def _interfere(self, do: Callable[[CoreHost, CoreHost], None]) -> bool:
         loading = [host for host in self.world.up() if host.store.incoming is not None]
-        if not loading:
+        host = self.random.choice(loading) if loading else None
+        leader = None if host is None else self.world.hosts.get(host.running.state.leader_id or 0)
+        if host is None or leader is None or leader.core is None:
+            return False
+        do(host, leader)
+        return True
+
+    def _change_source_of(self, host: CoreHost, leader: CoreHost) -> None:
+        if host.store.incoming is None:
             return
-        leader = self.world.hosts.get(self.random.choice(loading).running.state.leader_id or 0)
-        if leader is None or leader.core is None:
-            return
+        wanted = host.store.incoming.snapshot_id
         self.world.count("source of a download changed")
+        for other in self.world.up():
+            self.world.take_snapshot(other, wanted)
+        if leader.core is None:
+            return
         if self.random.random() < 0.5:
             leader.tell(ev.ResignRequested(leader.core.epoch))
         else:
@@ -223,17 +248,14 @@ class Plots:
 
     def outdate(self) -> None:
         """Let the leader from whom somebody fetches a snapshot take a newer one, and let the older one go."""
-        loading = [host for host in self.world.up() if host.store.incoming is not None]
-        if not loading:
-            return
-        host = self.random.choice(loading)
-        leader = self.world.hosts.get(host.running.state.leader_id or 0)
-        if leader is None or leader.core is None:
-            return
+        self._at_a_download(self._outdate)
+
+    def _outdate(self, host: CoreHost, leader: CoreHost) -> None:
         self.world.count("outdated download")
-        if leader in self.world.leaders() and leader.core.wants_records and not leader.is_full:
+        if leader in self.world.leaders() and leader.running.wants_records and not leader.is_full:
             self.world.append_to(leader)
-        self.world.take_snapshot(leader)
+        if leader.core is not None:
+            self.world.take_snapshot(leader)
         newest = max(leader.store.snapshots, default=BOOTSTRAP_SNAPSHOT)
         if leader.core is not None and newest != BOOTSTRAP_SNAPSHOT and self.random.random() < 0.5:
             leader.tell(ev.DiskSpaceChanged(True))  # a full disk waits for nobody who still fetches it

@@ -27,6 +27,7 @@ from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from tools.core_fuzz.coverage import Coverage, outcome
+from tools.core_fuzz.errands import Errands
 from tools.core_fuzz.forgery import Forger
 from tools.core_fuzz.host import NO_LIFE, OPERATOR, VERSIONS, CoreHost, Letter
 from tools.core_fuzz.oddities import Oddities, draw_habits
@@ -63,6 +64,7 @@ class CoreWorld:
         """Messages that are held back until somebody lets them go on: they come very late."""
         self.phase = Phase()
         self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
+        self.errands = Errands(self, seed)
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
         self.dying = 0.0
@@ -72,13 +74,15 @@ class CoreWorld:
         self.batches_at_once = random.choice((1, 2, 100))
         self.oddities = Oddities.of(seed, theme.name)
         self._moved: Counter[ReplicaId] = Counter()
-        self._auto_join = is_dynamic and random.random() < 0.25
+        self._auto_join = is_dynamic and (random.random() < 0.25 or self.errands.wanted == "rejoin")
         self.priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
         self._bootstrap = tuple(self.place(number) for number in numbers)
         self._habits = draw_habits(chance.Random(f"habits of {theme.name}/{seed}"))
         self.dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
         self._patience = random.choice((1, 2, 5))
+        if self.errands.wanted == "rejoin":
+            self._patience = 1  # a replica asks once in a fetch timeout
         self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
         self._skips = random.choice((0.0, 0.05, 0.3))
         self._calm_share = random.choice((0.0, 0.3, 0.6, 0.8))
@@ -214,7 +218,11 @@ class CoreWorld:
         if self.phase.steps <= 0 and self.phase.then is not None:
             then, self.phase.then = self.phase.then, None
             then()
-        if self.phase.steps <= 0:
+        if self.errands.is_urgent:
+            self.errands.interrupt()
+        if self.phase.steps <= 0 and self.errands.is_due():
+            self.errands.begin()
+        elif self.phase.steps <= 0:
             self.phase.is_calm = self.random.random() < self._calm_share
             self.phase.steps = self.random.randrange(20, 200)
             self.phase.cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
@@ -430,13 +438,20 @@ class CoreWorld:
 
     def snapshot(self) -> None:
         if up := self.up():
-            self.take_snapshot(self.random.choice(up))
+            host = self.random.choice(up)
+            self.take_snapshot(host)
+            newest = max(host.store.snapshots, default=None)
+            if newest is not None and self.oddities.random.random() < 0.3:
+                for other in self.up():
+                    self.take_snapshot(other, newest)  # of the same id, perhaps in other bytes
 
-    def take_snapshot(self, host: CoreHost) -> None:
-        """Let a replica take a snapshot of something that is committed, if there is anything new."""
+    def take_snapshot(self, host: CoreHost, wanted: OffsetAndEpoch | None = None) -> None:
+        """Let a replica take a snapshot of something that is committed, or this one, if there is anything new."""
         store, view, random = host.store, host.running.state.log, self.random
         # What is committed may be applied before it is flushed here: after a power loss a snapshot is ahead of its log.
         ends = [batch for batch in store.batches if batch.end_offset <= host.high_watermark]
+        if wanted is not None:
+            ends = [batch for batch in ends if (batch.end_offset, batch.epoch) == (wanted.offset, wanted.epoch)]
         if not ends or store.is_damaged:
             return
         batch = ends[-1] if random.random() < 0.5 else random.choice(ends[-3:])

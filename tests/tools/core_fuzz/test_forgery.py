@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 
 from kraftlib.testing.campaign import Finding
+from kraftlib.types import METADATA_TOPIC
 from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.simulation.hunt import coming_to_an_end
 from tests.simulation.mutation import Edit, Mutant, planted
@@ -54,6 +57,12 @@ BUGS = [
         "or partition.last_fetched_epoch > partition.current_leader_epoch + 1:",
     ),
     bug(
+        "A-piece-of-another-place",
+        "fetch_snapshot._is_next_chunk",
+        "partition.position == download.position and ",
+        "",
+    ),
+    bug(
         "A-vote-for-another-disk", "vote.grants_vote", "role.voted_key.matches(asker)", "role.voted_key.id == asker.id"
     ),
 ]
@@ -92,6 +101,19 @@ def test_each_request_and_answer_can_be_bent() -> None:
                         bent.add(bend)
 
     assert bent >= {*forged_requests.BENDS[FetchRequest], *forged_requests.BENDS[VoteRequest]}
+
+
+def test_no_piece_is_said_to_be_the_last_one_of_a_shorter_file() -> None:
+    """Nobody could tell before all of it is there and does not verify."""
+    topic, partition = FetchSnapshotResponse.TopicSnapshot, FetchSnapshotResponse.PartitionSnapshot
+    piece = partition(position=10, size=50, unaligned_records=b"ten bytes.")
+    answer = FetchSnapshotResponse(topics=(topic(name=METADATA_TOPIC, partitions=(piece,)),))
+    random, host = Random(1), CoreWorld(1, THEMES["core-lies"]).hosts[1]
+    bends = set(forged_answers.AIMED[FetchSnapshotResponse]) - {forged_answers.of_another_piece}
+    sizes = {only(bend(random, host, answer)).size for bend in bends for _ in range(100)}
+
+    assert min(sizes) > 20
+    assert len(sizes) > 4
 
 
 def test_a_vote_that_binds_is_never_asked_for_with_a_longer_log() -> None:

@@ -1,0 +1,58 @@
+"""What a run of the core fuzzer brings about once: each errand comes about, and leads to where nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraftlib.consensus.roles import Follower
+from tools.core_fuzz.errands import ERRANDS
+from tools.core_fuzz.themes import Theme
+from tools.core_fuzz.world import CoreWorld
+
+THEME = Theme(
+    name="errands",
+    what="three voters, and little goes wrong",
+    steps=dict.fromkeys(("lose", "crash", "resign", "transfer", "replace", "full", "power", "late", "aim"), 0.0),
+    voters=(3,),
+    replicas=(4,),
+    dynamic=1.0,
+)
+SEEDS_MAX = 60
+
+
+def is_here(world: CoreWorld, errand: str) -> bool:
+    """Whether an errand has led to what it is for."""
+    for host in world.up():
+        state = host.running.state
+        role = state.role_state
+        if not isinstance(role, Follower):
+            continue
+        if errand == "rejoin" and role.predecessor_silence >= 2:
+            return True
+        if errand == "forget" and state.amnesia is not None and state.amnesia.leader_epoch == state.epoch:
+            return bool(state.log.holes)
+        if errand == "resume" and role.download is not None and role.download.unproven:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("errand", ERRANDS)
+def test_an_errand_comes_about(errand: str) -> None:
+    for seed in range(SEEDS_MAX):
+        world = CoreWorld(seed, THEME)
+        if world.errands.wanted != errand:
+            continue
+        for _ in range(2_500):
+            world.step()
+            if is_here(world, errand):
+                assert world.errands.wanted is None
+                return
+
+    raise AssertionError(f"{errand}: not in {SEEDS_MAX} seeds")
+
+
+def test_some_runs_have_none() -> None:
+    wanted = [CoreWorld(seed, THEME).errands.wanted for seed in range(30)]
+
+    assert 5 < sum(errand is None for errand in wanted) < 25
+    assert set(wanted) == {None, *ERRANDS}
