@@ -5,6 +5,12 @@
 | rejoin | a voter gets an empty disk, and joins by itself once its leader has told three times that it is silent |
 | forget | a voter that has lost its vote hears its leader alone, and then all others alone, with records missing |
 | resume | half-way through a download the leader leaves, and others have the same snapshot, or one of other bytes |
+| supersede | a voter gets an empty disk, and voters change while that disk fetches and the others are not reached |
+| outlive | Fetches wait for a change of the voters to be committed, and retention passes them at that moment |
+| outrun | a deposed leader's log ends where its successor's begins, with a record of another epoch |
+| come-back | a leader that was elected and cut off at once has one record, where the log of the next one begins |
+| leave | a leader removes itself, and is read from before that is committed |
+| bereave | a voter dies in a quiet time; then a live one is to be removed, or the leader must hand over |
 
 An errand begins in a calm phase with all replicas up, and is tried again until it has come about.
 """
@@ -12,75 +18,129 @@ An errand begins in a calm phase with all replicas up, and is tried again until 
 from __future__ import annotations
 
 import random as chance
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus import events as ev
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaId
+from kraftlib.consensus.roles import Leader
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch, ReplicaId
 from tools.core_fuzz.budget import may_be_replaced, may_lose_something
 
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
     from tools.core_fuzz.world import CoreWorld
 
-ERRANDS: Final = ("rejoin", "forget", "resume")
-HAS_NONE: Final = 0.5
+ERRANDS: Final = ("rejoin", "forget", "resume", "supersede", "outlive", "outrun", "come-back", "leave", "bereave")
+HAS_NONE: Final = 0.4
 """So many runs are left to chance."""
-TRIES_MAX: Final = 6
+ERRANDS_OF_A_RUN: Final = 3
+TRIES_MAX: Final = 3
 
 
 class Errands:
-    """The errand of one run, drawn beside its schedule."""
+    """The errands of one run, one after the other, drawn beside its schedule."""
 
     def __init__(self, world: CoreWorld, seed: int) -> None:
         self.world = world
         self.phase = world.phase
-        self.random = random = chance.Random(f"errand of {world.theme.name}/{seed}")
-        self.wanted = random.choice(ERRANDS) if random.random() >= HAS_NONE else None
+        self.random = random = chance.Random(f"errands of {world.theme.name}/{seed}")
+        has_some = random.random() >= HAS_NONE
+        self.wanted = random.sample(ERRANDS, ERRANDS_OF_A_RUN) if has_some else []
+        """What is still to come about, the first one next."""
         self._tries = 0
         self._waits = random.randrange(1, 8)
         """For so many phases more."""
-        self._loading: CoreHost | None = None
-        """Whose download is to be interrupted after its first piece."""
+        self._watched: CoreHost | None = None
+        """The replica of which something is awaited: its download, or its next commit."""
+        self._then: Callable[[CoreHost], None] | None = None
+        self._newest_epoch = 0
+        """When it began that another leader is awaited."""
         self.is_urgent = False
         """Whether `interrupt` must be called before the next step."""
 
     def is_due(self) -> bool:
-        """Whether the phase that begins now is for the errand."""
-        if self.wanted is None or self._tries >= TRIES_MAX:
+        """Whether the phase that begins now is for an errand."""
+        if not self.wanted:
             return False
         self._waits -= 1
         return self._waits < 0
 
     def begin(self) -> None:
         """Bring all up, and let it be calm for a while."""
+        if self._tries == TRIES_MAX:
+            self._is_over(self.wanted[0])
+        if not self.wanted:
+            return
         self._tries += 1
+        self._watched = self._then = None
         self.world.dying, self.phase.cut = 0.0, frozenset()
         for host in self.world.hosts.values():
             if host.core is None:
                 host.start()
-        self.phase.begin(self.random.randrange(60, 160))
+        self.phase.begin(self.random.randrange(60, 160), is_still=True)
         steps: Mapping[str, Callable[[], None]] = {
             "rejoin": self._rejoin,
             "forget": self._forget,
             "resume": self._resume,
+            "supersede": self._supersede,
+            "outlive": self._outlive,
+            "outrun": self._outrun,
+            "come-back": self._come_back,
+            "leave": self._leave,
+            "bereave": self._bereave,
         }
-        self.phase.then = steps[self.wanted or ""]
+        self.phase.then = steps[self.wanted[0]]
 
-    def _is_done(self, what: str) -> None:
+    def _is_done(self, errand: str, what: str) -> None:
         self.world.count(what)
-        self.wanted = None
+        self._is_over(errand)
+
+    def _is_over(self, errand: str) -> None:
+        if errand in self.wanted:
+            self.wanted.remove(errand)
+            self._tries, self._waits = 0, self.random.randrange(1, 4)
+
+    def _proved_leader(self) -> CoreHost | None:
+        """Return the leader of the newest epoch, if it has committed something in it."""
+        leader = max(self.world.leaders(), key=lambda one: one.running.epoch, default=None)
+        return None if leader is None or leader.running.high_watermark is None else leader
+
+    def _await(self, host: CoreHost, then: Callable[[CoreHost], None]) -> None:
+        self._watched, self._then = host, then
+
+    def piece_is_written(self, host: CoreHost) -> None:
+        """A replica has a part of a snapshot."""
+        self.is_urgent |= self._watched is host and self._then == self._interrupt
+
+    def committed(self, host: CoreHost) -> None:
+        """A leader has committed something."""
+        self.is_urgent |= self._watched is host and self._then == self._retain
+
+    def interrupt(self) -> None:
+        """Do what was waited for."""
+        host, then, self._watched, self._then, self.is_urgent = self._watched, self._then, None, None, False
+        if host is not None and host.core is not None and then is not None:
+            then(host)
+
+    def _cut_off(self, numbers: Sequence[ReplicaId], *, sides: Sequence[ReplicaId] | None = None) -> None:
+        """Let nothing pass between these and the others, or those of `sides`, either way."""
+        others = [one for one in (self.world.hosts if sides is None else sides) if one not in numbers]
+        pairs = {(one, other) for one in numbers for other in others}
+        self.phase.cut = frozenset(pairs | {(other, one) for one, other in pairs})
 
     # --- rejoin ------------------------------------------------------------------------------------------------------
 
     def _rejoin(self) -> None:
-        leaders = [host for host in self.world.leaders() if host.running.high_watermark is not None]
-        voters = [host for host in self.world.up() if host.running.is_voter and host not in leaders]
-        if leaders and self._replace(voters) is not None:
-            self._is_done("replaced voter")
-            self.phase.begin(self.random.randrange(500, 1_000))
+        if self._replace_voter() is not None:
+            self._is_done("rejoin", "replaced voter")
+            self.phase.begin(self.random.randrange(700, 1_000), is_still=True)
 
-    def _replace(self, hosts: list[CoreHost]) -> CoreHost | None:
+    def _replace_voter(self) -> CoreHost | None:
+        leader = self._proved_leader()
+        voters = [host for host in self.world.up() if host.running.is_voter and host is not leader]
+        return None if leader is None else self._replace(voters)
+
+    def _replace(self, hosts: Sequence[CoreHost]) -> CoreHost | None:
         found = [host for host in hosts if may_be_replaced(self.world, host)]
         if not found:
             return None
@@ -100,7 +160,7 @@ class Errands:
             return
         host, leader = self.random.choice(found), self.random.choice(leaders)
         self.world.trouble.end(host)
-        host.store.lose_election()
+        host.store.lose_election(self.random)
         host.start()
         others = [number for number in self.world.hosts if number not in (host.number, leader.number)]
         self.phase.cut = frozenset((host.number, other) for other in others)
@@ -113,7 +173,7 @@ class Errands:
             return
         if not host.store.damage(self.random, latent=True):
             return
-        self._is_done("amnesiac without records")
+        self._is_done("forget", "amnesiac without records")
         host.come_upon_damage()
         self.phase.cut = frozenset({(host.number, leader_id)})
         self.phase.begin(self.random.randrange(40, 120))
@@ -130,24 +190,201 @@ class Errands:
             return
         for other in self.world.up():
             self.world.take_snapshot(other, newest)
-        self._loading = self._replace([one for one in self.world.up() if one is not leader])
+        loading = self._replace([one for one in self.world.up() if one is not leader])
+        if loading is not None:
+            self._await(loading, self._interrupt)
         self.phase.begin(self.random.randrange(150, 300))
 
-    def piece_is_written(self, host: CoreHost) -> None:
-        """A replica has a part of a snapshot."""
-        self.is_urgent |= self._loading is host
-
-    def interrupt(self) -> None:
+    def _interrupt(self, host: CoreHost) -> None:
         """Let the leader leave from whom the replica downloads."""
-        host, self._loading, self.is_urgent = self._loading, None, False
-        state = None if host is None or host.core is None else host.core.state
-        leader = None if state is None else self.world.hosts.get(state.leader_id or 0)
+        leader = self.world.hosts.get(host.running.state.leader_id or 0)
         if leader is None or leader.core is None:
             return
-        self._is_done("interrupted download")
+        self._is_done("resume", "interrupted download")
         self.phase.cut = frozenset()
         self.phase.begin(self.random.randrange(150, 300))
         if self.random.random() < 0.7:
             leader.tell(ev.ResignRequested(leader.core.epoch))
         else:
             self.world.trouble.end(leader)
+
+    # --- supersede, outlive ------------------------------------------------------------------------------------------
+
+    def _supersede(self) -> None:
+        host, leader = self._replace_voter(), self._proved_leader()
+        if host is None or leader is None:
+            return
+        self._is_done("supersede", "replaced voter amid a change")
+        self.phase.begin(self.random.randrange(60, 120), is_still=True)
+        self.phase.then = lambda: self._change_alone(leader)
+
+    def _outlive(self) -> None:
+        leader = self._proved_leader()
+        if leader is None:
+            return
+        self._change_alone(leader)
+        if leader.core is not None and not leader.core.state.are_voters_committed:
+            self.phase.then = lambda: self._let_commit(leader)
+
+    def _change_alone(self, leader: CoreHost) -> None:
+        """Let a leader append a change of the voters while it does not reach the other voters."""
+        self.phase.cut = frozenset()
+        state = None if leader.core is None else leader.core.state
+        if state is None or not isinstance(state.role_state, Leader) or state.high_watermark is None:
+            return
+        for host in self.world.up():
+            if host.store.flushes:
+                host.finish_flush()
+        self.world.change_at(leader)
+        if leader.control is not None and leader.core is not None and leader.core.wants_records:
+            self.world.append_to(leader)
+            self.world.count("change that nobody else has")
+        voters = [host.number for host in self.world.hosts.values() if host is not leader and host.key in state.voters]
+        self._cut_off([leader.number], sides=voters)
+        self.phase.begin(self.random.randrange(30, 60), is_still=True)
+
+    def _let_commit(self, leader: CoreHost) -> None:
+        self.phase.cut = frozenset()
+        self.phase.begin(self.random.randrange(40, 80), is_still=True)
+        self._await(leader, self._retain)
+
+    def _retain(self, leader: CoreHost) -> None:
+        """Let the log begin at the newest commit at once."""
+        self._is_done("outlive", "retention at a commit")
+        self._retain_at(leader, leader.high_watermark)
+
+    # --- outrun ------------------------------------------------------------------------------------------------------
+
+    def _outrun(self) -> None:
+        """Cut a leader off that appends more than the next one begins with."""
+        leader = self._proved_leader()
+        if leader is None or len(leader.running.voters) < 3 or leader.is_full:
+            return
+        self._cut_off([leader.number])
+        self._append(leader, leader.store.end_offset + self.random.randrange(4, 8))
+        self.phase.begin(self.random.randrange(80, 200), is_still=True)
+        self.phase.then = lambda: self._overtake(leader)
+
+    def _append(self, leader: CoreHost, end_offset: Offset) -> None:
+        """Append one record after the other, each flushed here, until the log ends there."""
+        while leader in self.world.leaders() and leader.store.end_offset < end_offset:
+            while leader.core is not None and leader.store.flushes:
+                leader.finish_flush()
+            if leader.core is None or not leader.core.wants_records:
+                return
+            self.world.append_to(leader, records=1)
+        while leader.core is not None and leader.store.flushes:
+            leader.finish_flush()
+
+    def _overtake(self, deposed: CoreHost) -> None:
+        """Let the next leader append as much."""
+        heir = self._proved_leader()
+        if heir is None or heir is deposed or heir.is_full:
+            return
+        self._append(heir, deposed.store.end_offset)
+        self.phase.begin(self.random.randrange(40, 80), is_still=True)
+        self.phase.then = lambda: self._meet(deposed, heir)
+
+    def _meet(self, deposed: CoreHost, heir: CoreHost) -> None:
+        """Let the log of the next leader begin where that of the deposed one ends."""
+        offset = deposed.store.end_offset - self.random.choice((0, 0, 1, 2))
+        if heir.core is not None and heir.high_watermark >= offset:
+            self._is_done("outrun", "outrun leader")
+            self._retain_at(heir, offset)
+            if self.random.random() < 0.5 and may_lose_something(self.world, deposed):
+                deposed.store.damage(self.random, latent=True)
+                deposed.come_upon_damage()
+        self.phase.cut = frozenset()
+        self.phase.begin(self.random.randrange(60, 120), is_still=True)
+
+    def _retain_at(self, host: CoreHost, offset: Offset) -> None:
+        found = [batch for batch in host.store.batches if batch.end_offset == offset]
+        if found:
+            snapshot_id = OffsetAndEpoch(offset=offset, epoch=found[0].epoch)
+            self.world.take_snapshot(host, snapshot_id)
+            while host.core is not None and host.slow:
+                host.hear_slow_disk()
+            if host.core is not None:
+                host.tell(ev.RetentionDue(snapshot_id))
+
+    # --- come-back ---------------------------------------------------------------------------------------------------
+
+    def _come_back(self) -> None:
+        """Cut a leader off that appends a little, so that another one is elected with less."""
+        leader = self._proved_leader()
+        if leader is None or len(leader.running.voters) < 3 or leader.is_full:
+            return
+        self._append(leader, leader.store.end_offset + self.random.randrange(2, 5))
+        self._cut_off([leader.number])
+        self._newest_epoch = leader.running.epoch
+        self._then = self._cut_heir_off
+        self.phase.begin(self.random.randrange(80, 200), is_still=True)
+
+    def elected(self, host: CoreHost) -> None:
+        """A replica has become leader."""
+        if self._then == self._cut_heir_off and host.running.epoch > self._newest_epoch:
+            self._watched, self.is_urgent = host, True
+
+    def _cut_heir_off(self, heir: CoreHost) -> None:
+        """Let nobody have what the next leader begins with, and the one before lead once more."""
+        while heir.core is not None and heir.store.flushes:
+            heir.finish_flush()
+        self._cut_off([heir.number])
+        self.phase.begin(self.random.randrange(100, 200), is_still=True)
+        self.phase.then = lambda: self._return(heir)
+
+    def _return(self, cut_off: CoreHost) -> None:
+        leader, offset = self._proved_leader(), cut_off.store.end_offset
+        if leader is not None and leader is not cut_off and leader.high_watermark >= offset:
+            self._is_done("come-back", "leader that came back")
+            self._retain_at(leader, offset)
+        self.phase.cut = frozenset()
+        self.phase.begin(self.random.randrange(60, 120), is_still=True)
+
+    # --- leave -------------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        leader = self._proved_leader()
+        if leader is None or not self.world.is_dynamic_at(leader) or len(leader.running.voters) < 3:
+            return
+        self.world.change_at(leader, leader.number)
+        while leader.core is not None and leader.store.flushes:
+            leader.finish_flush()
+        if leader.control is None or leader.core is None or not leader.core.wants_records:
+            return
+        self.world.append_to(leader)
+        self._is_done("leave", "read from a leader that leaves")
+        others = [voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number]
+        self._cut_off([leader.number], sides=self.random.sample(others, len(others) - 1))
+        self.world.read_at(leader)
+        self.phase.begin(self.random.randrange(30, 60), is_still=True)
+
+    # --- bereave -----------------------------------------------------------------------------------------------------
+
+    def _bereave(self) -> None:
+        leader = self._proved_leader()
+        if leader is None or not 3 <= len(leader.running.voters) <= 4:
+            return
+        others = [host for host in self.world.up() if host.key in leader.running.voters and host is not leader]
+        if len(others) < len(leader.running.voters) - 1:
+            return
+        dead = min(others, key=lambda host: host.number) if self.random.random() < 0.7 else self.random.choice(others)
+        self.world.trouble.end(dead)
+        dead.down_until_ms = self.world.now_ms + 10_000
+        self.phase.begin(self.random.randrange(100, 250), is_still=True)
+        self.phase.then = lambda: self._lean_on(leader, dead)
+
+    def _lean_on(self, leader: CoreHost, dead: CoreHost) -> None:
+        """Ask a leader for what only live voters can do."""
+        if leader not in self.world.leaders() or dead.core is not None:
+            return
+        self._is_done("bereave", "quorum without one")
+        live = [voter_id for voter_id in leader.running.voters.ids if voter_id not in (dead.number, leader.number)]
+        if live and self.world.is_dynamic_at(leader) and self.random.random() < 0.4:
+            self.world.change_at(leader, self.random.choice(live))
+        elif self.random.random() < 0.5:
+            leader.tell(ev.StateMachineFailed())
+        elif not leader.is_full:
+            leader.is_full = True
+            leader.tell(ev.DiskSpaceChanged(True))
+        self.phase.begin(self.random.randrange(60, 120), is_still=True)

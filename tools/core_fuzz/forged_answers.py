@@ -241,6 +241,13 @@ def _diverging_where_it_cannot(random: chance.Random, host: CoreHost, answer: An
     return with_partition(answer, diverging_epoch=below if is_below else beyond, records=b"")
 
 
+def _diverging_at_one_that_led(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A divergence below what it has committed as a leader, while it knows no other high watermark."""
+    if host.running.state.high_watermark is not None or not host.running.state.committed_offset:
+        return None
+    return _diverging_where_it_cannot(random, host, answer)
+
+
 def _of_an_impossible_snapshot(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     """A snapshot that ends nowhere, an old one, or one that nobody has."""
     if not _says_anything(answer) or host.store.is_damaged:
@@ -385,5 +392,6 @@ AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
     FetchSnapshotResponse: (of_another_place, of_another_size, of_another_piece),
     SnapshotHashResponse: (_of_another_file,),
     DescribeQuorumResponse: (_fetched_at_another_time,),
+    FetchResponse: (_diverging_at_one_that_led,),
 }
 """What is changed in the answers to questions that few replicas ask."""

@@ -316,6 +316,7 @@ class CoreHost:
     def _advance(self, action: act.AdvanceHighWatermark) -> None:
         self.world.promises.advanced(self, action.high_watermark)
         self.high_watermark = action.high_watermark
+        self.world.errands.committed(self)
 
     def _submit_control(self, action: act.SubmitControl) -> None:
         self.control, self.control_epoch = action, self.running.epoch
@@ -462,4 +463,5 @@ class CoreHost:
             self.heard_ms[letter.source] = self.world.now_ms
         elif isinstance(letter.body, UpdateRaftVoterRequest):
             self.heard_ms[letter.body.voter_id] = self.world.now_ms
-        self.tell(ev.RequestReceived(request_id, letter.body, version))
+        is_unproven = isinstance(letter.body, FetchRequest) and self.world.oddities.is_unproven()
+        self.tell(ev.RequestReceived(request_id, letter.body, version, of_observer=is_unproven))

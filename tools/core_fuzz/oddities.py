@@ -45,6 +45,9 @@ class Oddities:
     hides_places: float = 0.0
     """How likely a message does not say where the leader is reached, as those of older releases."""
 
+    proves_nothing: float = 0.0
+    """How likely nothing proves that a Fetch is of the replica whose id it gives."""
+
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
@@ -56,7 +59,12 @@ class Oddities:
             identifies=random.choice((0.0, 0.0, 0.0, 0.01)),
             listens_twice=random.choice((0.0, 0.0, 0.5)),
             hides_places=random.choice((0.0, 0.0, 0.0, 0.5, 0.9)),
+            proves_nothing=random.choice((0.0, 0.0, 0.1, 0.5)),
         )
+
+    def is_unproven(self) -> bool:
+        """Whether nothing proves of whom the next Fetch is."""
+        return self.proves_nothing > 0.0 and self.random.random() < self.proves_nothing
 
     def as_said(self, body: Any) -> Any:
         """Return a message as it is sent: with or without where the leader is reached."""

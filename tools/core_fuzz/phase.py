@@ -19,6 +19,8 @@ class Phase:
     """How many are left."""
     is_calm: bool = False
     """Whether each of them brings the quorum on."""
+    is_still: bool = False
+    """Whether nothing new is appended in a calm phase: time goes by."""
     cut: frozenset[Link] = frozenset()
     """Between whom nothing arrives for now, one way or both."""
     refuses: bool = False
@@ -28,6 +30,15 @@ class Phase:
     then: Callable[[], None] | None = None
     """What follows when this phase is over."""
 
-    def begin(self, steps: int, *, is_calm: bool = True, refuses: bool = False, answers_pass: bool = False) -> None:
+    def begin(
+        self,
+        steps: int,
+        *,
+        is_calm: bool = True,
+        is_still: bool = False,
+        refuses: bool = False,
+        answers_pass: bool = False,
+    ) -> None:
         """Begin another phase, with the links that are cut by now."""
-        self.steps, self.is_calm, self.refuses, self.answers_pass = steps, is_calm, refuses, answers_pass
+        self.steps, self.is_calm, self.is_still = steps, is_calm, is_still
+        self.refuses, self.answers_pass = refuses, answers_pass

@@ -129,6 +129,7 @@ class Promises:
         other = self.leaders.setdefault(epoch, host.key)
         require(other == host.key, "I1", f"epoch {epoch} has leaders {other} and {host.key}")
         self.elections += 1
+        host.world.errands.elected(host)
         store = host.store
         election = store.election
         durable = election is not None and election.epoch == epoch and election.leader_id == host.key.id

@@ -329,14 +329,15 @@ class CoreStore:
             dropped = self.truncate(random.choice(places[-6:]))
             kept = self.told if self.is_amnesiac else {}
             self.told = {**kept, **{batch.base_offset: batch.epoch for batch in dropped}}
-        self.lose_election()
+        self.lose_election(random)
 
-    def lose_election(self) -> None:
-        """Lose the election file: the next life knows that it has forgotten something."""
+    def lose_election(self, random: chance.Random) -> None:
+        """Lose the election file: the next life knows that it has forgotten something. The storage says the epoch of
+        the log in its place, and a log that is doubtful as a whole none."""
         starts = self.epoch_starts()
         newest = max((snapshot_id.epoch for snapshot_id in self.snapshots), default=0)
         epoch = max(starts[-1].epoch if starts else 0, newest)
-        self.election = ElectionState(epoch=epoch, amnesiac=True)
+        self.election = ElectionState(epoch=random.choice((epoch, epoch, 0)), amnesiac=True)
 
     def write_repair(self, batches: Sequence[Batch]) -> ev.RepairWritten | ev.Repaired:
         """Put fetched batches into the first hole; swap them in once it is full."""

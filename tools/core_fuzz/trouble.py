@@ -104,7 +104,7 @@ class Trouble:
 
     def _lose_vote_of(self, host: CoreHost | None) -> None:
         def lose(host: CoreHost) -> bool:
-            host.store.lose_election()
+            host.store.lose_election(self.random)
             if self.random.random() < 0.7:
                 host.down_until_ms = self.world.now_ms
             return True
@@ -187,7 +187,7 @@ class Trouble:
         elif kind == "stale-copy":
             host.store.forget_tail(self.random)
         elif kind == "lose-election":
-            host.store.lose_election()
+            host.store.lose_election(self.random)
         elif newest != BOOTSTRAP_SNAPSHOT:
             host.store.set_aside(newest)
 

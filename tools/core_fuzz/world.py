@@ -74,14 +74,14 @@ class CoreWorld:
         self.batches_at_once = random.choice((1, 2, 100))
         self.oddities = Oddities.of(seed, theme.name)
         self._moved: Counter[ReplicaId] = Counter()
-        self._auto_join = is_dynamic and (random.random() < 0.25 or self.errands.wanted == "rejoin")
+        self._auto_join = is_dynamic and (random.random() < 0.25 or "rejoin" in self.errands.wanted)
         self.priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
         self._bootstrap = tuple(self.place(number) for number in numbers)
         self._habits = draw_habits(chance.Random(f"habits of {theme.name}/{seed}"))
         self.dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
         self._patience = random.choice((1, 2, 5))
-        if self.errands.wanted == "rejoin":
+        if "rejoin" in self.errands.wanted:
             self._patience = 1  # a replica asks once in a fetch timeout
         self._in_order = random.choice((0.2, 0.5, 0.8, 0.95))
         self._skips = random.choice((0.0, 0.05, 0.3))
@@ -226,7 +226,7 @@ class CoreWorld:
             self.phase.is_calm = self.random.random() < self._calm_share
             self.phase.steps = self.random.randrange(20, 200)
             self.phase.cut = self._draw_cut() if self.random.random() < self._cut_share else frozenset()
-            self.phase.refuses = self.phase.answers_pass = False
+            self.phase.is_still = self.phase.refuses = self.phase.answers_pass = False
         self.phase.steps -= 1
         if self.forgetful is not None:
             host, self.forgetful = self.forgetful, None
@@ -280,6 +280,9 @@ class CoreWorld:
             self.hand(self.wire.pop(0))
         elif chance < 0.9 and any(host.store.flushes or host.slow for host in self.up()):
             self.flush()
+        elif self.phase.is_still:
+            if any(host.control is not None for host in self.up()):
+                self.append()
         elif chance < 0.97:
             self.append()
         elif not self.wire:
@@ -411,8 +414,8 @@ class CoreWorld:
             if host.running.wants_records and not host.is_full:
                 self.append_to(host)
 
-    def append_to(self, host: CoreHost) -> None:
-        """Let a leader append: the control records that wait, or a few others."""
+    def append_to(self, host: CoreHost, records: int | None = None) -> None:
+        """Let a leader append: the control records that wait, or a few others, or so many."""
         core, submitted = host.running, host.control
         if submitted is None and core.state.machine_failed_ms is not None:
             return  # its runtime takes nothing any more
@@ -423,16 +426,20 @@ class CoreWorld:
                 list(submitted.records), timestamp_ms=0, base_offset=end_offset, epoch=core.epoch
             )
         else:
-            values = [b"%d" % self.random.getrandbits(40)] * self.random.choice((1, 1, 3))
+            values = [b"%d" % self.random.getrandbits(40)] * (records or self.random.choice((1, 1, 3)))
             batch = encode_batch(values, timestamp_ms=0, base_offset=end_offset, epoch=core.epoch)
             self.appends += 1
         host.tell(ev.RecordsSubmitted((batch,), core.epoch))
 
     def read(self) -> None:
         if up := self.up():
-            host, number = self.random.choice(up), self.next_number()
-            host.reads[number] = self.promises.committed_end
-            host.tell(ev.ReadBarrierRequested(number, 1_000))
+            self.read_at(self.random.choice(up))
+
+    def read_at(self, host: CoreHost) -> None:
+        """Ask a replica from where to read."""
+        number = self.next_number()
+        host.reads[number] = self.promises.committed_end
+        host.tell(ev.ReadBarrierRequested(number, 1_000))
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -511,10 +518,10 @@ class CoreWorld:
         """Whether the voters stand in the log of this replica."""
         return self.static_voters is None or host.running.kraft_version >= 1
 
-    def change_at(self, leader: CoreHost) -> None:
-        """Ask a leader to add a voter, or to remove one."""
-        number = self.random.choice(list(self.hosts))
-        if len(leader.running.voters) == 2 and self.random.random() < 0.5:
+    def change_at(self, leader: CoreHost, number: ReplicaId | None = None) -> None:
+        """Ask a leader to add a voter, or to remove one: this one, if it is named."""
+        is_named, number = number is not None, number or self.random.choice(list(self.hosts))
+        if not is_named and len(leader.running.voters) == 2 and self.random.random() < 0.5:
             number = next(voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number)
         voter = leader.running.voters.get(number)
         request: AddRaftVoterRequest | RemoveRaftVoterRequest

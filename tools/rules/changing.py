@@ -307,8 +307,9 @@ class ChangeRules(SceneRules):
 
     def _is_caught_up(self, key: ReplicaKey) -> bool:
         scene = self.scene
-        at_ms = scene.heard.get(key, Heard()).caught_up_ms
-        return at_ms is not None and scene.now_ms - at_ms <= scene.config.fetch_timeout_ms
+        heard = scene.heard.get(key, Heard())
+        at_ms = heard.caught_up_ms
+        return at_ms is not None and heard.is_proven and scene.now_ms - at_ms <= scene.config.fetch_timeout_ms
 
     # --- RC6 to RC8 ---------------------------------------------------------------------------------------------------
 

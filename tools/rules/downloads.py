@@ -55,6 +55,11 @@ class Downloads:
         self._wanted: list[act.Action] = []
         """What the disk must be asked for."""
 
+    @property
+    def is_active(self) -> bool:
+        """Whether a download is under way."""
+        return self._is_active
+
     # --- what comes --------------------------------------------------------------------------------------------------
 
     def hear(self, event: ev.Event, now_ms: int) -> None:

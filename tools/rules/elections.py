@@ -160,6 +160,8 @@ class ElectionRules(RuleSet):
             judge_first_batch(life, life.part, actions, self._log_before)
         if act.SendRequest in self._kinds or life.forgotten is not None or owes_requests(life):
             judge_sends(life, actions, after=moved)
+        if type(life.part) is Leading:
+            self._rv18_takes_records(life.part)
         if life.due:
             life.due.clear()
         if life.entered or type(event) in WAKES:
@@ -170,6 +172,15 @@ class ElectionRules(RuleSet):
             judge_draws(life, self._draws.widths, self._setbacks)
             self._draws.widths.clear()
         self._setbacks = life.setbacks
+
+    def _rv18_takes_records(self, part: Leading) -> None:
+        """Nothing is appended while a leader hands over; else it takes records as soon as its log is flushed."""
+        log, takes = self.state.log, self.core.wants_records
+        if takes if part.transfer is not None else (not takes and log.flushed_offset == log.end_offset):
+            text = (
+                f"{self.state.id_text} {'takes' if takes else 'takes no'} records, flushed to {log.flushed_offset} of"
+            )
+            raise BrokenRuleError("RV18", f"{text} {log.end_offset}, and hands over to {part.transfer}")
 
     # --- what is compared --------------------------------------------------------------------------------------------
 

@@ -65,6 +65,11 @@ class Outcome:
     """Whether acknowledged records go, and what tells so: it votes for nobody until they are back."""
     is_of_use: bool = True
 
+    @property
+    def has_news(self) -> bool:
+        """Whether anything follows from it."""
+        return bool(self.appends or self.repairs or self.forgets) or (self.cuts_to, self.advances_to) != (None, None)
+
 
 class FetchFollowerRules(RuleSet):
     """RF20 to RF28, RF32 to RF37, RF40 and RF41."""
@@ -211,7 +216,9 @@ class FetchFollowerRules(RuleSet):
             self._repair.follow(state, actions)
         self._downloads.follow(actions)
         if self._answered is not None and self.state.role_state is self._role:
-            self._look_at_pause(self._answered, event)
+            self._look_at_pause(self._answered, event, actions)
+        if type(event) is ev.SnapshotRefused and isinstance(self._role, Follower) and state.role_state is self._role:
+            self._is_left_alone(self._role.leader_id, state.now_ms + state.config.retry_backoff_ms, event)
         self._end_step(actions)
 
     def _is_quiet(self, actions: Sequence[act.Action]) -> bool:
@@ -277,16 +284,27 @@ class FetchFollowerRules(RuleSet):
                 break
         return self._was_amnesiac
 
-    def _look_at_pause(self, answered: Asked, event: ev.Event) -> None:
+    def _goes_on(self, actions: Sequence[act.Action]) -> bool:
+        """Whether a download is under way, or has just become needless."""
+        return self._downloads.is_active or any(type(action) is act.DropSnapshotDownload for action in actions)
+
+    def _is_left_alone(self, destination: int, until_ms: int, event: ev.Event) -> None:
+        if not self.state.connections.is_backing_off(destination, until_ms - 1):
+            raise BrokenRuleError("RF28", f"{destination} is asked again at once after {event}")
+
+    def _look_at_pause(self, answered: Asked, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """RF28: nobody who was of no use is asked again at once."""
         state, outcome = self.state, self._outcome
         pause_ms, connections = state.config.retry_backoff_ms, state.connections
         at_once = connections.is_ready(answered.destination, state.now_ms)
         if (outcome is None or not outcome.is_of_use) and pause_ms:
-            if not connections.is_backing_off(answered.destination, state.now_ms + pause_ms - 1):
-                raise BrokenRuleError("RF28", f"{answered.destination} is asked again at once after {event}")
+            self._is_left_alone(answered.destination, state.now_ms + pause_ms, event)
         elif outcome is not None and connections.failures(answered.destination):
             raise BrokenRuleError("RF28", f"{answered.destination} has answered, and counts as failed")
+        elif outcome is not None and not outcome.has_news and not self._goes_on(actions):
+            # A leader that holds no Fetch must not be asked as fast as it answers.
+            until_ms = answered.sent_ms + min(pause_ms, state.config.fetch_max_wait_ms)
+            self._is_left_alone(answered.destination, until_ms, event)
         longest_ms = max(2 * pause_ms, PAUSE_MAX_MS)
         if not at_once and connections.is_backing_off(answered.destination, state.now_ms + longest_ms):
             raise BrokenRuleError("RF28", f"{answered.destination} is left alone for more than {longest_ms} ms")

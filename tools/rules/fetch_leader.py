@@ -128,7 +128,7 @@ class FetchLeaderRules(RuleSet):
         if end is not None:
             return Expected(request_id, version, diverging=end)
         fetcher = _fetcher_of(request)
-        if fetcher is not None:
+        if fetcher is not None and (self._votes(fetcher) or not event.of_observer):
             self._note(fetcher, offset)
         held = Held(version, offset, request.max_bytes, fetcher, self._now_ms + min(request.max_wait_ms, HELD_MAX_MS))
         if offset < state.log.end_offset and self._may_leave(fetcher):
@@ -357,6 +357,8 @@ class FetchLeaderRules(RuleSet):
         is_late = held.deadline_ms <= state.now_ms
         if not is_late and not held.offset < log.start_offset:
             raise BrokenRuleError("RF14", f"{held} is answered without records at {state.now_ms}: {answer.response}")
+        if log.start_offset <= held.offset < log.end_offset and self._may_leave(held.fetcher):
+            raise BrokenRuleError("RF14", f"{held} is answered without records, which may leave: {self._where()}")
         self._look_at_fields(answer.response, Expected(answer.request_id, held.version))
 
     def _leader_of_then(self) -> tuple[ReplicaId, int, Endpoint | None]:

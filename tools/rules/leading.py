@@ -39,7 +39,8 @@ def asked(
             replica_id = max(request.replica_id, request.replica_state.replica_id)
             if replica_id >= 0 and replica_id != life.key.id:
                 key = key_of(replica_id, partition.replica_directory_id)
-                _fetched(life, part, key, partition.fetch_offset, end)
+                if _voter(life, key) or not event.of_observer:  # else somebody else may have said so
+                    _fetched(life, part, key, partition.fetch_offset, end)
                 if _voter(life, key):
                     part.voters[key.id].has_space = request.max_bytes > 1
     elif isinstance(request, FetchSnapshotRequest):

@@ -36,6 +36,8 @@ class Heard:
     caught_up_ms: int | None = None
     end_then: Offset = 0
     """Where the log of the leader ended at that Fetch."""
+    is_proven: bool = True
+    """Whether it was this replica that fetched, and not only somebody who gave its id."""
 
     @property
     def at_ms(self) -> int | None:
@@ -222,6 +224,10 @@ class Scene:
             unnamed = self.heard.pop(ReplicaKey(voter_id), None) if seat.directory_id is not None else None
             if unnamed is not None:
                 self.heard.setdefault(ReplicaKey(voter_id, seat.directory_id), unnamed)
+        for voter_id in self.voters.latest:
+            known = self.heard.get(self.voter_key(voter_id))
+            if known is not None and not known.is_proven:
+                del self.heard[self.voter_key(voter_id)]  # what somebody else said of a voter does not count
 
     def _fetcher(self, replica_id: ReplicaId, directory_id: Any) -> ReplicaKey | None:
         if replica_id < 0:
@@ -242,7 +248,12 @@ class Scene:
         key = self._fetcher(max(request.replica_id, request.replica_state.replica_id), partition.replica_directory_id)
         if key is None:
             return
-        heard = self.heard.setdefault(key, Heard())
+        is_proven, known = self.voters.admits(key) or not event.of_observer, self.heard.get(key)
+        if known is not None and known.is_proven is not is_proven:
+            if known.is_proven:
+                return  # the replica itself was here
+            del self.heard[key]
+        heard = self.heard.setdefault(key, Heard(is_proven=is_proven))
         offset, end, now_ms = partition.fetch_offset, self.end_before, self.now_ms
         if offset != heard.offset or offset >= end:
             heard.piece_ms = now_ms

@@ -12,6 +12,7 @@ from tests.simulation.mutants import (
     log,
     losses,
     messages,
+    rare,
     reads,
     runtime,
     snapshots,
@@ -32,4 +33,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *losses.MUTANTS,
     *core.MUTANTS,
     *copies.MUTANTS,
+    *rare.MUTANTS,
 )

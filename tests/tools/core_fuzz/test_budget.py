@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from tools.core_fuzz import budget
 from tools.core_fuzz.themes import STEPS, THEMES, Theme
 from tools.core_fuzz.world import CoreWorld
@@ -20,7 +22,7 @@ def world_of(theme: Theme = CALM, seed: int = 1) -> CoreWorld:
 def test_one_replica_at_a_time_loses_what_was_durable() -> None:
     world = world_of()
     assert budget.may_lose_something(world, world.hosts[1])
-    world.hosts[1].store.lose_election()
+    world.hosts[1].store.lose_election(Random(1))
 
     assert budget.is_impaired(world.hosts[1])
     assert budget.may_lose_something(world, world.hosts[1])  # more of what it has
@@ -90,7 +92,7 @@ def test_no_leader_is_asked_for_where_the_others_are_no_majority() -> None:
     two = world_of(Theme(name="two", what="two voters", voters=(2,), replicas=(3,), dynamic=1.0))
     three = world_of()
     for world in (two, three):
-        world.hosts[1].store.lose_election()
+        world.hosts[1].store.lose_election(Random(1))
 
     assert not budget.electable(two)
     assert budget.electable(three)

@@ -20,8 +20,21 @@ THEME = Theme(
 SEEDS_MAX = 60
 
 
+COUNTED = {
+    "supersede": "change that nobody else has",
+    "outlive": "retention at a commit",
+    "outrun": "outrun leader",
+    "come-back": "leader that came back",
+    "leave": "read from a leader that leaves",
+    "bereave": "quorum without one",
+}
+"""What stands in the counts of a run once an errand has led to it."""
+
+
 def is_here(world: CoreWorld, errand: str) -> bool:
     """Whether an errand has led to what it is for."""
+    if errand in COUNTED:
+        return bool(world.counts[COUNTED[errand]])
     for host in world.up():
         state = host.running.state
         role = state.role_state
@@ -40,12 +53,13 @@ def is_here(world: CoreWorld, errand: str) -> bool:
 def test_an_errand_comes_about(errand: str) -> None:
     for seed in range(SEEDS_MAX):
         world = CoreWorld(seed, THEME)
-        if world.errands.wanted != errand:
+        if errand not in world.errands.wanted:
             continue
+        world.errands.wanted = [errand]
         for _ in range(2_500):
             world.step()
             if is_here(world, errand):
-                assert world.errands.wanted is None
+                assert not world.errands.wanted
                 return
 
     raise AssertionError(f"{errand}: not in {SEEDS_MAX} seeds")
@@ -54,5 +68,5 @@ def test_an_errand_comes_about(errand: str) -> None:
 def test_some_runs_have_none() -> None:
     wanted = [CoreWorld(seed, THEME).errands.wanted for seed in range(30)]
 
-    assert 5 < sum(errand is None for errand in wanted) < 25
-    assert set(wanted) == {None, *ERRANDS}
+    assert 5 < sum(not errands for errands in wanted) < 25
+    assert {errand for errands in wanted for errand in errands} == set(ERRANDS)

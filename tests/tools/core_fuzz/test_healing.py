@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tools.core_fuzz import healing
@@ -24,7 +26,7 @@ def test_whoever_lost_its_election_votes_again_in_the_end() -> None:
     world = CoreWorld(1, THREE)
     healing.get_well(world)
     world.hosts[1].crash()
-    world.hosts[1].store.lose_election()
+    world.hosts[1].store.lose_election(Random(1))
     healing.get_well(world)
 
     assert not world.hosts[1].store.is_amnesiac
@@ -34,7 +36,7 @@ def test_nobody_is_asked_to_lead_where_the_majority_is_impaired() -> None:
     world = CoreWorld(1, THREE)
     for number in (1, 2):
         world.hosts[number].crash()
-        world.hosts[number].store.lose_election()
+        world.hosts[number].store.lose_election(Random(1))
 
     assert healing.get_well(world) == -1
 

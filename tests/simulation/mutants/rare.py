@@ -1,0 +1,101 @@
+"""Bugs of the core that show in rare situations alone.
+
+The errands of the core fuzzer bring these about, or a rule of single steps had to be told what is wrong in them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutation import Edit, Mutant
+
+CORE: Final = ("core", "core-votes", "core-disks", "core-voters", "core-downloads", "core-links", "core-lies")
+
+MUTANTS: Final = (
+    Mutant(
+        "transfer-never-ends",
+        "a transfer to a voter that does not catch up is never given up, and nothing is appended any more",
+        (
+            Edit(
+                "consensus.poll._may_hand_over",
+                "target is None or state.now_ms >= transfer.deadline_ms",
+                "target is None",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "empty-answers-are-asked-again",
+        "a leader that holds no Fetch is asked again as fast as it answers",
+        (
+            Edit(
+                "consensus.fetch_follower.handle_fetch_response",
+                "if not outcome and role.download is None:",
+                "if outcome is None and role.download is None:",
+            ),
+        ),
+        profiles=CORE,
+    ),
+    Mutant(
+        "removal-counts-the-dead",
+        "a removal is accepted though too few of the voters that it leaves live",
+        (Edit("consensus.voter_changes._live", "at_ms is not None and at_ms >= earliest_ms", "at_ms is not None"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "late-fetch-gets-no-records",
+        "a Fetch that waited for the commit of a change gets no records when its time is up",
+        (
+            Edit(
+                "consensus.fetch_leader.expire_parked",
+                "actions = answer_parked(state, role)",
+                "actions: list[Action] = []",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "change-goes-to-the-new-disk",
+        "a change that is not committed goes to whoever fetches under the id of a voter, whatever its disk",
+        (
+            Edit(
+                "consensus.fetch_leader.may_send",
+                "fetcher is None or fetcher in state.voters",
+                "fetcher is None or fetcher.id in state.voters.ids",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "epoch-at-the-start-is-not-compared",
+        "a log whose last record is of another epoch than the snapshot at the leader's start counts as being in line",
+        (Edit("consensus.log_view.LogView.validate", "or at_start_of_another or", "or"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "removed-leader-confirms-itself",
+        "a leader that has removed itself counts itself in favour of its reads (C2)",
+        (Edit("consensus.extensions.read_index._advance_round", "confirmed + state.is_voter <", "confirmed + 1 <"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "handed-to-the-dead",
+        "leadership is handed to a voter that has everything, and died in a quiet time",
+        (Edit("consensus.extensions.priority.is_ready", "return _lives(state, progress) and", "return"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "strangers-take-a-place",
+        "a Fetch that proves nothing takes the place of the observer whose id it gives, which cannot join then",
+        (Edit("consensus.fetch_leader.record_progress", "if observer is not None and observer.is_proven", "if False"),),
+        profiles=CORE,
+        slow=True,
+    ),
+)
