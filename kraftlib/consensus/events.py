@@ -272,6 +272,14 @@ class ReadBarrierRequested:
 
 
 @attrs.frozen
+class CommitLearned:
+    """The answer to a forwarded append says that everything below `end` is committed; its last record is of the epoch
+    that is named."""
+
+    end: OffsetAndEpoch
+
+
+@attrs.frozen
 class ShutdownRequested:
     """The host wants a graceful end: hand over, if leading."""
 
@@ -308,5 +316,6 @@ Event = (
     | ResignRequested
     | TransferRequested
     | ReadBarrierRequested
+    | CommitLearned
     | ShutdownRequested
 )

@@ -14,6 +14,7 @@ from kraftlib.consensus import repair
 from kraftlib.consensus.actions import Action, AppendToLog, FlushLog, TruncateLog
 from kraftlib.consensus.deadlines import note_sign_of_life, stand_soon
 from kraftlib.consensus.events import ConnectionLost, LogTruncated
+from kraftlib.consensus.extensions.commit_news import follow_learned_commit
 from kraftlib.consensus.extensions.misconfiguration import introduction
 from kraftlib.consensus.fetch_leader import FULL_DISK_MAX_BYTES, advance_high_watermark
 from kraftlib.consensus.fetch_snapshot import begin_download, drop_download
@@ -247,7 +248,7 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
     # A log that has lost a committed hole ends below what was told: it is told once more when all of it is here again.
     if high_watermark >= state.committed_offset and (known is None or high_watermark > known or before < known):
         actions += advance_high_watermark(state, high_watermark)
-    return actions
+    return [*actions, *follow_learned_commit(state)] if state.learned_commit is not None else actions
 
 
 def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[Action]:

@@ -29,6 +29,7 @@ from kraftlib.consensus import (
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.extensions import (
+    commit_news,
     failed_state_machine,
     misconfiguration,
     priority,
@@ -315,6 +316,7 @@ EVENTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     ev.ResignRequested: _resign_requested,
     ev.TransferRequested: _transfer_requested,
     ev.ReadBarrierRequested: read_index.handle_read_requested,
+    ev.CommitLearned: commit_news.handle_commit_learned,
     ev.ShutdownRequested: _shutdown_requested,
 }
 

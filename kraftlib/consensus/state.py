@@ -32,6 +32,7 @@ from kraftlib.types import (
     Epoch,
     LeaderAndEpoch,
     Offset,
+    OffsetAndEpoch,
     ReplicaId,
     ReplicaKey,
 )
@@ -181,6 +182,8 @@ class ReplicaState:
     """The last hand-over to each voter that is to lead in our place (see `extensions.priority`)."""
     kept: Download | None = None
     """The download whose bytes are on the disk, be it under way or not."""
+    learned_commit: OffsetAndEpoch | None = None
+    """How far the log is committed, as another answer than that to a Fetch says (see `extensions.commit_news`)."""
     reads: list[Read] = attrs.field(factory=list)
     """The pending reads, in the order of asking."""
     shutdown_deadline_ms: int | None = None

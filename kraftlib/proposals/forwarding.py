@@ -203,7 +203,7 @@ class Proposals:
                 f"the value at offset {answer.base_offset} is committed, but this replica has not applied it yet",
                 **place,
             )
-            await self._replica.applied(answer.last_offset)
+            await self._replica.applied(answer.last_offset, answer.epoch)
         return Proposed(answer.base_offset, answer.last_offset, answer.epoch, results)
 
 

@@ -64,6 +64,9 @@ class LocalReplica(Protocol):
         """Ask another replica; the future has the answer, or UnansweredError."""
         ...
 
-    def applied(self, offset: Offset) -> asyncio.Future[Any]:
-        """Return a future that is done once the record at `offset` was applied here."""
+    def applied(self, offset: Offset, epoch: Epoch) -> asyncio.Future[Any]:
+        """Return a future that is done once the record at `offset` was applied here.
+
+        The leader says that it is committed; `epoch` is that of the record.
+        """
         ...

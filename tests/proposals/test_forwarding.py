@@ -240,7 +240,7 @@ class Replica:
                 future.set_result(answer)
         return future
 
-    def applied(self, offset: int) -> asyncio.Future[Any]:
+    def applied(self, offset: int, epoch: int) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_result(offset + 1)
         return future

@@ -40,7 +40,7 @@ class Leader:
     def ask(self, leader_id: int, endpoint: Endpoint, request: Any) -> asyncio.Future[Any]:
         raise NotImplementedError
 
-    def applied(self, offset: int) -> asyncio.Future[Any]:
+    def applied(self, offset: int, epoch: int) -> asyncio.Future[Any]:
         raise NotImplementedError
 
     def respond(self, request_id: int, response: Any) -> None:

@@ -20,13 +20,14 @@ from typing import Final
 from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, PassReadBarrier, RefuseReadBarrier, SendResponse
 from kraftlib.consensus.events import Failure, ReadBarrierRequested, RequestReceived
+from kraftlib.consensus.extensions.commit_news import learn_commit
 from kraftlib.consensus.outstanding import FIRST_LANE, Outstanding
 from kraftlib.consensus.quorum_epoch import send_begin
 from kraftlib.consensus.requests import back_off, place_to_ask, send
 from kraftlib.consensus.responses import leader_error
 from kraftlib.consensus.roles import Follower, Leader, ReadRound
 from kraftlib.consensus.state import Read, ReplicaState
-from kraftlib.types import Offset, ReplicaId
+from kraftlib.types import Offset, OffsetAndEpoch, ReplicaId
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
 
@@ -158,7 +159,9 @@ def handle_read_barrier_response(
     state.connections.succeeded(outstanding.destination)
     done = [read for read in state.reads if read.asked]
     state.reads = [read for read in state.reads if not read.asked]
-    return _pass(state, done, response.offset)
+    # Below it, the last record is of the leader's epoch: until one is committed there, a leader lets no read pass.
+    learned = learn_commit(state, OffsetAndEpoch(offset=response.offset, epoch=response.leader_epoch))
+    return [*learned, *_pass(state, done, response.offset)]
 
 
 def handle_read_barrier_failed(

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.codec.declarations import Message
-from kraftlib.consensus.events import Failure
+from kraftlib.consensus.events import CommitLearned, Failure
 from kraftlib.proposals.ports import UnansweredError
 from kraftlib.runtime.own_requests import PROPOSALS, NoAnswerError
 from kraftlib.runtime.waiters import Post, fulfil, settle
-from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, ReplicaId
+from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 if TYPE_CHECKING:
     from kraftlib.runtime.client.node import Node
@@ -114,6 +114,7 @@ class NodeReplica:
                 failure.value, may_have_arrived=failure not in _NEVER_SENT, is_final=failure in _FINAL
             ) from None
 
-    def applied(self, offset: Offset) -> asyncio.Future[Any]:
-        """Return a future that is done once the record at `offset` was applied here."""
+    def applied(self, offset: Offset, epoch: Epoch) -> asyncio.Future[Any]:
+        """Tell the core that the record at `offset` is committed; the future is done once it was applied here."""
+        self._node.executor.submit(CommitLearned(OffsetAndEpoch(offset=offset + 1, epoch=epoch)))
         return engine_future(self._node, partial(self._node.wait_for_offset, offset))
