@@ -22,6 +22,7 @@ STEPS: Final[Mapping[str, float]] = {
     "crash": 0.8,
     "start": 2.5,
     "read": 2.0,
+    "learn": 1.0,
     "change": 2.0,
     "resign": 0.3,
     "transfer": 0.4,

@@ -441,6 +441,14 @@ class CoreWorld:
         host.reads[number] = self.promises.committed_end
         host.tell(ev.ReadBarrierRequested(number, 1_000))
 
+    def learn(self) -> None:
+        """Tell a replica that a record is committed, as the answer to an append that it forwarded does, or later."""
+        up, known = self.up(), self.promises.committed
+        if up and known:
+            committed = known[self.random.choice(list(known)[-4:])]
+            end = OffsetAndEpoch(epoch=committed.epoch, offset=committed.end_offset)
+            self.random.choice(up).tell(ev.CommitLearned(end))
+
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> None:

@@ -5,7 +5,7 @@
 | RF24 | an answer counts if, and only if, it is of this leader and epoch and for what would be asked now |
 | RF25 | of an answer that counts all that continues the log is appended, and nothing else ever is |
 | RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
-| RF27 | a follower's high watermark is its leader's, as far as its log goes, and never falls |
+| RF27 | a follower's high watermark is what its leader says, in any answer, as far as its log goes, and never falls |
 | RF28 | whoever was asked in vain is left alone for a while, and not for long |
 | RF42 | where acknowledged records go with a hole, it is durable first that this replica votes for nobody |
 """
@@ -25,9 +25,10 @@ from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import METADATA_TOPIC_ID, Epoch, Offset, OffsetAndEpoch, OffsetRange
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from tools.rules.downloads import Downloads
 from tools.rules.fetch_asking import Asking, Question
-from tools.rules.positions import cut, end_of, may_stand_in, without_half_a_hole
+from tools.rules.positions import cut, end_of, epoch_before, may_stand_in, without_half_a_hole
 from tools.rules.received import continuing
 from tools.rules.repair import Repair
 from tools.rules.rule_set import RuleSet
@@ -64,6 +65,8 @@ class Outcome:
     forgets: bool = False
     """Whether acknowledged records go, and what tells so: it votes for nobody until they are back."""
     is_of_use: bool = True
+    goes_on: bool = False
+    """Whether the log may have grown to what was learned to be committed."""
 
     @property
     def has_news(self) -> bool:
@@ -88,6 +91,11 @@ class FetchFollowerRules(RuleSet):
         self._answered: Asked | None = None
         self._committed: Offset = core.state.committed_offset
         self._high_watermark: Offset | None = None
+        self._reads: dict[int, int] = {}
+        """When the ReadBarriers left that are on their way, in ms."""
+        self._learned: OffsetAndEpoch | None = None
+        """How far the log is committed, as another answer than that to a Fetch has said."""
+        self._has_learned = False
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """It may ask at once."""
@@ -103,6 +111,7 @@ class FetchFollowerRules(RuleSet):
         self._high_watermark, self._committed = state.high_watermark, state.committed_offset
         self._holes, self._was_amnesiac = state.log.holes, state.amnesia is not None
         self._downloads.hear(event, now_ms)
+        self._has_learned = self._learn(event)
         if kind is ev.ResponseReceived:
             self._answered = asked = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
             if asked is not None:
@@ -122,6 +131,34 @@ class FetchFollowerRules(RuleSet):
             elif kind is ev.StorageFailed and event.begins_at is not None and not event.holes:  # type: ignore[union-attr]
                 known = state.high_watermark
                 self._outcome = Outcome(advances_to=None if known is None or known > state.log.end_offset else known)
+
+    def _learn(self, event: ev.Event) -> bool:
+        """Take note of what an answer other than that to a Fetch says to be committed; whether one was heard now."""
+        kind, end = type(event), None
+        if kind is ev.CommitLearned:
+            end = event.end  # type: ignore[union-attr]
+        elif kind is ev.ResponseReceived and self._reads.pop(event.correlation_id, None) is not None:  # type: ignore[union-attr]
+            answer = event.response  # type: ignore[union-attr]
+            if answer.error_code == ErrorCode.NONE and answer.offset >= 0:
+                end = OffsetAndEpoch(offset=answer.offset, epoch=answer.leader_epoch)
+        elif kind is ev.RequestFailed:
+            self._reads.pop(event.correlation_id, None)  # type: ignore[union-attr]
+        if end is None:
+            return False
+        if self._learned is None or end.offset > self._learned.offset:
+            self._learned = end
+        return True
+
+    def _learned_now(self, known: Offset | None) -> Offset | None:
+        """Return the high watermark that was learned, once a follower's log, which is whole, has that very record."""
+        state, end = self.state, self._learned
+        looks = self._has_learned or (self._outcome is not None and self._outcome.goes_on)
+        if not looks or end is None or not isinstance(state.role_state, Follower) or state.role_state is not self._role:
+            return None
+        if self._asking.is_truncating or state.log.holes or (known is not None and known >= end.offset):
+            return None
+        is_here = self._committed <= end.offset <= state.log.end_offset
+        return end.offset if is_here and epoch_before(state.log, end.offset) == end.epoch else None
 
     def _replaced(self, offset: Offset, end_offset: Offset) -> Offset | None:
         """What is told when a snapshot has come: all that is committed, once the log reaches so far."""
@@ -173,7 +210,7 @@ class FetchFollowerRules(RuleSet):
         reached, known = min(partition.high_watermark, end_offset), self._high_watermark
         # A log that has lost what was committed ends below what it has told, and tells it again when that is back.
         is_news = reached >= self._committed and (known is None or reached > known or log.end_offset < known)
-        return Outcome(_places(batches), advances_to=reached if is_news else None)
+        return Outcome(_places(batches), advances_to=reached if is_news else None, goes_on=True)
 
     def _cut(self, end_offset: Offset) -> Outcome:
         is_lost = any(hole.end_offset > end_offset for hole in self.state.log.holes)
@@ -209,7 +246,7 @@ class FetchFollowerRules(RuleSet):
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """Compare."""
         state = self.state
-        if self._outcome is not None or (actions and not self._is_quiet(actions)):
+        if self._outcome is not None or self._has_learned or (actions and not self._is_quiet(actions)):
             self._look_at_log(event, actions, was_leader=type(self._role) is Leader)
         if not self._repair.is_idle or state.filling is not None:
             self._repair.begins_later(state, actions, self._holes)
@@ -268,6 +305,8 @@ class FetchFollowerRules(RuleSet):
             return
         wanted = [] if outcome.advances_to is None else [outcome.advances_to]
         known = self._high_watermark if outcome.advances_to is None else outcome.advances_to
+        if (learned := self._learned_now(known)) is not None:
+            wanted, known = [*wanted, learned], learned
         if advances != wanted or (not is_elected and self.state.high_watermark != known):
             text = f"the high watermark is {self.state.high_watermark}, told {advances}, must be {known}, {wanted}"
             raise BrokenRuleError("RF27", f"{text}; {self._committed} was committed")
@@ -315,14 +354,18 @@ class FetchFollowerRules(RuleSet):
         if role is not self._role:
             self._role = role
             self._asked.clear()
+        late_ms = state.now_ms - state.config.request_timeout_ms
         if self._asked:
-            late_ms = state.now_ms - state.config.request_timeout_ms
             for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
                 del self._asked[correlation_id]
+        if self._reads:
+            self._reads = {number: sent_ms for number, sent_ms in self._reads.items() if sent_ms > late_ms}
         for action in actions:
             if type(action) is act.SendRequest and type(action.request) is FetchRequest:
                 question = self._asking.look_at_fetch(action)
                 self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
+            elif type(action) is act.SendRequest and type(action.request) is ReadBarrierRequest:
+                self._reads[action.correlation_id] = state.now_ms
         if type(role) in FETCHING and state.shutdown_deadline_ms is None:
             self._asking.look_at_silence(role)  # type: ignore[arg-type]
 

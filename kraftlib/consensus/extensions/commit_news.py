@@ -13,7 +13,6 @@ from __future__ import annotations
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.events import CommitLearned
 from kraftlib.consensus.fetch_leader import advance_high_watermark
-from kraftlib.consensus.log_view import Valid
 from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import OffsetAndEpoch
@@ -42,10 +41,8 @@ def follow_learned_commit(state: ReplicaState) -> list[Action]:
     if known is not None and known >= end.offset:
         state.learned_commit = None
         return []
-    is_ready = state.committed_offset <= end.offset <= state.log.end_offset
-    if not is_ready or state.is_truncating or state.log.holes:
-        return []
-    if not isinstance(state.log.validate(end.offset, end.epoch), Valid):
+    is_here = state.committed_offset <= end.offset <= state.log.end_offset
+    if not is_here or state.is_truncating or state.log.holes or state.log.epoch_before(end.offset) != end.epoch:
         return []
     state.learned_commit = None
     return advance_high_watermark(state, end.offset)

@@ -57,6 +57,18 @@ MUTANTS: Final = (
         profiles=("network",),
     ),
     Mutant(
+        "learned-commit-is-of-any-record",
+        "a follower is told that a record is committed, and does not look whether its log has this one there (L1)",
+        (
+            Edit(
+                "consensus.extensions.commit_news.follow_learned_commit",
+                " or state.log.epoch_before(end.offset) != end.epoch",
+                "",
+            ),
+        ),
+        profiles=("core", "core-votes", "core-voters"),
+    ),
+    Mutant(
         "late-reads-join-a-question",
         "a read that comes while the leader is asked for others is answered with them (C2)",
         (
