@@ -354,6 +354,7 @@ class FetchFollowerRules(RuleSet):
         if role is not self._role:
             self._role = role
             self._asked.clear()
+            self._reads.clear()
         late_ms = state.now_ms - state.config.request_timeout_ms
         if self._asked:
             for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
