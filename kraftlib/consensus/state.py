@@ -183,7 +183,7 @@ class ReplicaState:
     kept: Download | None = None
     """The download whose bytes are on the disk, be it under way or not."""
     learned_commit: OffsetAndEpoch | None = None
-    """How far the log is committed, as another answer than that to a Fetch says (see `extensions.commit_news`)."""
+    """The end of what is committed, as another answer than that to a Fetch says (see `extensions.commit_news`)."""
     reads: list[Read] = attrs.field(factory=list)
     """The pending reads, in the order of asking."""
     shutdown_deadline_ms: int | None = None

@@ -94,7 +94,7 @@ class FetchFollowerRules(RuleSet):
         self._reads: dict[int, int] = {}
         """When the ReadBarriers left that are on their way, in ms."""
         self._learned: OffsetAndEpoch | None = None
-        """How far the log is committed, as another answer than that to a Fetch has said."""
+        """The end of what is committed, as another answer than that to a Fetch has said."""
         self._has_learned = False
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:

@@ -1,9 +1,9 @@
-"""What other answers than those to Fetch say of the high watermark.
+"""The high watermark, as other answers than those to Fetch tell it.
 
 The leader has appended a record for this replica (Propose), or has told it from where to read (ReadBarrier). Either
 answer says that a record is committed; the response to Fetch that would say so may take 2 ms more (decision 0002), and
 the caller waits for it. It is enough to know the record's offset and epoch: a log that has a record of that epoch there
-has the leader's own record, and all before it (Raft's log matching). See docs/explanation/decisions/0016.
+has the leader's own record, and all before it (Raft's log matching). See docs/explanation/decisions/0017.
 
     answer -> CommitLearned(end, epoch) -> our log has it: high watermark; not yet: with the Fetch that brings it
 """
