@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -284,7 +285,7 @@ def read_directory(home: Path) -> None:
             found = log.read(offset, 1 << 10)
             offset = found[-1].end_offset
         for snapshot_id in log.snapshots():
-            source = log.open_snapshot(snapshot_id)
-            source.read_at(0, source.size)
+            with contextlib.closing(log.open_snapshot(snapshot_id)) as source:
+                source.read_at(0, source.size)
     finally:
         opened.close()

@@ -17,7 +17,7 @@ from kraftlib.storage import files
 from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.damage.salvage import find_whole_batch
 from kraftlib.storage.log.hole import Hole
-from kraftlib.storage.log.index import SegmentIndex
+from kraftlib.storage.log.index import RELATIVE_OFFSET_MAX, SegmentIndex
 from kraftlib.storage.log.prefix import controls_up_to
 from kraftlib.storage.log.segment import SEGMENT_BYTES_MAX, Segment, batches_in
 from kraftlib.storage.log.spare import only_zeros_follow
@@ -140,6 +140,8 @@ def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: in
                     f" {log.end_offset} in epoch {log.epochs.latest_epoch}"
                 )
                 return reason, True
+            if batch.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                return f"{segment.path}, position {segment.size}: {batch!r} ends beyond what a segment can hold", True
             if log.contradicts(batch):
                 return f"{segment.path}, position {segment.size}: {batch!r} is not of the epoch that was noted", True
             log.take(segment, batch)

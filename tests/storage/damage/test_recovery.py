@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
+from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files
 from kraftlib.storage.damage.recovery import recover
 from kraftlib.storage.election.line import encode_line
@@ -207,6 +208,17 @@ def test_a_whole_batch_in_the_wrong_place_is_damage(tmp_path: Path) -> None:
         with pytest.raises(CorruptBatchError, match="does not continue a log that ends at 8 in epoch 4"):
             recover(tmp_path, file_mode=0o600)
         assert path.stat().st_size == len(WHOLE) + wrong.size
+
+
+def test_a_batch_that_ends_beyond_its_segment_is_damage(tmp_path: Path) -> None:
+    """Its checksum is right, and both indexes count offsets from the segment's in 32 bits."""
+    wrong = bytearray(a_batch(8, 4).data)
+    wrong[23:27] = (2**31 - 1).to_bytes(4, "big")  # lastOffsetDelta
+    wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
+    path = write_segment(tmp_path, 0, WHOLE + bytes(wrong))
+    with pytest.raises(CorruptBatchError, match="ends beyond what a segment can hold"):
+        recover(tmp_path, file_mode=0o600)
+    assert path.stat().st_size == len(WHOLE) + len(wrong)
 
 
 def test_bad_bytes_in_a_full_segment_are_damage_if_the_next_one_holds_a_batch(tmp_path: Path) -> None:
