@@ -9,6 +9,8 @@ import argparse
 import asyncio
 import logging
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -17,12 +19,27 @@ from kraftlib.cli.config_file import FORMS, HELP, read_config
 from kraftlib.cli.run import log_to_stderr, run_loop, told_to_stop
 from kraftlib.config import RaftConfig
 from kraftlib.controller import ControllerConfig, MetadataController, format_controller
+from kraftlib.errors import ConfigError
 
 LIMITS = """\
 what it does not do yet:
-  eligible leader replicas, delegation tokens, configurations of client metrics and groups, changes of feature levels,
+  configurations of client metrics and groups, changes of feature levels,
   migration from ZooKeeper. It does not serve a log in which a feature is in force that it does not know: it says
   which, and ends."""
+
+
+NUMBERS: Final = [field for field in attrs.fields(ControllerConfig) if isinstance(field.default, int)]
+SECRET_MAX_BYTES: Final = 65_536
+
+
+def _secret_in(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(SECRET_MAX_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--delegation-token-secret-file {path} cannot be read: {error}") from error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running = action("run", help="run a controller until Ctrl-C or SIGTERM")
     running.add_argument("-c", "--config", required=True, metavar=FORMS, help=HELP)
     running.add_argument("--verbose", action="store_true", help="log every change of role on stderr")
-    for field in attrs.fields(ControllerConfig):
+    for field in NUMBERS:
         name = "--" + field.name.replace("_", "-")
         running.add_argument(name, type=int, default=field.default, metavar="N", help=f"({field.default})")
+    running.add_argument(
+        "--delegation-token-secret-file",
+        metavar="FILE",
+        help="the key of delegation tokens, as Kafka's brokers have it",
+    )
     status = action("status", help="show the cluster: active controller, brokers, topics, configurations")
     observe.add_arguments(status)
     status.set_defaults(once=True)
@@ -58,7 +80,10 @@ def run(options: argparse.Namespace) -> int:
         options.once = True
         return observe.run(options)
     config = read_config(options.config)
-    own = ControllerConfig(**{field.name: getattr(options, field.name) for field in attrs.fields(ControllerConfig)})
+    own = ControllerConfig(
+        **{field.name: getattr(options, field.name) for field in NUMBERS},
+        delegation_token_secret_key=_secret_in(options.delegation_token_secret_file),
+    )
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
     run_loop(config, _serve(config, own))
     return 0

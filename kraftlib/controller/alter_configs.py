@@ -11,9 +11,9 @@ from kraftlib.codec.declarations import Message
 from kraftlib.controller.config_values import ConfigType, parts_of
 from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.controller.context import Context
-from kraftlib.controller.create_topics import check_topic_name
+from kraftlib.controller.create_topics import check_topic_name, clearing
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
-from kraftlib.controller.topic_configs import SETTINGS, VALUE_MAX, check_topic_config
+from kraftlib.controller.topic_configs import MIN_IN_SYNC, SETTINGS, VALUE_MAX, check_topic_config
 from kraftlib.metadata.config_records import ConfigRecord
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -87,6 +87,7 @@ def _alter_all(
         except RefusedError as refused:
             row |= {"error_code": refused.code, "error_message": refused.message}
         rows.append(row)
+    records += clearing(context, records)
     return rows, [] if request.validate_only else records
 
 
@@ -112,6 +113,8 @@ def _alter(context: Context, kind: int, name: str, new: Mapping[str, str | None]
     values = dict(context.state.configs.of(kind, name))
     records: list[Message] = []
     for key, value in new.items():
+        if key == MIN_IN_SYNC and kind == BROKER and context.features.has_eligible_leader_replicas:
+            _check_min_in_sync(name, value)
         # A broker loads key stores anew when it is told the same path again.
         if value != values.get(key) or kind == BROKER:
             records.append(ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value))
@@ -124,6 +127,16 @@ def _alter(context: Context, kind: int, name: str, new: Mapping[str, str | None]
         _check_value(kind, key, value)
     _check_existence(context, kind, name)
     return records
+
+
+def _check_min_in_sync(name: str, value: str | None) -> None:
+    """Refuse what would have controllers and brokers know of different sizes (KIP-966)."""
+    if name:
+        text = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, text)
+    if value is None:
+        text = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _check_name(kind: int, name: str) -> None:

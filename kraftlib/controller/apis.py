@@ -18,6 +18,11 @@ from kraftlib.controller.client_quotas import alter_client_quotas
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_partitions import create_partitions
 from kraftlib.controller.create_topics import create_topics
+from kraftlib.controller.delegation_tokens import (
+    create_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
 from kraftlib.controller.delete_topics import delete_topics
 from kraftlib.controller.describe_configs import describe_configs
 from kraftlib.controller.elect_leaders import elect_leaders
@@ -54,6 +59,9 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.DELETE_ACLS: Served(delete_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
     ApiKey.DESCRIBE_CONFIGS: Served(describe_configs, Versions(1, 4), Role.ADMIN),
     ApiKey.ALTER_CONFIGS: Served(alter_configs, Versions(0, 2), Role.ADMIN, forwardable=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: Served(create_delegation_token, Versions(1, 3), Role.CLIENT, forwardable=True),
+    ApiKey.RENEW_DELEGATION_TOKEN: Served(renew_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Served(expire_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
     ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -13,9 +14,20 @@ from kraftlib.controller.features import Features
 from kraftlib.controller.partitions import Rules
 from kraftlib.controller.sessions import Sessions
 from kraftlib.controller.state import ClusterState
-from kraftlib.controller.topic_configs import in_force
+from kraftlib.controller.topic_configs import MIN_IN_SYNC, in_force
 from kraftlib.errors import ConfigError
+from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.types import Offset
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+AT_LEAST_ONE: Final = (
+    "num_partitions",
+    "default_replication_factor",
+    "broker_session_timeout_ms",
+    "delegation_token_max_lifetime_ms",
+    "delegation_token_expiry_time_ms",
+    "delegation_token_expiry_check_interval_ms",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -24,6 +36,9 @@ class ControllerConfig:
 
     broker_session_timeout_ms: int = 9_000
     """A broker that is silent for this long is fenced. Brokers send a heartbeat every 2 s by default."""
+
+    unclean_leader_election_interval_ms: int = 300_000
+    """The time between two looks for partitions without a leader whose topics allow unclean elections; 0: never."""
 
     no_op_interval_ms: int = 500
     """A controller that has appended nothing for this long appends a NoOpRecord; 0: never
@@ -38,13 +53,42 @@ class ControllerConfig:
     default_replication_factor: int = 1
     """Of topics that are created without one."""
 
+    delegation_token_secret_key: str | None = attrs.field(default=None, repr=False)
+    """The key of the secrets of delegation tokens (`delegation.token.secret.key`), the same on all controllers and
+    brokers; None: there are no tokens."""
+
+    delegation_token_max_lifetime_ms: int = 604_800_000
+    """The longest life of a token (`delegation.token.max.lifetime.ms`)."""
+
+    delegation_token_expiry_time_ms: int = 86_400_000
+    """The time after which a token must be renewed (`delegation.token.expiry.time.ms`)."""
+
+    delegation_token_expiry_check_interval_ms: int = 3_600_000
+    """The time between two looks for tokens whose time is over."""
+
     def __attrs_post_init__(self) -> None:
-        for name in ("no_op_interval_ms", "leader_imbalance_check_interval_ms"):
+        for name in ("no_op_interval_ms", "leader_imbalance_check_interval_ms", "unclean_leader_election_interval_ms"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}={getattr(self, name)} must be 0 (never) or more")
-        for name in ("num_partitions", "default_replication_factor", "broker_session_timeout_ms"):
+        for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.delegation_token_secret_key == "":
+            raise ConfigError("delegation_token_secret_key is empty: leave it out, and there are no delegation tokens")
+
+
+@attrs.frozen(kw_only=True)
+class Caller:
+    """The sender of a request, as Kafka names it: `User:NAME`."""
+
+    principal: str = ANONYMOUS
+    may_have_tokens: bool = False
+    """Whether it is known who asks, and not by a token alone: else nobody may ask for a token (KIP-48)."""
+    is_admin: bool = False
+    """Whether it may ask on behalf of others."""
+
+
+NOBODY: Final = Caller()
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +104,9 @@ class Context:
     random: random.Random
     new_uuid: Callable[[], UUID]
     now_ms: int
+    wall_ms: int
+    """The time of day, in milliseconds since 1970."""
+    caller: Caller
     next_offset: Offset
     """The offset of the first record of this decision."""
 
@@ -73,6 +120,12 @@ class Context:
         configs = self.state.configs
         return in_force(configs, configs.of(TOPIC, name), key, node_id=self.node_id)[0]
 
+    def min_in_sync(self, partition: PartitionRecord) -> int:
+        """Return the size of an ISR below which nothing is committed: min.insync.replicas, if there are so many."""
+        topic = self.state.topics.topics[partition.topic_id]
+        first = self.state.topics.partitions[partition.topic_id, 0]
+        return min(int(self.topic_value(topic.name, MIN_IN_SYNC)), len(first.replicas))
+
     def rules(self, *, leaving: int | None = None, returning: int | None = None) -> Rules:
         """Return how partitions change, as if one broker had left already, or come back."""
         cluster = self.state.cluster
@@ -81,4 +134,5 @@ class Context:
             metadata_version=self.features.metadata_version,
             directory_of=cluster.default_directory,
             is_online=cluster.is_online,
+            min_in_sync=self.min_in_sync if self.features.has_eligible_leader_replicas else None,
         )

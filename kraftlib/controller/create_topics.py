@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -14,11 +14,11 @@ from kraftlib.controller.context import Context
 from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.controller.placement import place
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
-from kraftlib.controller.topic_configs import HIDDEN, SETTINGS, check_topic_config, in_force
+from kraftlib.controller.topic_configs import HIDDEN, MIN_IN_SYNC, SETTINGS, check_topic_config, in_force
 from kraftlib.controller.topics import plain_name
 from kraftlib.controller.versions import has_directories
 from kraftlib.metadata.config_records import ConfigRecord
-from kraftlib.metadata.topic_records import PartitionRecord, TopicRecord
+from kraftlib.metadata.topic_records import ClearElrRecord, PartitionRecord, TopicRecord
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -89,12 +89,14 @@ def _create(context: Context, topic: Wanted) -> list[Message]:
         check_topic_config(config.name, config.value)
     replicas = _manual(context, topic) if topic.assignments else _automatic(context, topic)
     topic_id = context.new_uuid()
+    configs = [
+        ConfigRecord(resource_type=TOPIC, resource_name=topic.name, name=config.name, value=config.value)
+        for config in topic.configs
+    ]
     return [
         TopicRecord(name=topic.name, topic_id=topic_id),
-        *(
-            ConfigRecord(resource_type=TOPIC, resource_name=topic.name, name=config.name, value=config.value)
-            for config in topic.configs
-        ),
+        *configs,
+        *clearing(context, configs),
         *(new_partition(context, topic_id, number, placed) for number, placed in enumerate(replicas)),
     ]
 
@@ -194,6 +196,14 @@ def new_partition(context: Context, topic_id: UUID, number: int, replicas: Seque
         partition_epoch=0,
         directories=directories,
     )
+
+
+def clearing(context: Context, changes: Iterable[Message]) -> list[ClearElrRecord]:
+    """Return what voids the eligible leader replicas that another min.insync.replicas was the base of (KIP-966)."""
+    if not context.features.has_eligible_leader_replicas:
+        return []
+    changed = [one for one in changes if isinstance(one, ConfigRecord) and one.name == MIN_IN_SYNC]
+    return [ClearElrRecord(topic_name=one.resource_name if one.resource_type == TOPIC else "") for one in changed]
 
 
 def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general: Mapping[str, Config]) -> Created:

@@ -12,16 +12,18 @@ from kraftlib.controller.journal import Journal, Table
 from kraftlib.controller.versions import METADATA_VERSION, SUPPORTED_METADATA_VERSIONS
 from kraftlib.metadata.config_records import FeatureLevelRecord
 
+ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 SUPPORTED: Final[Mapping[str, Versions]] = MappingProxyType(
     {
         METADATA_VERSION: SUPPORTED_METADATA_VERSIONS,
+        ELIGIBLE_LEADER_REPLICAS: Versions(0, 1),
         "group.version": Versions(0, 1),
         "share.version": Versions(0, 1),
         "streams.version": Versions(0, 1),
         "transaction.version": Versions(0, 2),
     }
 )
-"""The levels that this controller can work with. Eligible leader replicas (KIP-966) are not among them."""
+"""The levels that this controller can work with."""
 
 
 class SupportedRange(Protocol):
@@ -53,6 +55,11 @@ class Features:
     def metadata_version(self) -> int:
         """The finalized metadata.version; 0, before there is one."""
         return self.levels.get(METADATA_VERSION) or 0
+
+    @property
+    def has_eligible_leader_replicas(self) -> bool:
+        """Whether replicas beside the ISR may lead (KIP-966)."""
+        return bool(self.levels.get(ELIGIBLE_LEADER_REPLICAS))
 
     def replay(self, record: FeatureLevelRecord) -> None:
         """A feature has another level; 0 removes it."""

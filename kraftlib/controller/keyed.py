@@ -69,6 +69,10 @@ class Keyed:
         """Yield the rules of access."""
         return (one for one in self.records.values() if isinstance(one, security.AccessControlEntryRecord))
 
+    def delegation_tokens(self) -> Iterator[security.DelegationTokenRecord]:
+        """Yield the tokens."""
+        return (one for one in self.records.values() if isinstance(one, security.DelegationTokenRecord))
+
     @property
     def next_producer_id(self) -> int:
         """The first producer id that nobody has."""

@@ -25,12 +25,32 @@ def leave(context: Context, broker_id: int) -> Iterator[Message]:
     yield from without(context, broker_id, context.state.topics.in_sync_on(broker_id))
 
 
-def without(context: Context, broker_id: int, partitions: Iterable[PartitionRecord]) -> Iterator[PartitionChangeRecord]:
+def lose_records(context: Context, broker_id: int) -> Iterator[Message]:
+    """Yield the changes for a broker that has ended without a clean shutdown: it is not eligible any more (KIP-966)."""
+    topics = context.state.topics
+    yield from without(context, broker_id, topics.in_sync_on(broker_id), unclean=True)
+    yield from without(context, broker_id, topics.eligible_on(broker_id), unclean=True)
+
+
+def elect_unclean(context: Context) -> Iterator[Message]:
+    """Yield the elections of partitions without a leader whose topics allow that records are lost."""
+    rules = context.rules()
+    for partition in context.state.topics.leaderless():
+        if election_of(context, partition) is Election.UNCLEAN:
+            record = change(partition, rules, election=Election.UNCLEAN)
+            if record is not None:
+                yield record
+
+
+def without(
+    context: Context, broker_id: int, partitions: Iterable[PartitionRecord], *, unclean: bool = False
+) -> Iterator[PartitionChangeRecord]:
     """Yield the changes that take a broker out of the ISRs of these partitions."""
     rules = context.rules(leaving=broker_id)
     for partition in partitions:
         isr = [number for number in partition.isr if number != broker_id]
-        record = change(partition, rules, isr=isr, election=election_of(context, partition))
+        allowed = election_of(context, partition)
+        record = change(partition, rules, isr=isr, election=allowed, unclean=broker_id if unclean else None)
         if record is not None:
             yield record
 

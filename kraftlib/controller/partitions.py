@@ -1,7 +1,11 @@
 """Partitions: the fold of their records, and the one function by which in-sync replicas and leaders change.
 
-It follows Kafka's PartitionChangeBuilder without eligible leader replicas (KIP-966): the last in-sync replica stays in
-the ISR when its broker goes, and the partition is offline until that broker is back.
+It follows Kafka's PartitionChangeBuilder. Without eligible leader replicas the last in-sync replica stays in the ISR
+when its broker goes, and the partition is offline until that broker is back. With them (KIP-966) an ISR may be empty.
+Replicas that leave an ISR below min.insync.replicas are eligible: they have every committed record, since none is
+committed there any more, and one of them may lead once the ISR is empty. A broker that has not ended cleanly may have
+lost records, and is not eligible. If nobody is, the last leader is remembered, and leads again when it is back; that
+election is unclean.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from uuid import UUID
 
 import attrs
 
+from kraftlib.controller.cluster import MIGRATING
 from kraftlib.controller.versions import has_directories, shrinking_begins_leader_epoch
 from kraftlib.metadata.image import LEADER_UNCHANGED
 from kraftlib.metadata.topic_records import PartitionChangeRecord, PartitionRecord
@@ -56,13 +61,15 @@ def replayed(partition: PartitionRecord, change: PartitionChangeRecord) -> Parti
 
 @attrs.frozen(kw_only=True)
 class Rules:
-    """The base of a change: the brokers that may lead, their directories, and the metadata.version."""
+    """The base of a change: the brokers that may lead, their directories, and the levels of features."""
 
     is_acceptable: Callable[[int], bool]
     metadata_version: int
     directory_of: Callable[[int], UUID]
     is_online: Callable[[int, UUID], bool]
     """Whether a broker has a directory."""
+    min_in_sync: Callable[[PartitionRecord], int] | None = None
+    """The size below which an ISR has eligible leader replicas beside it; None: there are none at all."""
 
     def may_lead(self, partition: PartitionRecord, broker_id: int) -> bool:
         """Whether a replica on this broker can be the leader: the broker is there, and so is the directory."""
@@ -104,10 +111,13 @@ def change(
     removing: Sequence[int] | None = None,
     election: Election = Election.ONLINE,
     recovery_state: int | None = None,
+    unclean: int | None = None,
+    place: tuple[int, UUID] | None = None,
 ) -> PartitionChangeRecord | None:
     """Return the record that gives a partition these in-sync replicas and replicas, and the leader that follows.
 
-    None, if nothing would change.
+    `unclean` is a broker that has ended without a clean shutdown, and `place` the directory of one replica. None, if
+    nothing would change.
     """
     target = Target(
         replicas=tuple(partition.replicas if replicas is None else replicas),
@@ -115,10 +125,14 @@ def change(
         adding=tuple(partition.adding_replicas if adding is None else adding),
         removing=tuple(partition.removing_replicas if removing is None else removing),
     ).completed()
-    leader, is_unclean = _elect(partition, target.replicas, target.isr, rules, election)
+    eligible = _eligible(partition, target, rules, unclean)
+    leader, is_unclean = _elect(partition, target, eligible, rules, election)
     changed: dict[str, Any] = {}
-    if is_unclean:
+    if leader != partition.leader and leader in eligible:
         target = attrs.evolve(target, isr=(leader,))
+        eligible = tuple(id_ for id_ in eligible if id_ != leader)
+    if is_unclean:
+        target, eligible = attrs.evolve(target, isr=(leader,)), ()
         if partition.leader_recovery_state != RECOVERING:
             changed["leader_recovery_state"] = RECOVERING
     elif recovery_state is not None and recovery_state != partition.leader_recovery_state:
@@ -126,25 +140,33 @@ def change(
     shrinks = not set(target.isr) >= set(partition.isr)
     if leader != partition.leader or (shrinks and shrinking_begins_leader_epoch(rules.metadata_version)):
         changed["leader"] = leader
-    if target.isr and target.isr != partition.isr:
+    if eligible != (partition.eligible_leader_replicas or ()):
+        changed["eligible_leader_replicas"] = eligible
+    if target.isr != partition.isr and (target.isr or rules.min_in_sync is not None):
         changed["isr"] = target.isr
-    changed |= _assignment(partition, target, rules)
+    changed |= _assignment(partition, target, rules, place)
     if set(partition.replicas) - set(target.replicas):
         changed.setdefault("leader", leader)  # a replica that is gone must not fetch in this epoch any more
+    if rules.min_in_sync is not None:
+        changed |= _last_leader(partition, changed)
     if not changed:
         return None
     return PartitionChangeRecord(partition_id=partition.partition_id, topic_id=partition.topic_id, **changed)
 
 
-def _assignment(partition: PartitionRecord, target: Target, rules: Rules) -> dict[str, Any]:
-    """Return the fields that say on which brokers the replicas are, as far as they change."""
+def _assignment(
+    partition: PartitionRecord, target: Target, rules: Rules, place: tuple[int, UUID] | None
+) -> dict[str, Any]:
+    """Return the fields that say on which brokers and in which directories the replicas are, as far as they change."""
     changed: dict[str, Any] = {}
     if target.replicas != partition.replicas:
         changed["replicas"] = target.replicas
-        if has_directories(rules.metadata_version):
-            old = dict(zip(partition.replicas, partition.directories, strict=False))
-            places = tuple(old.get(id_) or rules.directory_of(id_) for id_ in target.replicas)
-            changed |= {"directories": places} if places != partition.directories else {}
+    if (target.replicas != partition.replicas or place is not None) and has_directories(rules.metadata_version):
+        present = partition.directories or (MIGRATING if place is not None else None,) * len(partition.replicas)
+        old: dict[int, UUID | None] = dict(zip(partition.replicas, present, strict=False))
+        old |= dict([place] if place is not None else [])
+        places = tuple(old.get(id_) or rules.directory_of(id_) for id_ in target.replicas)
+        changed |= {"directories": places} if places != partition.directories else {}
     if target.removing != partition.removing_replicas:
         changed["removing_replicas"] = target.removing
     if target.adding != partition.adding_replicas:
@@ -152,23 +174,45 @@ def _assignment(partition: PartitionRecord, target: Target, rules: Rules) -> dic
     return changed
 
 
+def _eligible(partition: PartitionRecord, target: Target, rules: Rules, unclean: int | None) -> tuple[int, ...]:
+    """Return who has every committed record beside the ISR: who has left it since it fell below min.insync.replicas."""
+    if rules.min_in_sync is None or len(target.isr) >= rules.min_in_sync(partition):
+        return ()
+    candidates = {*(partition.eligible_leader_replicas or ()), *partition.isr}
+    return tuple(sorted(candidates - {*target.isr, unclean}))
+
+
+def _last_leader(partition: PartitionRecord, changed: dict[str, Any]) -> dict[str, Any]:
+    """Return the field that remembers the leader of a partition with an empty ISR, as far as it changes."""
+    known = partition.last_known_elr or ()
+    leader = changed.get("leader", LEADER_UNCHANGED)
+    if changed.get("isr") == ():
+        return {"last_known_elr": (partition.leader,)} if known != (partition.leader,) else {}
+    leads = leader >= 0 or (partition.leader != NO_LEADER and leader != NO_LEADER)
+    return {"last_known_elr": ()} if leads and known else {}
+
+
 def _elect(
-    partition: PartitionRecord, replicas: Sequence[int], isr: Sequence[int], rules: Rules, election: Election
+    partition: PartitionRecord, target: Target, eligible: Sequence[int], rules: Rules, election: Election
 ) -> tuple[int, bool]:
     """Return the leader, and whether its election is unclean."""
 
     def is_valid(broker_id: int) -> bool:
-        return broker_id in isr and rules.may_lead(partition, broker_id)
+        return broker_id in (target.isr or eligible) and rules.may_lead(partition, broker_id)
 
-    if election is Election.PREFERRED and replicas and is_valid(replicas[0]):
-        return replicas[0], False
+    if election is Election.PREFERRED and target.replicas and is_valid(target.replicas[0]):
+        return target.replicas[0], False
     if is_valid(partition.leader):
         return partition.leader, False
-    for broker_id in replicas:
+    for broker_id in target.replicas:
         if is_valid(broker_id):
             return broker_id, False
+    last = partition.last_known_elr or ()
+    is_last_hope = rules.min_in_sync is not None and not target.isr and not eligible and len(last) == 1
+    if is_last_hope and rules.may_lead(partition, last[0]):
+        return last[0], True
     if election is Election.UNCLEAN:
-        for broker_id in replicas:
+        for broker_id in target.replicas:
             if rules.may_lead(partition, broker_id):
                 return broker_id, True
     return NO_LEADER, False

@@ -18,16 +18,20 @@ from uuid import UUID
 
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.apis import SERVED
-from kraftlib.controller.context import Context, ControllerConfig
+from kraftlib.controller.configs import BROKER
+from kraftlib.controller.context import NOBODY, Caller, Context, ControllerConfig
+from kraftlib.controller.delegation_tokens import remove_expired_tokens
+from kraftlib.controller.features import ELIGIBLE_LEADER_REPLICAS
 from kraftlib.controller.heartbeats import fence_the_silent
-from kraftlib.controller.leadership import prefer
+from kraftlib.controller.leadership import elect_unclean, prefer
 from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.controller.sessions import Sessions
 from kraftlib.controller.state import ClusterState
+from kraftlib.controller.topic_configs import MIN_IN_SYNC, SETTINGS
 from kraftlib.controller.versions import METADATA_VERSION
 from kraftlib.errors import ensure
 from kraftlib.metadata.broker_records import RegisterControllerRecord
-from kraftlib.metadata.config_records import FeatureLevelRecord
+from kraftlib.metadata.config_records import ConfigRecord, FeatureLevelRecord
 from kraftlib.metadata.log_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -44,7 +48,7 @@ TRANSACTIONS_SINCE = 13
 class QuorumController:
     """Decides for a cluster. `levels` are the features with which an empty log begins; `me` registers this node.
 
-    `random` places replicas, and `new_uuid` names topics.
+    `random` places replicas, `new_uuid` names topics, and `wall_ms` tells the time of day for delegation tokens.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class QuorumController:
         me: RegisterControllerRecord,
         random: random.Random,
         new_uuid: Callable[[], UUID],
+        wall_ms: Callable[[], int],
     ) -> None:
         self.state = ClusterState()
         self.is_active = False
@@ -65,6 +70,7 @@ class QuorumController:
         self._me = me
         self._random = random
         self._new_uuid = new_uuid
+        self._wall_ms = wall_ms
         self._sessions = Sessions(config.broker_session_timeout_ms)
         self._end_offset: Offset = 0
         """One past the last record that was folded, committed or not."""
@@ -72,6 +78,8 @@ class QuorumController:
         """One past the last one that is known to be committed."""
         self._last_append_ms = 0
         self._last_balance_ms = 0
+        self._last_unclean_ms = 0
+        self._last_tokens_ms = 0
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -107,7 +115,7 @@ class QuorumController:
         unsupported = features.unsupported()
         ensure(unsupported is None, f"this release of kraftlib does not support {unsupported}")
         self.is_active = True
-        self._last_append_ms = self._last_balance_ms = now_ms
+        self._last_append_ms = self._last_balance_ms = self._last_unclean_ms = self._last_tokens_ms = now_ms
         self._sessions.clear()
         for broker in self.state.cluster.brokers.values():
             if not broker.fenced:
@@ -120,10 +128,15 @@ class QuorumController:
         return Decision([*records, self._me])
 
     def _bootstrap(self) -> list[Message]:
-        levels = [FeatureLevelRecord(name=name, feature_level=level) for name, level in self._levels.items()]
+        records: list[Message] = [
+            FeatureLevelRecord(name=name, feature_level=level) for name, level in self._levels.items()
+        ]
+        if self._levels.get(ELIGIBLE_LEADER_REPLICAS):  # all controllers must know of one and the same size
+            size = SETTINGS[MIN_IN_SYNC].default
+            records.append(ConfigRecord(resource_type=BROKER, resource_name="", name=MIN_IN_SYNC, value=size))
         if self._levels[METADATA_VERSION] < TRANSACTIONS_SINCE:
-            return [*levels]
-        return [BeginTransactionRecord(name="Bootstrap records"), *levels, EndTransactionRecord()]
+            return records
+        return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
 
     def deactivate(self) -> None:
         """Become a standby again: what is not known to be committed is taken back, and comes anew if it is."""
@@ -134,11 +147,13 @@ class QuorumController:
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Any, version: int, *, now_ms: int, next_offset: Offset) -> Decision:
+    def handle(
+        self, request: Any, version: int, *, now_ms: int, next_offset: Offset, caller: Caller = NOBODY
+    ) -> Decision:
         """Decide on a request of one of the APIs in `kraftlib.controller.apis`."""
         if not self.is_active:
             return Decision(answer=error_answer(request, ErrorCode.NOT_CONTROLLER))
-        return SERVED[request.api_key].decide(self._context(now_ms, next_offset), request, version)
+        return SERVED[request.api_key].decide(self._context(now_ms, next_offset, caller), request, version)
 
     def tick(self, *, now_ms: int, next_offset: Offset) -> Decision:
         """Decide what time alone makes necessary. Call it several times a second."""
@@ -152,11 +167,22 @@ class QuorumController:
         if 0 < config.leader_imbalance_check_interval_ms <= now_ms - self._last_balance_ms:
             self._last_balance_ms = now_ms
             return Decision(list(prefer(context))[:RECORDS_MAX])
+        if 0 < config.unclean_leader_election_interval_ms <= now_ms - self._last_unclean_ms:
+            self._last_unclean_ms = now_ms
+            return Decision(list(elect_unclean(context))[:RECORDS_MAX])
+        if config.delegation_token_secret_key is not None and self._is_time_for_tokens(now_ms):
+            return remove_expired_tokens(context)
         if 0 < config.no_op_interval_ms <= now_ms - self._last_append_ms:
             return Decision([NoOpRecord()])
         return Decision()
 
-    def _context(self, now_ms: int, next_offset: Offset) -> Context:
+    def _is_time_for_tokens(self, now_ms: int) -> bool:
+        is_time = now_ms - self._last_tokens_ms >= self._config.delegation_token_expiry_check_interval_ms
+        if is_time:
+            self._last_tokens_ms = now_ms
+        return is_time
+
+    def _context(self, now_ms: int, next_offset: Offset, caller: Caller = NOBODY) -> Context:
         return Context(
             cluster_id=self._cluster_id,
             config=self._config,
@@ -166,5 +192,7 @@ class QuorumController:
             random=self._random,
             new_uuid=self._new_uuid,
             now_ms=now_ms,
+            wall_ms=self._wall_ms(),
+            caller=caller,
             next_offset=next_offset,
         )

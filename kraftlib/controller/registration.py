@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.context import Context
-from kraftlib.controller.leadership import leave
+from kraftlib.controller.leadership import leave, lose_records, without
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.controller.versions import METADATA_VERSION, has_cordoned_directories, has_directories
 from kraftlib.metadata.broker_records import RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
@@ -17,6 +17,8 @@ from kraftlib.wire.messages.controller_registration import (
 from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 RESERVED_DIRECTORY_IDS = 100
+PREVIOUS_EPOCH_SINCE = 3
+"""The version from which on a broker says whether it has ended cleanly."""
 
 
 def register_broker(context: Context, request: BrokerRegistrationRequest, version: int) -> Decision:
@@ -27,7 +29,10 @@ def register_broker(context: Context, request: BrokerRegistrationRequest, versio
         return Decision(answer=BrokerRegistrationResponse(error_code=refused.code))
     known = context.state.cluster.brokers.get(request.broker_id)
     is_same = known is not None and known.incarnation_id == request.incarnation_id
-    records: list[Message] = [] if known is None or is_same else list(leave(context, request.broker_id))
+    records: list[Message] = []
+    if not is_same:
+        has_lost = context.features.has_eligible_leader_replicas and not _ended_cleanly(known, request, version)
+        records += (lose_records if has_lost else leave)(context, request.broker_id)
     metadata_version = context.features.metadata_version
     epoch = known.broker_epoch if known is not None and is_same else context.next_offset + len(records)
     records.append(
@@ -61,6 +66,13 @@ def register_broker(context: Context, request: BrokerRegistrationRequest, versio
         )
     )
     return Decision(records, BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
+
+
+def _ended_cleanly(known: RegisterBrokerRecord | None, request: BrokerRegistrationRequest, version: int) -> bool:
+    """Whether a broker names the epoch that it had: it notes that when it ends. Older ones cannot (KIP-966)."""
+    if version < PREVIOUS_EPOCH_SINCE:
+        return True
+    return known is not None and known.broker_epoch == request.previous_broker_epoch
 
 
 def _check(context: Context, request: BrokerRegistrationRequest) -> None:
@@ -100,6 +112,7 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest, versio
         return Decision(answer=UnregisterBrokerResponse(error_code=code, error_message=text))
     records: list[Message] = [
         *leave(context, request.broker_id),
+        *without(context, request.broker_id, context.state.topics.eligible_on(request.broker_id)),
         UnregisterBrokerRecord(broker_id=request.broker_id, broker_epoch=known.broker_epoch),
     ]
     context.sessions.forget(request.broker_id)

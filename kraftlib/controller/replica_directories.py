@@ -8,9 +8,10 @@ from kraftlib.codec.declarations import Message
 from kraftlib.controller.cluster import MIGRATING
 from kraftlib.controller.context import Context
 from kraftlib.controller.leadership import without
+from kraftlib.controller.partitions import change
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.controller.versions import has_directories
-from kraftlib.metadata.topic_records import PartitionChangeRecord, PartitionRecord
+from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
@@ -36,7 +37,7 @@ def assign_replicas_to_dirs(context: Context, request: AssignReplicasToDirsReque
                 code = ErrorCode.NONE
                 try:
                     partition = _find(context, topic.topic_id, wanted.partition_index, request.broker_id)
-                    records += _assigned(partition, request.broker_id, directory.id)
+                    records += _assigned(context, partition, request.broker_id, directory.id)
                     if not context.state.cluster.is_online(request.broker_id, directory.id):
                         lost.append(partition)
                 except RefusedError as refused:
@@ -60,11 +61,9 @@ def _find(context: Context, topic_id: UUID, number: int, broker_id: int) -> Part
     return partition
 
 
-def _assigned(partition: PartitionRecord, broker_id: int, directory: UUID) -> list[Message]:
+def _assigned(context: Context, partition: PartitionRecord, broker_id: int, directory: UUID) -> list[Message]:
     present = partition.directories or (MIGRATING,) * len(partition.replicas)
-    places = tuple(
-        directory if id_ == broker_id else place for id_, place in zip(partition.replicas, present, strict=True)
-    )
-    if places == present:
+    if present[partition.replicas.index(broker_id)] == directory:
         return []
-    return [PartitionChangeRecord(topic_id=partition.topic_id, partition_id=partition.partition_id, directories=places)]
+    record = change(partition, context.rules(), place=(broker_id, directory))
+    return [] if record is None else [record]

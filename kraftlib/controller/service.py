@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
 from kraftlib.controller.apis import FORWARDABLE, ROLES, VERSIONS
 from kraftlib.controller.bootstrap import read_levels
-from kraftlib.controller.context import ControllerConfig
+from kraftlib.controller.context import ANONYMOUS, Caller, ControllerConfig
 from kraftlib.controller.features import SUPPORTED
 from kraftlib.controller.quorum_controller import QuorumController
 from kraftlib.controller.results import RECORDS_MAX, Decision
@@ -42,7 +43,8 @@ from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.request_handler import Answer
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.security.access import Role
+from kraftlib.security.access import AccessConfig, Role
+from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.types import LeaderAndEpoch, Offset, new_uuid
 from kraftlib.wire.apis import ErrorCode, error_answer
@@ -53,6 +55,7 @@ TICK_S: Final = 0.1
 ELEMENTS_MAX: Final = 200_000
 """Array elements of one request of a broker or admin client: an ISR change of 20,000 partitions fits."""
 
+KNOWN_TO_KAFKA: Final = ("cert:", USER_PREFIX)
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = range(4)
 
 
@@ -126,6 +129,7 @@ class MetadataController(StateMachine):
                 me=self._registration(),
                 random=random.Random(),
                 new_uuid=new_uuid,
+                wall_ms=lambda: time.time_ns() // 1_000_000,
             )
         await self.client.start()
         self._tick()
@@ -214,7 +218,7 @@ class MetadataController(StateMachine):
     def handle_request(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
         """Decide on a request, and answer it when the decision is committed."""
         try:
-            decide = partial(self._pure.handle, request, version)
+            decide = partial(self._pure.handle, request, version, caller=self._caller(peer))
             decision = decide(now_ms=self._now_ms(), next_offset=self._next_offset())
             self._carry_out(decision)
         except (NotLeaderError, BacklogFullError) as error:
@@ -228,6 +232,20 @@ class MetadataController(StateMachine):
         if decision.answer is not None:
             self._waiting.append(_Waiting(self._own_end, request, decision.answer, answer))
             self._answer()
+
+    def _caller(self, peer: Peer) -> Caller:
+        """Return who asks: a user, or the subject of a certificate, as Kafka writes it; anonymous otherwise."""
+        named = [name.replace("cert:", USER_PREFIX, 1) for name in peer.principals if name.startswith(KNOWN_TO_KAFKA)]
+        principal = next(iter(named), ANONYMOUS)
+        access, config, broker = self._config.access or AccessConfig(), self._config, peer.forwarded_by
+        roles = frozenset().union(*map(access.listed_roles_of, peer.principals))
+        if principal == ANONYMOUS and not (broker or peer).principals:
+            roles |= access.roles_of_nobody(config.listen.host, insecure=config.insecure)
+        return Caller(
+            principal=principal,
+            may_have_tokens=not peer.by_token and (broker is not None or principal != ANONYMOUS),
+            is_admin=Role.ADMIN in roles,
+        )
 
     def _carry_out(self, decision: Decision) -> None:
         """Append the records of a decision and fold them. Raises: as `RaftClient.prepare_append`."""

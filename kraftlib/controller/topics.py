@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -34,6 +34,15 @@ def plain_name(name: str) -> str:
     return name.replace(".", "_")
 
 
+def _move(of_brokers: dict[int, dict[Key, None]], key: Key, before: Sequence[int], after: Sequence[int]) -> None:
+    """Have the partition `key` stand with the brokers `after`, and no longer with those `before`."""
+    if before != after:
+        for broker_id in before:
+            of_brokers[broker_id].pop(key, None)
+        for broker_id in after:
+            of_brokers.setdefault(broker_id, {})[key] = None
+
+
 class Topics:
     """All topics. A partition is kept as the record that would create it as it is now."""
 
@@ -44,17 +53,15 @@ class Topics:
         """The name of each topic by its plain name."""
         self.partitions: Final[Table[Key, PartitionRecord]] = Table(journal, watch=self._index)
         self._in_sync: dict[int, dict[Key, None]] = {}
+        self._eligible: dict[int, dict[Key, None]] = {}
         self._leaderless: dict[Key, None] = {}
         self._moving: dict[Key, None] = {}
         # Dictionaries stand for sets that keep their order: the records of a decision must not depend on hashes.
 
     def _index(self, key: Key, old: PartitionRecord | None, new: PartitionRecord | None) -> None:
-        before, after = () if old is None else old.isr, () if new is None else new.isr
-        if before != after:
-            for broker_id in before:
-                self._in_sync[broker_id].pop(key, None)
-            for broker_id in after:
-                self._in_sync.setdefault(broker_id, {})[key] = None
+        _move(self._in_sync, key, () if old is None else old.isr, () if new is None else new.isr)
+        eligible_before = () if old is None else old.eligible_leader_replicas or ()
+        _move(self._eligible, key, eligible_before, () if new is None else new.eligible_leader_replicas or ())
         if new is not None and new.leader == NO_LEADER:
             self._leaderless[key] = None
         else:
@@ -96,9 +103,10 @@ class Topics:
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         """Eligible leader replicas are void: of one topic, or of all."""
         for key, partition in list(self.partitions.items()):
-            if not record.topic_name or self.topics[key[0]].name == record.topic_name:
-                cleared = attrs.evolve(partition, eligible_leader_replicas=None, last_known_elr=None)
-                self.partitions.put(key, cleared)
+            is_meant = not record.topic_name or self.topics[key[0]].name == record.topic_name
+            if is_meant and (partition.eligible_leader_replicas or partition.last_known_elr):
+                change = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
+                self.partitions.put(key, replayed(partition, change))
 
     def snapshot(self, topics: Mapping[UUID, Topic], partitions: Mapping[Key, PartitionRecord]) -> Iterator[Message]:
         """Yield the records of all topics, each followed by its partitions."""
@@ -122,6 +130,10 @@ class Topics:
     def in_sync_on(self, broker_id: int) -> list[PartitionRecord]:
         """Return the partitions of whose ISR the broker is a part."""
         return [self.partitions[key] for key in self._in_sync.get(broker_id, ())]
+
+    def eligible_on(self, broker_id: int) -> list[PartitionRecord]:
+        """Return the partitions that the broker may lead, although it is not in their ISR."""
+        return [self.partitions[key] for key in self._eligible.get(broker_id, ())]
 
     def leaderless(self) -> list[PartitionRecord]:
         """Return the partitions without a leader."""

@@ -17,6 +17,7 @@ SUPPORTED_METADATA_VERSIONS: Final = Versions(7, 30)
 _3_4_IV0: Final = 8
 _3_5_IV2: Final = 11
 _3_6_IV0: Final = 12
+_3_6_IV2: Final = 14
 _3_7_IV2: Final = 17
 _4_0_IV1: Final = 23
 _4_3_IV0: Final = 30
@@ -66,3 +67,8 @@ def shrinking_begins_leader_epoch(metadata_version: int) -> bool:
 def has_scram(metadata_version: int) -> bool:
     """Whether credentials for SASL/SCRAM stand in the log (KIP-900)."""
     return metadata_version >= _3_5_IV2
+
+
+def has_delegation_tokens(metadata_version: int) -> bool:
+    """Whether delegation tokens stand in the log (KIP-900)."""
+    return metadata_version >= _3_6_IV2

@@ -192,6 +192,11 @@ AUDITED: Final[Mapping[int, Audited]] = {
         rows=lambda answer: answer.entries,
         validates=True,
     ),
+    ApiKey.CREATE_DELEGATION_TOKEN: Audited(
+        names=lambda request: [f"a token of {request.owner_principal_name or 'the sender'}"], has_error=True
+    ),
+    ApiKey.RENEW_DELEGATION_TOKEN: Audited(names=lambda request: ["a token"], has_error=True),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Audited(names=lambda request: ["a token"], has_error=True),
     ApiKey.CREATE_ACLS: Audited(
         names=lambda request: [_rule(row) for row in request.creations],
         rows=lambda answer: answer.results,

@@ -41,4 +41,4 @@ def test_a_broker_must_support_every_level_that_is_in_force() -> None:
 def test_what_this_release_does_not_know_is_named() -> None:
     assert features(metadata_version=30).unsupported() is None
     assert features(metadata_version=31).unsupported() == "metadata.version 31"
-    assert features(metadata_version=30, eligible_leader_replicas_version=1).unsupported() is not None
+    assert features(metadata_version=30, eligible_leader_replicas_version=2).unsupported() is not None

@@ -50,7 +50,7 @@ def test_a_standby_decides_nothing_and_a_level_that_nobody_knows_is_not_served()
     assert world.create("a").error_code == ErrorCode.NOT_CONTROLLER
     assert world.tick() == []
 
-    world.log.append(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))
+    world.log.append(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=2))
     world.commit()
     with pytest.raises(InvariantError, match=r"eligible\.leader\.replicas"):
         world.activate()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from kraftlib.codec.declarations import Message
 from kraftlib.controller import ControllerConfig, Decision, QuorumController
+from kraftlib.controller.context import NOBODY, Caller
 from kraftlib.controller.state import ClusterState
 from kraftlib.controller.versions import METADATA_VERSION, encoded
 from kraftlib.metadata import RegisterControllerRecord, decode_record
@@ -19,11 +20,13 @@ from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopi
 LEVELS = {METADATA_VERSION: 30, "group.version": 1, "transaction.version": 2}
 RANGES = {
     METADATA_VERSION: (7, 30),
+    "eligible.leader.replicas.version": (0, 1),
     "group.version": (0, 1),
     "share.version": (0, 1),
     "streams.version": (0, 1),
     "transaction.version": (0, 2),
 }
+WALL_MS = 1_700_000_000_000
 FIRST_OFFSET = 3
 """A new log has three control records before the first decision."""
 
@@ -36,7 +39,7 @@ def directory(broker_id: int, number: int = 0) -> UUID:
 class World:
     """A controller and its log. It is active from the beginning."""
 
-    def __init__(self, *, levels: dict[str, int] | None = None, seed: int = 1, **config: int) -> None:
+    def __init__(self, *, levels: dict[str, int] | None = None, seed: int = 1, **config: Any) -> None:
         chance = random.Random(seed)
         self.controller = QuorumController(
             cluster_id="blue",
@@ -45,6 +48,7 @@ class World:
             me=RegisterControllerRecord(controller_id=1, incarnation_id=UUID(int=7)),
             random=chance,
             new_uuid=lambda: UUID(int=chance.getrandbits(128)),
+            wall_ms=lambda: WALL_MS + self.now_ms,
         )
         self.log: list[Message] = []
         self.committed = 0
@@ -86,10 +90,12 @@ class World:
             self.controller.applied(self.log[number], FIRST_OFFSET + number)
         self.committed = len(self.log)
 
-    def ask(self, request: Any, *, version: int | None = None, commit: bool = True) -> Any:
+    def ask(self, request: Any, *, version: int | None = None, commit: bool = True, caller: Caller = NOBODY) -> Any:
         """Return the answer; the records are the newest ones of the log."""
         version = request.valid_versions.last if version is None else version
-        decision = self.controller.handle(request, version, now_ms=self.now_ms, next_offset=self.next_offset)
+        decision = self.controller.handle(
+            request, version, now_ms=self.now_ms, next_offset=self.next_offset, caller=caller
+        )
         self.carry_out(decision, commit=commit)
         return decision.answer
 

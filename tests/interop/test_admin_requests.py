@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from kraftlib.controller import format_controller
+from kraftlib.controller.bootstrap import controller_levels
+from kraftlib.controller.features import ELIGIBLE_LEADER_REPLICAS
+from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest
 from tests.interop.admin_requests import BROKERS, Draw, heartbeat, registration
@@ -25,9 +27,18 @@ IMAGE_S: Final = 1.0
 FOREVER_MS: Final = 3_600_000
 
 
-@pytest.fixture
-def pair(lab: Lab) -> Iterator[tuple[Asked, Asked]]:
-    """Kafka's and ours, with the same features and five brokers."""
+KEY: Final = "the key of the tokens"
+
+
+@pytest.fixture(params=(0, 1), ids=("isr", "elr"))
+def pair(lab: Lab, request: pytest.FixtureRequest) -> Iterator[tuple[Asked, Asked]]:
+    """Kafka's and ours, with the same features and five brokers; without and with eligible leader replicas."""
+    yield from controllers(lab, elr=request.param)
+
+
+def controllers(lab: Lab, *, elr: int) -> Iterator[tuple[Asked, Asked]]:
+    """Start one of Kafka's and one of ours."""
+    levels = {**controller_levels(lab.release.minor), ELIGIBLE_LEADER_REPLICAS: elr}
     release, places = lab.release, (lab.endpoint(), lab.endpoint())
     quiet = {
         "metadata.max.idle.interval.ms": 0,
@@ -35,15 +46,22 @@ def pair(lab: Lab) -> Iterator[tuple[Asked, Asked]]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "auto.leader.rebalance.enable": "false",
+        "delegation.token.secret.key": KEY,
     }
     kafka = controller(
         release, 1, home=lab.home, endpoint=places[0],
         quorum={"controller.quorum.bootstrap.servers": places[0]}, properties=quiet,
     )  # fmt: skip
-    kafka.format(lab.cluster_id, "--standalone", "--feature", "eligible.leader.replicas.version=0")
+    kafka.format(lab.cluster_id, "--standalone", "--feature", f"{ELIGIBLE_LEADER_REPLICAS}={elr}")
     ours = Controller(lab, 1, places[1], [str(places[1])])
     ours.command += ["--broker-session-timeout-ms", str(FOREVER_MS), "--leader-imbalance-check-interval-ms", "0"]
-    format_controller(ours.directory, node_id=1, cluster_id=lab.cluster_id, standalone=places[1], release=release.minor)
+    format_directory(
+        ours.directory, node_id=1, cluster_id=lab.cluster_id, standalone=places[1], release=release.minor,
+        levels={name: level for name, level in levels.items() if level},
+    )  # fmt: skip
+    secret = lab.home / "token.key"
+    secret.write_text(KEY)
+    ours.command += ["--delegation-token-secret-file", str(secret)]
     for process in (kafka, ours):
         lab.keep(process)
         process.start()

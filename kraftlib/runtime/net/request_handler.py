@@ -72,11 +72,12 @@ def open_envelope(
     address = ".".join(map(str, envelope.client_host_address))
     if len(envelope.client_host_address) != 4:
         address = envelope.client_host_address.hex() or NO_ADDRESS
-    principals = (_principal(envelope.request_principal),)
-    return request, Peer(address=f"{address}:0", principals=principals, forwarded_by=broker)
+    principal = _principal(envelope.request_principal)
+    name, by_token = USER_PREFIX + principal.name, principal.token_authenticated
+    return request, Peer(address=f"{address}:0", principals=(name,), forwarded_by=broker, by_token=by_token)
 
 
-def _principal(data: bytes | None) -> str:
+def _principal(data: bytes | None) -> DefaultPrincipalData:
     if data is None:
         raise BadEnvelopeError("the envelope names no principal")
     from kraftlib.codec import declared
@@ -88,7 +89,7 @@ def _principal(data: bytes | None) -> str:
     # A broker vouches for users only. Other kinds of principals are what this replica has found out itself.
     if principal.type + ":" != USER_PREFIX or not len(USER_PREFIX) < len(name) <= PRINCIPAL_MAX:
         raise BadEnvelopeError(f"its principal must be {USER_PREFIX}NAME of at most {PRINCIPAL_MAX} characters")
-    return name
+    return principal
 
 
 def in_envelope(reply: Reply, *, correlation_id: int) -> Reply:

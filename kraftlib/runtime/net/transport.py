@@ -44,6 +44,9 @@ class Peer:
     forwarded_by: Peer | None = None
     """The broker that has sent the request in an envelope, and says who its sender is; None: it came from the peer."""
 
+    by_token: bool = False
+    """Whether a broker says that it knows the sender by a delegation token."""
+
     work: set[asyncio.Task[None]] = attrs.field(factory=set, eq=False, repr=False)
     """Tasks that serve it: a transport that knows when its connection is gone cancels them then."""
 
