@@ -122,7 +122,6 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "testing/*_faults.py": "kinds of trouble; tests/testing/test_faults.py begins and ends each of them",
     "testing/fault_parts.py": "what these share; tests/testing/test_faults.py",
     "controller/results.py": "values; the tests of every decision",
-    "controller/leadership.py": "tests/controller/test_heartbeats.py and test_registration.py",
     "controller/cluster.py": "a fold; tests/controller/test_state.py, and every test of a decision on brokers",
     "controller/topics.py": "a fold; tests/controller/test_state.py and test_quorum_controller.py",
     "controller/configs.py": "a fold; tests/controller/test_state.py and test_create_topics.py",

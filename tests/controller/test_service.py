@@ -182,8 +182,8 @@ async def test_a_directory_must_be_formatted_for_a_controller(tmp_path: Path) ->
     config = RaftConfig(node_id=1, directory=tmp_path / "1", listen=place, bootstrap_servers=(place,))
     with pytest.raises(NotFormattedError):
         await MetadataController(config).start()
-    format_directory(tmp_path / "1", node_id=1, cluster_id="blue", standalone=place)
-    with pytest.raises(ConfigError, match="kraftlib controller format"):  # eligible leader replicas
+    format_directory(tmp_path / "1", node_id=1, cluster_id="blue", standalone=place, release="4.4")
+    with pytest.raises(ConfigError, match="kraftlib controller format"):  # a metadata.version of the future
         await MetadataController(config).start()
     with pytest.raises(ConfigError, match="directory"):
         MetadataController(RaftConfig(node_id=1, bootstrap_servers=(place,)))
