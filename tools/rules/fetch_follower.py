@@ -153,12 +153,17 @@ class FetchFollowerRules(RuleSet):
         """Return the high watermark that was learned, once a follower's log, which is whole, has that very record."""
         state, end = self.state, self._learned
         looks = self._has_learned or (self._outcome is not None and self._outcome.goes_on)
-        if not looks or end is None or not isinstance(state.role_state, Follower) or state.role_state is not self._role:
+        if not looks or end is None or not isinstance(self._role, Follower):
             return None
-        if self._asking.is_truncating or state.log.holes or (known is not None and known >= end.offset):
+        if known is not None and known >= end.offset:
+            self._learned = None  # an own leadership begins without a high watermark, and this is not told again
             return None
         is_here = self._committed <= end.offset <= state.log.end_offset
-        return end.offset if is_here and epoch_before(state.log, end.offset) == end.epoch else None
+        is_whole = not self._asking.is_truncating and not state.log.holes
+        if not is_here or not is_whole or epoch_before(state.log, end.offset) != end.epoch:
+            return None
+        self._learned = None
+        return end.offset
 
     def _replaced(self, offset: Offset, end_offset: Offset) -> Offset | None:
         """What is told when a snapshot has come: all that is committed, once the log reaches so far."""
