@@ -146,7 +146,8 @@ def test_a_broker_vouches_for_users_and_never_makes_a_replica_of_them() -> None:
         requests = [APIS[key].request() for key in FORWARDABLE]
         return {one.api_key for one in requests if judge.complaint_of_forwarded(client, one, broker=broker) is None}
 
-    looks = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
+    own_tokens = {ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
+    looks = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM} | own_tokens
     assert allowed("User:somebody") == allowed("User:kraft") == allowed("User:replica-2") == looks
     judge.access = AccessConfig(admins=("User:ann",))
     assert allowed("User:ann") == FORWARDABLE

@@ -15,6 +15,7 @@ from kraftlib.testing.process import Process
 from kraftlib.testing.trace import Step
 from kraftlib.testing.workload import Outcome
 from kraftlib.types import Offset
+from kraftlib.wire.messages.fetch import FetchResponse
 from tools.scenarios.scenario import Chapter
 from tools.scenarios.story import Story, is_settled
 
@@ -108,6 +109,14 @@ def deposed_leader_reads_nothing_old(story: Story) -> None:
         for node in story.nodes:
             readings += [read(story, node), read(story, node)]
         story.pass_ms(story.config.fetch_timeout_ms)
+        # The answer to a read barrier overtakes the records that it names.
+        behind = story.followers()[0]
+        late = story.meddling.delay(FetchResponse, 20, target=behind.key.id)
+        story.append(1)
+        readings.append(read(story, behind))
+        story.pass_ms(story.config.fetch_timeout_ms // 2)
+        late.stop()
+        story.happened("reads of a replica whose log was behind", late.count)
         story.leader()
     story.pass_ms(5 * story.config.request_timeout_ms)
     story.happened("reads that were allowed", sum(reading.offset is not None for reading in readings))
