@@ -18,6 +18,7 @@ from kraftlib import blocking
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError, ReplicaFailedError
 from kraftlib.records.serde import JsonSerde
+from kraftlib.runtime.client import loop_thread
 from kraftlib.runtime.client import raft_client as asyncio_face
 from kraftlib.runtime.committed import BatchReader, CommittedRecord
 from kraftlib.runtime.listener import Listener, StateMachine
@@ -196,19 +197,19 @@ def test_a_close_that_meets_a_start_before_there_is_a_loop_ends_it(monkeypatch: 
         is_starting.set()
         assert goes_on.wait(PATIENCE_S)
 
-    monkeypatch.setattr(blocking, "loop_factory", slow_factory)
+    monkeypatch.setattr(loop_thread, "loop_factory", slow_factory)
     voters = (StaticVoter(1, Endpoint("replica", 1)),)
     client: blocking.RaftClient[bytes] = blocking.RaftClient(
         RaftConfig(node_id=1, voters=voters, **TIMING), transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1))
     )
     waits = threading.Event()
-    end = client._end
+    until_done = loop_thread.wait
 
-    def ending() -> None:
+    def ending(running: list[Any]) -> Any:
         waits.set()
-        end()
+        return until_done(running)
 
-    monkeypatch.setattr(client, "_end", ending)
+    monkeypatch.setattr(loop_thread, "wait", ending)
     with ThreadPoolExecutor(2) as pool:
         starting = pool.submit(client.start)
         assert is_starting.wait(PATIENCE_S)

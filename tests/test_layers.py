@@ -101,6 +101,7 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
     ("spark", "import of a computed name"): "the public names: module names from a table in the same file",
     ("cli", "import of a computed name"): "the commands: names from a table in the same file",
     ("analysis", "import of a computed name"): "valueDecoder: whoever sets options of a reader runs code of their own",
+    ("wire", "import of a computed name"): "the messages of an API: names from its own enumeration of APIs",
     ("testing", "import of a computed name"): "machine_contract: a class that its caller holds, in another process",
 }
 
@@ -117,6 +118,10 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "recipes/holding.py": "blocks; tests/recipes/test_terms.py and test_groups.py enter and leave them",
     "recipes/sessions.py": "the session that is shared; tests/recipes/test_session.py",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
+    "runtime/client/callers.py": "waiting callers; tests/runtime/client/test_node.py and test_voter_changes.py",
+    "runtime/client/lifetime.py": "a part of the client; tests/runtime/client/test_raft_client.py",
+    "runtime/client/loop_thread.py": "a part of the client for threads; tests/test_blocking.py",
+    "runtime/client/parts.py": "a part of the client; tests/runtime/client/test_arguments.py",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",
     "testing/*_faults.py": "kinds of trouble; tests/testing/test_faults.py begins and ends each of them",

@@ -6,6 +6,7 @@ Messages are imported when they are first asked for: a replica needs few of them
 from __future__ import annotations
 
 import enum
+import importlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
@@ -215,218 +216,22 @@ APIS: Final[Mapping[int, Api]] = _Apis()
 """All by number, each loaded when it is looked up; those of Kafka are counted, the private ones just found."""
 
 
+_SHARED_MODULES: Final[Mapping[ApiKey | PrivateApiKey, str]] = {
+    ApiKey.ADD_RAFT_VOTER: "raft_voters",
+    ApiKey.REMOVE_RAFT_VOTER: "raft_voters",
+    ApiKey.UPDATE_RAFT_VOTER: "raft_voters",
+    ApiKey.DESCRIBE_ACLS: "acls",
+    ApiKey.CREATE_ACLS: "acls",
+    ApiKey.DELETE_ACLS: "acls",
+    ApiKey.CREATE_DELEGATION_TOKEN: "delegation_tokens",
+    ApiKey.RENEW_DELEGATION_TOKEN: "delegation_tokens",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "delegation_tokens",
+}
+"""The modules of `kraftlib.wire.messages` with several APIs. Each other module has the name of its API."""
+
+
 def _messages(key: ApiKey | PrivateApiKey) -> tuple[type[Message], type[Message]]:
-    match key:
-        case ApiKey.FETCH:
-            from kraftlib.wire.messages import fetch
-
-            return fetch.FetchRequest, fetch.FetchResponse
-        case ApiKey.API_VERSIONS:
-            from kraftlib.wire.messages import api_versions
-
-            return api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse
-        case ApiKey.VOTE:
-            from kraftlib.wire.messages import vote
-
-            return vote.VoteRequest, vote.VoteResponse
-        case ApiKey.BEGIN_QUORUM_EPOCH:
-            from kraftlib.wire.messages import begin_quorum_epoch
-
-            return begin_quorum_epoch.BeginQuorumEpochRequest, begin_quorum_epoch.BeginQuorumEpochResponse
-        case ApiKey.END_QUORUM_EPOCH:
-            from kraftlib.wire.messages import end_quorum_epoch
-
-            return end_quorum_epoch.EndQuorumEpochRequest, end_quorum_epoch.EndQuorumEpochResponse
-        case ApiKey.DESCRIBE_QUORUM:
-            from kraftlib.wire.messages import describe_quorum
-
-            return describe_quorum.DescribeQuorumRequest, describe_quorum.DescribeQuorumResponse
-        case ApiKey.FETCH_SNAPSHOT:
-            from kraftlib.wire.messages import fetch_snapshot
-
-            return fetch_snapshot.FetchSnapshotRequest, fetch_snapshot.FetchSnapshotResponse
-        case ApiKey.ADD_RAFT_VOTER:
-            from kraftlib.wire.messages import raft_voters
-
-            return raft_voters.AddRaftVoterRequest, raft_voters.AddRaftVoterResponse
-        case ApiKey.REMOVE_RAFT_VOTER:
-            from kraftlib.wire.messages import raft_voters
-
-            return raft_voters.RemoveRaftVoterRequest, raft_voters.RemoveRaftVoterResponse
-        case ApiKey.UPDATE_RAFT_VOTER:
-            from kraftlib.wire.messages import raft_voters
-
-            return raft_voters.UpdateRaftVoterRequest, raft_voters.UpdateRaftVoterResponse
-        case ApiKey.SASL_HANDSHAKE:
-            from kraftlib.wire.messages import sasl_handshake
-
-            return sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse
-        case ApiKey.SASL_AUTHENTICATE:
-            from kraftlib.wire.messages import sasl_authenticate
-
-            return sasl_authenticate.SaslAuthenticateRequest, sasl_authenticate.SaslAuthenticateResponse
-        case ApiKey.CREATE_TOPICS:
-            from kraftlib.wire.messages import create_topics
-
-            return create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse
-        case ApiKey.DELETE_TOPICS:
-            from kraftlib.wire.messages import delete_topics
-
-            return delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse
-        case ApiKey.DESCRIBE_ACLS:
-            from kraftlib.wire.messages import acls
-
-            return acls.DescribeAclsRequest, acls.DescribeAclsResponse
-        case ApiKey.CREATE_ACLS:
-            from kraftlib.wire.messages import acls
-
-            return acls.CreateAclsRequest, acls.CreateAclsResponse
-        case ApiKey.DELETE_ACLS:
-            from kraftlib.wire.messages import acls
-
-            return acls.DeleteAclsRequest, acls.DeleteAclsResponse
-        case ApiKey.DESCRIBE_CONFIGS:
-            from kraftlib.wire.messages import describe_configs
-
-            return describe_configs.DescribeConfigsRequest, describe_configs.DescribeConfigsResponse
-        case ApiKey.ALTER_CONFIGS:
-            from kraftlib.wire.messages import alter_configs
-
-            return alter_configs.AlterConfigsRequest, alter_configs.AlterConfigsResponse
-        case ApiKey.CREATE_DELEGATION_TOKEN:
-            from kraftlib.wire.messages import delegation_tokens
-
-            return delegation_tokens.CreateDelegationTokenRequest, delegation_tokens.CreateDelegationTokenResponse
-        case ApiKey.RENEW_DELEGATION_TOKEN:
-            from kraftlib.wire.messages import delegation_tokens
-
-            return delegation_tokens.RenewDelegationTokenRequest, delegation_tokens.RenewDelegationTokenResponse
-        case ApiKey.EXPIRE_DELEGATION_TOKEN:
-            from kraftlib.wire.messages import delegation_tokens
-
-            return delegation_tokens.ExpireDelegationTokenRequest, delegation_tokens.ExpireDelegationTokenResponse
-        case ApiKey.CREATE_PARTITIONS:
-            from kraftlib.wire.messages import create_partitions
-
-            return create_partitions.CreatePartitionsRequest, create_partitions.CreatePartitionsResponse
-        case ApiKey.ELECT_LEADERS:
-            from kraftlib.wire.messages import elect_leaders
-
-            return elect_leaders.ElectLeadersRequest, elect_leaders.ElectLeadersResponse
-        case ApiKey.INCREMENTAL_ALTER_CONFIGS:
-            from kraftlib.wire.messages import incremental_alter_configs
-
-            return (
-                incremental_alter_configs.IncrementalAlterConfigsRequest,
-                incremental_alter_configs.IncrementalAlterConfigsResponse,
-            )
-        case ApiKey.ALTER_PARTITION_REASSIGNMENTS:
-            from kraftlib.wire.messages import alter_partition_reassignments
-
-            return (
-                alter_partition_reassignments.AlterPartitionReassignmentsRequest,
-                alter_partition_reassignments.AlterPartitionReassignmentsResponse,
-            )
-        case ApiKey.LIST_PARTITION_REASSIGNMENTS:
-            from kraftlib.wire.messages import list_partition_reassignments
-
-            return (
-                list_partition_reassignments.ListPartitionReassignmentsRequest,
-                list_partition_reassignments.ListPartitionReassignmentsResponse,
-            )
-        case ApiKey.ALTER_CLIENT_QUOTAS:
-            from kraftlib.wire.messages import alter_client_quotas
-
-            return alter_client_quotas.AlterClientQuotasRequest, alter_client_quotas.AlterClientQuotasResponse
-        case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
-            from kraftlib.wire.messages import alter_user_scram_credentials
-
-            return (
-                alter_user_scram_credentials.AlterUserScramCredentialsRequest,
-                alter_user_scram_credentials.AlterUserScramCredentialsResponse,
-            )
-        case ApiKey.ALTER_PARTITION:
-            from kraftlib.wire.messages import alter_partition
-
-            return alter_partition.AlterPartitionRequest, alter_partition.AlterPartitionResponse
-        case ApiKey.UPDATE_FEATURES:
-            from kraftlib.wire.messages import update_features
-
-            return update_features.UpdateFeaturesRequest, update_features.UpdateFeaturesResponse
-        case ApiKey.ENVELOPE:
-            from kraftlib.wire.messages import envelope
-
-            return envelope.EnvelopeRequest, envelope.EnvelopeResponse
-        case ApiKey.DESCRIBE_CLUSTER:
-            from kraftlib.wire.messages import describe_cluster
-
-            return describe_cluster.DescribeClusterRequest, describe_cluster.DescribeClusterResponse
-        case ApiKey.BROKER_REGISTRATION:
-            from kraftlib.wire.messages import broker_registration
-
-            return broker_registration.BrokerRegistrationRequest, broker_registration.BrokerRegistrationResponse
-        case ApiKey.BROKER_HEARTBEAT:
-            from kraftlib.wire.messages import broker_heartbeat
-
-            return broker_heartbeat.BrokerHeartbeatRequest, broker_heartbeat.BrokerHeartbeatResponse
-        case ApiKey.UNREGISTER_BROKER:
-            from kraftlib.wire.messages import unregister_broker
-
-            return unregister_broker.UnregisterBrokerRequest, unregister_broker.UnregisterBrokerResponse
-        case ApiKey.ALLOCATE_PRODUCER_IDS:
-            from kraftlib.wire.messages import allocate_producer_ids
-
-            return allocate_producer_ids.AllocateProducerIdsRequest, allocate_producer_ids.AllocateProducerIdsResponse
-        case ApiKey.CONTROLLER_REGISTRATION:
-            from kraftlib.wire.messages import controller_registration
-
-            return (
-                controller_registration.ControllerRegistrationRequest,
-                controller_registration.ControllerRegistrationResponse,
-            )
-        case ApiKey.ASSIGN_REPLICAS_TO_DIRS:
-            from kraftlib.wire.messages import assign_replicas_to_dirs
-
-            return (
-                assign_replicas_to_dirs.AssignReplicasToDirsRequest,
-                assign_replicas_to_dirs.AssignReplicasToDirsResponse,
-            )
-        case ApiKey.UNREGISTER_CONTROLLER:
-            from kraftlib.wire.messages import unregister_controller
-
-            return (
-                unregister_controller.UnregisterControllerRequest,
-                unregister_controller.UnregisterControllerResponse,
-            )
-        case PrivateApiKey.ELECTION_PRIORITY:
-            from kraftlib.wire.messages import election_priority
-
-            return election_priority.ElectionPriorityRequest, election_priority.ElectionPriorityResponse
-        case PrivateApiKey.SNAPSHOT_HASH:
-            from kraftlib.wire.messages import snapshot_hash
-
-            return snapshot_hash.SnapshotHashRequest, snapshot_hash.SnapshotHashResponse
-        case PrivateApiKey.READ_BARRIER:
-            from kraftlib.wire.messages import read_barrier
-
-            return read_barrier.ReadBarrierRequest, read_barrier.ReadBarrierResponse
-        case PrivateApiKey.PROPOSE:
-            from kraftlib.wire.messages import propose
-
-            return propose.ProposeRequest, propose.ProposeResponse
-        case PrivateApiKey.CALL:
-            from kraftlib.wire.messages import call
-
-            return call.CallRequest, call.CallResponse
-        case PrivateApiKey.QUERY:
-            from kraftlib.wire.messages import query
-
-            return query.QueryRequest, query.QueryResponse
-        case PrivateApiKey.WATCH:
-            from kraftlib.wire.messages import watch
-
-            return watch.WatchRequest, watch.WatchResponse
-        case PrivateApiKey.STATE_DIGEST:
-            from kraftlib.wire.messages import state_digest
-
-            return state_digest.StateDigestRequest, state_digest.StateDigestResponse
+    """Return request and response of an API: CREATE_TOPICS has CreateTopicsRequest and CreateTopicsResponse."""
+    module = importlib.import_module(f"kraftlib.wire.messages.{_SHARED_MODULES.get(key, key.name.lower())}")
+    name = key.name.title().replace("_", "")
+    return getattr(module, f"{name}Request"), getattr(module, f"{name}Response")

@@ -12,6 +12,7 @@ from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
 from kraftlib.records.serde import RecordSerde
+from kraftlib.runtime.client.parts import Parts
 from kraftlib.runtime.client.service import Service
 from kraftlib.runtime.digests import check_machine
 from kraftlib.runtime.listener import Listener, StateMachine
@@ -21,6 +22,23 @@ from kraftlib.types import Endpoint, ReplicaKey
 
 LISTENER_CALLS: Final = tuple(name for name in vars(Listener) if not name.startswith("_"))
 MACHINE_CALLS: Final = tuple(name for name, part in vars(StateMachine).items() if name[0] != "_" and callable(part))
+
+_PROTOCOLS: Final[Mapping[str, type]] = {
+    "log": ReplicatedLog,
+    "elections": QuorumStateStore,
+    "transport": Transport,
+    "serde": RecordSerde,
+    "result_serde": RecordSerde,
+    "service": Service,
+}
+"""The protocol of each part that has one."""
+
+_CLASSES: Final[Mapping[str, tuple[type, str]]] = {
+    "server_ssl": (ssl.SSLContext, "an ssl.SSLContext"),
+    "client_ssl": (ssl.SSLContext, "an ssl.SSLContext"),
+    "random": (chance.Random, "a random.Random"),
+}
+"""The class of each part that has one, and its name in an error."""
 
 
 def check_config(config: object) -> RaftConfig:
@@ -33,49 +51,24 @@ def check_config(config: object) -> RaftConfig:
     raise ConfigError(f"config is {_kind(config)}: {remedy}")
 
 
-def check_parts(
-    config: object,
-    *,
-    log: object,
-    elections: object,
-    transport: object,
-    state_machine: object,
-    listener: object,
-    serde: object,
-    result_serde: object,
-    service: object,
-    server_ssl: object,
-    client_ssl: object,
-    authorize: object,
-    random: object,
-) -> None:
+def check_parts(config: object, parts: Parts, listener: object) -> None:
     """Raise ConfigError unless `config` and each part that is given can do what is asked of it."""
     checked = check_config(config)
-    for name, part, protocol in (
-        ("log", log, ReplicatedLog),
-        ("elections", elections, QuorumStateStore),
-        ("transport", transport, Transport),
-        ("serde", serde, RecordSerde),
-        ("result_serde", result_serde, RecordSerde),
-        ("service", service, Service),
-    ):
-        if part is not None:
+    for name, protocol in _PROTOCOLS.items():
+        if (part := getattr(parts, name)) is not None:
             _check_protocol(name, part, protocol)
-    for name, part, kind, wanted in (
-        ("server_ssl", server_ssl, ssl.SSLContext, "an ssl.SSLContext"),
-        ("client_ssl", client_ssl, ssl.SSLContext, "an ssl.SSLContext"),
-        ("random", random, chance.Random, "a random.Random"),
-    ):
+    for name, (kind, wanted) in _CLASSES.items():
+        part = getattr(parts, name)
         if part is not None and not isinstance(part, kind):
             raise ConfigError(f"{name} is {_kind(part)}: expected {wanted}")
-    if service is not None:
-        check_service(service)
-    if authorize is not None:
-        check_authorize(authorize)
-    if state_machine is not None:
-        check_state_machine(state_machine, is_durable=checked.directory is not None)
+    if parts.service is not None:
+        check_service(parts.service)
+    if parts.authorize is not None:
+        check_authorize(parts.authorize)
+    if parts.state_machine is not None:
+        check_state_machine(parts.state_machine, is_durable=checked.directory is not None)
     if checked.digest_interval_ms:
-        check_machine(checked.digest_interval_ms, state_machine)
+        check_machine(checked.digest_interval_ms, parts.state_machine)
     if listener is not None:
         check_listener(listener)
 

@@ -7,10 +7,9 @@ All methods are for the loop that `start` ran on; `kraftlib.runtime.client.engin
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from kraftlib.proposals.taking import ProposalServer
 from kraftlib.records.serde import JsonSerde, RecordSerde
 from kraftlib.runtime.assembly import Application, Assembly, Owner, Surroundings
 from kraftlib.runtime.background import BackgroundThread
+from kraftlib.runtime.client.callers import Callers
 from kraftlib.runtime.client.proposing import EngineFirst, NodeReplica
 from kraftlib.runtime.client.release import Release
 from kraftlib.runtime.client.service import Service
@@ -40,7 +40,7 @@ from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
-from kraftlib.runtime.waiters import Appended, Post, Promise, Settled, Signal, again, settle
+from kraftlib.runtime.waiters import Appended, Post, Promise, Signal, again
 from kraftlib.security.audit import AuditLog
 from kraftlib.security.audited import subject_of
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
@@ -83,15 +83,9 @@ class Node:
         self.state_machine = state_machine
         self._first_listeners = list(listeners)
         self._voters_told: VoterSet | None = None
-        self._changes: dict[asyncio.Task[Any], Promise] = {}
-        """Changes of voters and forwarded appends that are under way."""
-        self._leader_waiters: list[tuple[Epoch, Promise]] = []
-        self._snapshot_waiters: dict[int, Promise] = {}
-        self._snapshot_numbers = itertools.count()
+        self.callers = Callers(self._post)
         self._gone = 0
         """Number of waiting callers that may have gone since they were looked at last."""
-        self._ended_by: Callable[[], BaseException] | None = None
-        """The error for callers that wait while this node ends; None while it does not."""
         self._closing: asyncio.Future[None] | None = None
         self._network_closing: asyncio.Future[None] | None = None
         self._handed_over: asyncio.Event | None = None
@@ -108,7 +102,8 @@ class Node:
         async with AsyncExitStack() as undo:
             undo.callback(self._not_started)
             undo.callback(self._opened.close)
-            await self._start(undo)
+            await self._listen(undo)
+            self._assemble(undo)
             ready(self)
             self._look_at_voters()
             self._assembly.start()
@@ -120,10 +115,8 @@ class Node:
         self._closing = asyncio.get_running_loop().create_future()
         self._closing.set_result(None)
 
-    async def _start(self, undo: AsyncExitStack) -> None:
-        loop = self._loop = asyncio.get_running_loop()
+    async def _listen(self, undo: AsyncExitStack) -> None:
         config, opened = self._config, self._opened
-        self._handed_over = asyncio.Event()
         audit = self._audit = AuditLog(
             node_id=config.node_id,
             cluster_id=opened.cluster_id,
@@ -149,6 +142,11 @@ class Node:
         self.router.connect_network(self.network)
         self.endpoint = await self.network.start()
         undo.push_async_callback(self.network.close)
+
+    def _assemble(self, undo: AsyncExitStack) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        config, opened = self._config, self._opened
+        self._handed_over = asyncio.Event()
         self.background = BackgroundThread(loop, name=f"kraftlib-background-{config.node_id}")
         undo.callback(self.background.close)
         name = f"kraftlib-disk-{config.node_id}"
@@ -218,11 +216,8 @@ class Node:
     def wait_for_leader(self, promise: Promise, *, after_epoch: Epoch = -1) -> None:
         """Settle `promise` with the leader and its epoch, as soon as there is one of an epoch after this."""
         self.ensure_running()
-        leader = self.executor.leader  # announced: one that was elected a moment ago may still be writing its vote
-        if leader.leader_id is not None and leader.epoch > after_epoch:
-            self._post(settle, [(promise, leader, None)])
-        else:
-            self._leader_waiters.append((after_epoch, promise))
+        # Announced: one that was elected a moment ago may still be writing its vote.
+        self.callers.wait_for_leader(promise, self.executor.leader, after_epoch=after_epoch)
 
     def wait_for_offset(self, offset: Offset, promise: Promise) -> None:
         """Settle `promise` once the record at `offset` was applied here."""
@@ -236,12 +231,7 @@ class Node:
 
     def _leader_known(self, leader: LeaderAndEpoch) -> None:
         self.proposals.leader_known()
-        if leader.leader_id is not None and self._leader_waiters:
-            outcomes: list[Settled] = [
-                (promise, leader, None) for after_epoch, promise in self._leader_waiters if leader.epoch > after_epoch
-            ]
-            self._leader_waiters = [waiter for waiter in self._leader_waiters if leader.epoch <= waiter[0]]
-            self._post(settle, outcomes)
+        self.callers.leader_known(leader)
 
     def ensure_running(self) -> None:
         """Raises: ReplicaFailedError, ClosedError."""
@@ -281,11 +271,6 @@ class Node:
         )
 
     @property
-    def has_ended(self) -> bool:
-        """Whether callers that wait are told of the end."""
-        return self._ended_by is not None
-
-    @property
     def log_end_offset(self) -> Offset:
         """One past the last record in the log."""
         return self._opened.log.end_offset
@@ -317,7 +302,7 @@ class Node:
             self._audit.of_application("finished", request=name, subject=subject, outcome=outcome)
 
         ask = partial(ask_leader, self.core, self.router.own)
-        self.run_for(promise, change_voters(change, ask=ask, timeout_ms=timeout_ms), done)
+        self.callers.run(promise, change_voters(change, ask=ask, timeout_ms=timeout_ms), done)
 
     def forward(self, promise: Promise, values: Sequence[bytes], level: int, timeout_ms: int) -> None:
         """Settle `promise` with the `Appended` of `values`, which the leader appends, whichever replica that is."""
@@ -326,37 +311,16 @@ class Node:
         async def append() -> Appended:
             return Appended(*await self.proposals.propose(values, level=level, timeout_ms=timeout_ms))
 
-        self.run_for(promise, append())
-
-    def run_for(
-        self,
-        promise: Promise,
-        work: Coroutine[Any, Any, Any],
-        done: Callable[[BaseException | None], None] = lambda error: None,
-    ) -> None:
-        """Settle `promise` with the outcome of `work`, which is cancelled if this node ends, or the caller has gone."""
-        doing = asyncio.ensure_future(work)
-        self._changes[doing] = promise
-
-        def settled(task: asyncio.Task[Any]) -> None:
-            self._changes.pop(task)
-            ended = self._ended_by or (lambda: ClosedError("whoever asked for it has gone"))
-            error = ended() if task.cancelled() else task.exception()
-            done(error)
-            self._post(settle, [(promise, None if error is not None else task.result(), error)])
-
-        doing.add_done_callback(settled)
+        self.callers.run(promise, append())
 
     def withdraw(self) -> None:
         """A waiting caller has gone. Forget all that have, once there may be as many of them as of the others."""
-        for change, promise in self._changes.items():
-            if promise.done():
-                change.cancel()
+        callers, barriers = self.callers, self.executor.barriers
+        callers.cancel_work_of_gone()
         self._gone += 1
-        barriers = self.executor.barriers
-        if 2 * self._gone > len(self._leader_waiters) + len(self.applier.offset_waiters) + len(barriers):
+        if 2 * self._gone > callers.leader_waiters + len(self.applier.offset_waiters) + len(barriers):
             self._gone = 0
-            self._leader_waiters = [waiter for waiter in self._leader_waiters if not waiter[1].done()]
+            callers.forget_gone()
             self.applier.offset_waiters.forget_gone()
             barriers.forget_gone()
 
@@ -365,18 +329,7 @@ class Node:
         self.ensure_running()
         if values is None and self.waiters.apply_failure is not None:
             raise again(self.waiters.apply_failure)
-        number = next(self._snapshot_numbers)
-
-        def done(snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:
-            if self._snapshot_waiters.pop(number, None) is not None:
-                self._post(settle, [(promise, snapshot_id, error)])
-
-        self._snapshot_waiters[number] = promise
-        try:
-            self.housekeeping.create(done, values, offset)
-        except BaseException:
-            del self._snapshot_waiters[number]
-            raise
+        self.callers.wait_for_snapshot(promise, lambda done: self.housekeeping.create(done, values, offset))
 
     def begin_snapshot(self, offset: Offset | None, to_bytes: Callable[[Any], bytes]) -> OpenSnapshot:
         """Open a snapshot for writing elsewhere (see `RaftClient.begin_snapshot`)."""
@@ -431,8 +384,7 @@ class Node:
         self._assembly.stop()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
         try:
-            if self._changes:
-                await asyncio.wait(self._changes)
+            await self.callers.finish_work()
             await (self._network_closing or self.network.close())
         finally:
             release = Release(self._config.node_id, background=self.background, disk=self.disk, opened=self._opened)
@@ -455,15 +407,7 @@ class Node:
         self._on_failure(failure)
 
     def _fail_other_waiters(self, error_of: Callable[[], BaseException]) -> None:
-        self._ended_by = self._ended_by or error_of
-        for change in self._changes:
-            change.cancel()
+        self.callers.fail(error_of)
         self.applier.offset_waiters.fail(error_of)
         self.executor.barriers.fail(error_of)
         self.router.own.close(error_of())
-        waiting = [*(promise for _, promise in self._leader_waiters), *self._snapshot_waiters.values()]
-        outcomes: list[Settled] = [(promise, None, error_of()) for promise in waiting]
-        self._leader_waiters.clear()
-        self._snapshot_waiters.clear()
-        if outcomes:
-            self._post(settle, outcomes)

@@ -90,7 +90,7 @@ class NodeReplica:
     @property
     def has_ended(self) -> bool:
         """Whether what is under way is cancelled."""
-        return self._node.has_ended
+        return self._node.callers.have_ended
 
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         """Return the leader and epoch, and where the leader is reached."""

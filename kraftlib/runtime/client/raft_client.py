@@ -4,8 +4,8 @@
         await client.wait_for_leader()
         result = await client.propose(value)
 
-This is the asyncio client; `kraftlib.blocking.RaftClient` has the same names and signatures for threads. It is thin:
-`kraftlib.runtime.client.node` has the replica, and `kraftlib.runtime.client.engine` its loop and thread.
+This is the asyncio client; `kraftlib.blocking.RaftClient` has the same names and signatures for threads. It is thin. In
+`kraftlib.runtime.client`, `node` has the replica, `engine` its loop and thread, and `lifetime` its start and end.
 """
 
 from __future__ import annotations
@@ -22,18 +22,15 @@ from kraftlib.errors import ClosedError, ConfigError, NotLeaderError, ReplicaFai
 from kraftlib.records.serde import BytesSerde, RecordSerde
 from kraftlib.runtime.client import arguments
 from kraftlib.runtime.client.appender import MAX_IN_FLIGHT, Appender
-from kraftlib.runtime.client.engine import Engine, InlineEngine
+from kraftlib.runtime.client.lifetime import Lifetime
 from kraftlib.runtime.client.node import Node
+from kraftlib.runtime.client.parts import Parts
 from kraftlib.runtime.client.service import Service
 from kraftlib.runtime.client.status import Status
-from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, removal, upgrade
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.judge import Authorize
-from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Transport
-from kraftlib.runtime.net.trust import trust_of, users_of
-from kraftlib.runtime.opening import listen_endpoint, open_replica
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import COMMITTED, Appended, Post, level_of
@@ -76,13 +73,11 @@ class RaftClient(Generic[T]):
         authorize: Authorize | None = None,
         random: chance.Random | None = None,
     ) -> None:
-        arguments.check_parts(
-            config,
+        self._parts = Parts(
             log=log,
             elections=elections,
             transport=transport,
             state_machine=state_machine,
-            listener=listener,
             serde=serde,
             result_serde=result_serde,
             service=service,
@@ -91,28 +86,25 @@ class RaftClient(Generic[T]):
             authorize=authorize,
             random=random,
         )
+        arguments.check_parts(config, self._parts, listener)
         self._config = config
-        self._log = log
-        self._elections = elections
-        self._transport = transport
-        self._state_machine = state_machine
+        self._has_machine = state_machine is not None
         self._listeners = [listener] if listener is not None else []
-        self._serde = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
-        self._result_serde = result_serde
-        self._service = service
-        self._to_bytes = self._serde.to_bytes
-        self._bare = isinstance(self._serde, BytesSerde)
-        self._server_ssl = server_ssl
-        self._client_ssl = client_ssl
-        self._authorize = authorize
-        self._random = random or chance.Random()
-        self._engine: Engine = (
-            InlineEngine(self._make_node) if config.engine == "inline" else ThreadEngine(self._make_node, config)
-        )
-        self._ended: asyncio.Future[None] | None = None
-        self._closed = False
+        used = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
+        self._to_bytes = used.to_bytes
+        self._bare = isinstance(used, BytesSerde)
+        self._life = Lifetime(config, self._open_node)
+        self._engine = self._life.engine
+        self._running = self._life.running
         # Bound late, so that the hot path has no test for being started.
         self._append_one: Callable[[bytes, Epoch | None, int], asyncio.Future[Appended]] = self._not_started
+
+    def _open_node(
+        self, post: Post, on_failure: Callable[[ReplicaFailedError], None], on_closed: Callable[[], None]
+    ) -> Node:
+        return self._parts.open_node(
+            self._config, self._listeners, post=post, on_failure=on_failure, on_closed=on_closed
+        )
 
     # --- beginning and end -------------------------------------------------------------------------------------------
 
@@ -122,67 +114,11 @@ class RaftClient(Generic[T]):
         Raises, and then nothing is left open: ConfigError, NotFormattedError, DirectoryInUseError, StorageError;
         ClosedError, if it was shut down before.
         """
-        if self._ended is not None:
-            raise ConfigError("a client is started once: make a new one")
-        if self._closed:
-            raise ClosedError(f"replica {self.node_id} was closed before it was started: make a new client")
-        self._loop = asyncio.get_running_loop()
-        self._ended = self._loop.create_future()
-        try:
-            await self._engine.start()
-        except BaseException:
-            self._closed = True
-            self._end()
-            raise
+        await self._life.start()
         self._append_one = self._engine.append_one
 
     def _not_started(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
         raise ClosedError(f"replica {self.node_id} is not started: nothing was appended")
-
-    def _make_node(self, post: Post) -> Node:
-        config = self._config
-        if config.sasl is not None and self._transport is not None:
-            raise ConfigError("sasl is of the TCP transport: leave out [sasl], or transport=")
-        opened = open_replica(config, log=self._log, elections=self._elections)
-        try:
-            trust = trust_of(config, opened, server=self._server_ssl, client=self._client_ssl)
-            transport = self._transport or TcpTransport(
-                listen_endpoint(config),
-                also=() if config.unix_endpoint is None else (config.unix_endpoint,),
-                socket_mode=config.unix_socket_mode,
-                insecure=config.insecure,
-                frame_max_bytes=config.frame_max_bytes,
-                limits=config.limits,
-                trust=trust,
-                sasl=users_of(config, trust),
-            )
-            return Node(
-                config,
-                opened,
-                transport,
-                serde=self._serde,
-                state_machine=self._state_machine,
-                listeners=self._listeners,
-                random=self._random,
-                post=post,
-                on_failure=lambda failure: post(self._failed, failure),
-                on_closed=lambda: post(self._end, None),
-                authorize=self._authorize,
-                result_serde=self._result_serde,
-                service=self._service,
-            )
-        except BaseException:
-            opened.close()
-            raise
-
-    def _failed(self, failure: ReplicaFailedError) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(failure)
-            self._ended.exception()  # whoever does not ask is told by every call, and by the log
-
-    def _end(self, _: None = None) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
 
     async def wait_closed(self) -> None:
         """Wait until the client was shut down.
@@ -190,11 +126,7 @@ class RaftClient(Generic[T]):
         Raises: ReplicaFailedError, as soon as the replica stops itself, or its state machine is stopped. In the second
         case the replica votes and replicates on, until it is shut down, but does not lead.
         """
-        if self._ended is None:
-            raise ClosedError("the client is not started")
-        if asyncio.get_running_loop() is not self._loop:
-            raise ConfigError("wait_closed() is for the event loop that start() ran on, and this is another one")
-        await asyncio.shield(self._ended)
+        await self._life.wait_closed()
 
     async def shutdown(self, timeout_ms: int | None = None) -> None:
         """Finish pending appends, transfer leadership, flush and close. Another call waits for the same end.
@@ -204,8 +136,7 @@ class RaftClient(Generic[T]):
         closes at once. Appends that are still pending then fail with ClosedError (not written) or OutcomeUnknownError.
         """
         arguments.check_timeout(timeout_ms)
-        self._closed = True
-        await self._engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
+        await self._life.shutdown(timeout_ms)
 
     async def close(self) -> None:
         """Shut down gracefully within `config.shutdown_timeout_ms`."""
@@ -294,7 +225,7 @@ class RaftClient(Generic[T]):
 
         Forwards as `append` does. `append_one(value, wait="applied")` tells offset and epoch, too.
         """
-        if self._state_machine is None:
+        if not self._has_machine:
             raise ConfigError("propose() returns a state machine's result, and this client has none: use append_one()")
         appended = await self.append_one(value, epoch=epoch, wait="applied", timeout_ms=timeout_ms)
         return appended.results[0]
@@ -303,7 +234,7 @@ class RaftClient(Generic[T]):
         self, values: Iterable[T], *, epoch: Epoch | None = None, timeout_ms: int = FORWARD_TIMEOUT_MS
     ) -> tuple[Any, ...]:
         """Append `values` atomically, in one batch, and return the state machine's result of each; as `propose`."""
-        if self._state_machine is None:
+        if not self._has_machine:
             raise ConfigError("propose_many() returns results, and this client has no state machine: use append()")
         return (await self.append(values, epoch=epoch, wait="applied", timeout_ms=timeout_ms)).results
 
@@ -356,7 +287,7 @@ class RaftClient(Generic[T]):
         Before start() it is taken note of, and fed from the start on.
         """
         arguments.check_listener(listener)
-        if self._ended is None and not self._closed:
+        if self._life.is_ahead:
             self._listeners.append(listener)
             return
         engine = self._running()
@@ -364,7 +295,7 @@ class RaftClient(Generic[T]):
 
     def unregister(self, listener: Listener) -> None:
         """Stop feeding `listener`."""
-        if self._ended is None and not self._closed:
+        if self._life.is_ahead:
             self._listeners = [each for each in self._listeners if each is not listener]
             return
         engine = self._running()
@@ -579,8 +510,3 @@ class RaftClient(Generic[T]):
     def metrics(self) -> dict[str, float | str]:
         """Return Kafka's `raft-metrics` by name; also after it was closed."""
         return self._engine.call(self._engine.node.metrics_by_name)
-
-    def _running(self) -> Engine:
-        if self._closed or self._ended is None:
-            raise ClosedError(f"replica {self.node_id} is {'closed' if self._closed else 'not started'}")
-        return self._engine

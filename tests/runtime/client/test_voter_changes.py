@@ -189,9 +189,9 @@ async def test_a_change_ends_with_a_replica_that_stops_itself(engine: str) -> No
 async def test_nobody_goes_on_asking_for_whom_has_gone(engine: str) -> None:
     async with asyncio.timeout(PATIENCE_S), a_second_voter(engine) as client:
         change = asyncio.create_task(client.add_voter(KEY, KEY_PLACE, timeout_ms=3_600_000))
-        await until(lambda: engine_of(client).call(lambda: len(engine_of(client).node._changes)) == 1)
+        await until(lambda: engine_of(client).call(lambda: engine_of(client).node.callers.working) == 1)
         change.cancel()
-        await until(lambda: engine_of(client).call(lambda: len(engine_of(client).node._changes)) == 0)
+        await until(lambda: engine_of(client).call(lambda: engine_of(client).node.callers.working) == 0)
 
 
 def engine_of(client: RaftClient[Any]) -> Engine:
