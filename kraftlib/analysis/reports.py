@@ -12,7 +12,7 @@ Consumer groups are not in the metadata log; Kafka keeps them in a topic of its 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -233,7 +233,7 @@ def _features(image: ClusterImage) -> Iterator[dict[str, Any]]:
         yield {"name": name, "level": level}
 
 
-def _places(endpoints: dict[str, str]) -> str:
+def _places(endpoints: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={place}" for name, place in sorted(endpoints.items()))
 
 

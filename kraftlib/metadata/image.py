@@ -2,12 +2,12 @@
 
 Records are replayed strictly in order, as Kafka's own brokers do it (KIP-631, Record Schemas). What nobody shows
 as a table (credentials, tokens, quotas, access rules) is counted. Records between Begin and EndTransaction take effect
-together; those before an AbortTransaction never do (KIP-868).
+together; those before an AbortTransaction never do (KIP-868). `publish` makes pictures of it that never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,44 +18,22 @@ from kraftlib.metadata import config_records as configs
 from kraftlib.metadata import log_records as logs
 from kraftlib.metadata import security_records as security
 from kraftlib.metadata import topic_records as topics
-from kraftlib.types import uuid_text
+from kraftlib.metadata.delta import Touched
+from kraftlib.metadata.published import Broker, MetadataImage, Partition, Topic
+from kraftlib.metadata.shared_map import MapBuilder
+from kraftlib.types import Offset, uuid_text
 
 LEADER_UNCHANGED: Final = -2
+CHANGEABLE: Final = (
+    "replicas",
+    "isr",
+    "removing_replicas",
+    "adding_replicas",
+    "eligible_leader_replicas",
+    "last_known_elr",
+)
+"""The fields that a PartitionChangeRecord sets where it names them."""
 RESOURCE_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
-
-
-@attrs.define(kw_only=True)
-class Partition:
-    """One partition of a topic."""
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    """-1: none; the partition is offline."""
-    leader_epoch: int
-    partition_epoch: int
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-
-
-@attrs.define(kw_only=True)
-class Topic:
-    """One topic."""
-
-    name: str
-    topic_id: UUID
-    partitions: dict[int, Partition] = attrs.field(factory=dict)
-
-
-@attrs.define(kw_only=True)
-class Broker:
-    """One registration of a broker."""
-
-    epoch: int
-    endpoints: dict[str, str]
-    rack: str | None
-    fenced: bool
-    in_controlled_shutdown: bool
 
 
 class ClusterImage:
@@ -66,17 +44,21 @@ class ClusterImage:
         self.controllers: dict[int, dict[str, str]] = {}
         """Endpoints of the registered controllers by listener."""
         self.features: dict[str, int] = {}
-        self.topics: dict[UUID, Topic] = {}
-        self.configs: dict[str, dict[str, str]] = {}
+        self.topics: Final[MapBuilder[UUID, Topic]] = MapBuilder()
+        self.configs: Final[MapBuilder[str, Mapping[str, str]]] = MapBuilder()
         """By resource as Kafka's shell names it: `TOPIC:events`; `BROKER` alone stands for all of them."""
         self.next_producer_id: int | None = None
         self.faults: list[str] = []
         """The records that did not fit, most likely from a newer Kafka."""
         self._counted: dict[str, set[Any]] = {"acls": set(), "credentials": set(), "tokens": set(), "quotas": set()}
+        self._topic_ids: Final[MapBuilder[str, UUID]] = MapBuilder()
+        self._touched = Touched()
+        self._own_partitions: dict[UUID, dict[int, Partition]] = {}
+        """Of the topics that have changed since the last picture: no picture shares these."""
         self._transaction: list[Any] | None = None
         self._replay: Final[dict[type, Callable[[Any], object]]] = {
             brokers.RegisterBrokerRecord: self._register_broker,
-            brokers.UnregisterBrokerRecord: lambda record: self.brokers.pop(record.broker_id),
+            brokers.UnregisterBrokerRecord: self._unregister_broker,
             brokers.BrokerRegistrationChangeRecord: self._change_broker,
             brokers.FenceBrokerRecord: lambda record: self._fence(record.id, True),
             brokers.UnfenceBrokerRecord: lambda record: self._fence(record.id, False),
@@ -86,6 +68,7 @@ class ClusterImage:
             topics.PartitionRecord: self._add_partition,
             topics.PartitionChangeRecord: self._change_partition,
             topics.RemoveTopicRecord: self._remove_topic,
+            topics.ClearElrRecord: self._clear_elr,
             configs.ConfigRecord: self._set_config,
             configs.FeatureLevelRecord: self._set_feature,
             configs.ProducerIdsRecord: self._set_producer_id,
@@ -115,6 +98,21 @@ class ClusterImage:
         else:
             self._apply_now(record)
 
+    def publish(self, end_offset: Offset) -> tuple[MetadataImage, Touched]:
+        """Return a picture that never changes, and what may differ in it from the one before."""
+        touched, self._touched = self._touched, Touched()
+        self._own_partitions = {}
+        image = MetadataImage(
+            end_offset=end_offset,
+            features=dict(self.features),
+            brokers=dict(self.brokers),
+            controllers=dict(self.controllers),
+            topics=self.topics.freeze(),
+            topic_ids=self._topic_ids.freeze(),
+            configs=self.configs.freeze(),
+        )
+        return image, touched
+
     def _apply_now(self, record: Any) -> None:
         replay = self._replay.get(type(record))
         try:
@@ -126,22 +124,33 @@ class ClusterImage:
     # --- brokers and controllers -------------------------------------------------------------------------------------
 
     def _register_broker(self, record: brokers.RegisterBrokerRecord) -> None:
-        self.brokers[record.broker_id] = Broker(
+        broker = Broker(
             epoch=record.broker_epoch,
             endpoints={place.name: f"{place.host}:{place.port}" for place in record.end_points},
             rack=record.rack,
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
         )
+        self._put_broker(record.broker_id, broker)
+
+    def _unregister_broker(self, record: brokers.UnregisterBrokerRecord) -> None:
+        del self.brokers[record.broker_id]
+        self._touched.brokers[record.broker_id] = None
 
     def _change_broker(self, record: brokers.BrokerRegistrationChangeRecord) -> None:
+        broker = self.brokers[record.broker_id]
         if record.fenced:
-            self._fence(record.broker_id, record.fenced > 0)
+            broker = attrs.evolve(broker, fenced=record.fenced > 0)
         if record.in_controlled_shutdown:
-            self.brokers[record.broker_id].in_controlled_shutdown = record.in_controlled_shutdown > 0
+            broker = attrs.evolve(broker, in_controlled_shutdown=record.in_controlled_shutdown > 0)
+        self._put_broker(record.broker_id, broker)
 
     def _fence(self, broker_id: int, fenced: bool) -> None:
-        self.brokers[broker_id].fenced = fenced
+        self._put_broker(broker_id, attrs.evolve(self.brokers[broker_id], fenced=fenced))
+
+    def _put_broker(self, broker_id: int, broker: Broker) -> None:
+        self.brokers[broker_id] = broker
+        self._touched.brokers[broker_id] = None
 
     def _register_controller(self, record: brokers.RegisterControllerRecord) -> None:
         self.controllers[record.controller_id] = {
@@ -151,10 +160,23 @@ class ClusterImage:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _add_topic(self, record: topics.TopicRecord) -> None:
+        self._own_partitions.pop(record.topic_id, None)
         self.topics[record.topic_id] = Topic(name=record.name, topic_id=record.topic_id)
+        self._topic_ids[record.name] = record.topic_id
+        self._touched.topics[record.topic_id] = None
+
+    def _partitions_of(self, topic_id: UUID) -> dict[int, Partition]:
+        """Return the partitions of a topic as a dictionary that no picture shares."""
+        own = self._own_partitions.get(topic_id)
+        if own is None:
+            topic = self.topics[topic_id]
+            own = self._own_partitions[topic_id] = dict(topic.partitions)
+            self.topics[topic_id] = attrs.evolve(topic, partitions=own)
+            self._touched.topics[topic_id] = None
+        return own
 
     def _add_partition(self, record: topics.PartitionRecord) -> None:
-        self.topics[record.topic_id].partitions[record.partition_id] = Partition(
+        self._partitions_of(record.topic_id)[record.partition_id] = Partition(
             replicas=record.replicas,
             isr=record.isr,
             leader=record.leader,
@@ -162,36 +184,55 @@ class ClusterImage:
             partition_epoch=record.partition_epoch,
             removing_replicas=record.removing_replicas,
             adding_replicas=record.adding_replicas,
+            eligible_leader_replicas=record.eligible_leader_replicas or (),
+            last_known_elr=record.last_known_elr or (),
         )
 
     def _change_partition(self, record: topics.PartitionChangeRecord) -> None:
         """Take over what is named. A named leader begins a leader epoch; every change begins a partition epoch."""
-        partition = self.topics[record.topic_id].partitions[record.partition_id]
-        for name in ("replicas", "isr", "removing_replicas", "adding_replicas"):
-            value = getattr(record, name)
-            if value is not None:
-                setattr(partition, name, value)
+        partitions = self._partitions_of(record.topic_id)
+        old = partitions[record.partition_id]
+        changes = {name: value for name in CHANGEABLE if (value := getattr(record, name)) is not None}
         if record.leader != LEADER_UNCHANGED:
-            partition.leader = record.leader
-            partition.leader_epoch += 1
-        partition.partition_epoch += 1
+            changes |= {"leader": record.leader, "leader_epoch": old.leader_epoch + 1}
+        partitions[record.partition_id] = attrs.evolve(old, partition_epoch=old.partition_epoch + 1, **changes)
+
+    def _clear_elr(self, record: topics.ClearElrRecord) -> None:
+        """Void the eligible leader replicas of one topic, or of all, as a change of these partitions (KIP-966)."""
+        named = [self._topic_ids[record.topic_name]] if record.topic_name else list(self.topics)
+        for topic_id in named:
+            for number, old in list(self.topics[topic_id].partitions.items()):
+                if old.eligible_leader_replicas or old.last_known_elr:
+                    empty = topics.PartitionChangeRecord(
+                        topic_id=topic_id, partition_id=number, eligible_leader_replicas=(), last_known_elr=()
+                    )
+                    self._change_partition(empty)
 
     def _remove_topic(self, record: topics.RemoveTopicRecord) -> None:
         topic = self.topics.pop(record.topic_id)
-        self.configs.pop(f"TOPIC:{topic.name}", None)
+        self._own_partitions.pop(record.topic_id, None)
+        self._touched.topics[record.topic_id] = None
+        del self._topic_ids[topic.name]
+        self._put_config(f"TOPIC:{topic.name}", {})
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
     def _set_config(self, record: configs.ConfigRecord) -> None:
         kind = RESOURCE_TYPES.get(record.resource_type, str(record.resource_type))
         resource = f"{kind}:{record.resource_name}" if record.resource_name else kind
-        entries = self.configs.setdefault(resource, {})
+        entries = dict(self.configs.get(resource, {}))
         if record.value is None:
             entries.pop(record.name, None)
         else:
             entries[record.name] = record.value
-        if not entries:
-            del self.configs[resource]
+        self._put_config(resource, entries)
+
+    def _put_config(self, resource: str, entries: Mapping[str, str]) -> None:
+        if entries:
+            self.configs[resource] = entries
+        else:
+            self.configs.pop(resource, None)
+        self._touched.configs[resource] = None
 
     def _set_feature(self, record: configs.FeatureLevelRecord) -> None:
         if record.feature_level:

@@ -9,6 +9,7 @@ from kraftlib.metadata import (
     AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -77,6 +78,24 @@ def test_a_change_of_leader_begins_an_epoch_and_every_change_another() -> None:
     assert (partition.isr, partition.leader) == ((2,), -1)
     assert (partition.leader_epoch, partition.partition_epoch) == (1, 2)
     assert partition.replicas == (1, 2)
+
+
+def test_eligible_leader_replicas_come_with_changes_and_are_cleared_of_one_topic_or_of_all() -> None:
+    """As a change: each partition that had some begins a partition epoch (KIP-966)."""
+    eligible = PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC_ID, isr=(2,), eligible_leader_replicas=(1,), last_known_elr=(3,)
+    )
+
+    def shown(*records: object) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        one = image(TOPIC, PARTITION, *records).topics[TOPIC_ID].partitions[0]
+        return one.eligible_leader_replicas, one.last_known_elr, one.partition_epoch
+
+    assert shown(eligible) == ((1,), (3,), 1)
+    for name in ("events", ""):
+        clear = ClearElrRecord(topic_name=name)
+        assert shown(clear) == ((), (), 0)
+        assert shown(eligible, clear, clear) == ((), (), 2)
+    assert "ClearElrRecord" in image(TOPIC, ClearElrRecord(topic_name="others")).faults[0]
 
 
 def test_a_removed_topic_takes_its_configs_along() -> None:
