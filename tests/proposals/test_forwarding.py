@@ -65,14 +65,14 @@ async def follower_of(nodes: Quorum, leader: RaftClient[Any]) -> RaftClient[Any]
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 async def test_a_follower_proposes_and_reads_its_own_write(engine: str) -> None:
-    async with quorum(engine=engine, make=counting) as nodes:
+    machines = {node_id: Counter() for node_id in (1, 2, 3)}
+    async with quorum(engine=engine, make=lambda node_id: {"state_machine": machines[node_id]}) as nodes:
         leader = await nodes.leader()
         follower = await follower_of(nodes, leader)
 
         for number in range(20):
             result = await follower.propose(f"follower {number}".encode())
-            machine: Any = follower._state_machine
-            assert machine.seen[f"follower {number}"] == result["total"]
+            assert machines[follower.node_id].seen[f"follower {number}"] == result["total"]
 
         appended = await follower.append([b"a", b"b", b"c"], wait="applied")
         assert appended.last_offset == appended.base_offset + 2
