@@ -38,7 +38,7 @@ def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, login: Login |
         except KraftError as error:
             said.append(str(error))
         else:
-            # The leader itself, before whoever else was named on the command line.
+            # The leader itself, before the other replicas that were named on the command line.
             waiting[:0] = [leader] if leader is not None else []
     raise UnreachableError(f"no leader found: {'; '.join(said)}")
 

@@ -24,7 +24,7 @@ class _End:
 def ahead(items: Iterable[T], *, depth: int = 2) -> Generator[T, None, None]:
     """Yield `items`, of which up to `depth` are made before they are asked for. What making them raises is raised here.
 
-    Whoever stops before the end closes it: the thread ends then, and `items` are closed, too.
+    A caller that stops before the end closes it: the thread ends then, and `items` are closed, too.
     """
     made: queue.Queue[T | _End] = queue.Queue(depth)
     gone = threading.Event()

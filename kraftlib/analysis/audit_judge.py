@@ -5,7 +5,7 @@ that most replicas have there is right. Between as many, soundness decides: a ba
 that does not, and one that its own index confirms before one that the index contradicts. Where nothing decides, the
 finding says `undecided` of each.
 
-Long stretches in which nothing changes, whoever has them, are one row of many batches (`collapsed`): what is judged,
+Long stretches in which nothing changes, on any replica, are one row of many batches (`collapsed`): what is judged,
 and what is reported, does not grow with the log.
 
 The content and the sequence of a replica are judged separately. A batch that is right and breaks a rule of the chain

@@ -96,7 +96,8 @@ class MetadataReducer:
             # Whose block it was is forgotten, as Kafka's own snapshots forget it.
             state[state_key(record)] = encode_record(_evolved(record, broker_id=-1, broker_epoch=-1), version)
         elif kind in ("RegisterBrokerRecord", "RegisterControllerRecord"):
-            # Kafka writes them in the order of a hash table: one state is to be the same bytes, whoever registered it.
+            # Kafka writes them in the order of a hash table: one state is to be the same bytes, in whichever order it
+            # was registered.
             features = tuple(sorted(_any(record).features, key=lambda feature: feature.name))
             state[state_key(record)] = encode_record(_evolved(record, features=features), version)
         elif _removes(record):

@@ -234,7 +234,7 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds, target: int) 
     if not _overlaps(file, bounds):
         return []
     if file.size == 0 or options.view == "files":
-        return [whole]  # one that has lost what it held is read as well: whoever does says so
+        return [whole]  # one that has lost what it held is read as well: the reader says so
     by_content = bool(bounds.epoch) or bounds.timestamp.start is not None
     is_narrowed = _narrows(bounds.offset, covered)
     if not is_narrowed and file.size <= target and not by_content:
@@ -255,7 +255,7 @@ def splits_of(file: LogFile, options: ReadOptions, bounds: Bounds, target: int) 
         marks = WalkMarks(file, contiguous=options.contiguous)
         within = marks.within(bounds)
         if within is None and file.is_last and options.bounds.offset.start is not None:
-            # Whether that is beyond the end is seen by whoever reads the end.
+            # Whether that is beyond the end is seen when the end is read.
             within = (len(marks.position) - 1, len(marks.position))
         return _cut(whole, marks, within, target) or []
     return [whole]

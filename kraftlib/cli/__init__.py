@@ -80,7 +80,7 @@ def exit_status(run: Callable[[], int], *, debug: bool = False) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has seen enough (`| head`). Python would complain again when it flushes at exit.
+        # The reader of our output has seen enough (`| head`). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KraftError, OSError, InvariantError) as error:

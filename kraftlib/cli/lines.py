@@ -84,7 +84,7 @@ class LineServer:
                     requests.create_task(self._respond(request, writer)).add_done_callback(lambda _: room.release())
                     await writer.drain()
         except (ConnectionError, asyncio.CancelledError):
-            pass  # gone, or told to go: whoever asked hears of it by the end of the connection
+            pass  # gone, or told to go: the client sees the end of the connection
         finally:
             writer.close()
 
@@ -182,7 +182,7 @@ class LineClient:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         except ConnectionError:
-            pass  # like an end: whoever waits hears of it below
+            pass  # like an end: callers that wait are told below
         finally:
             self._closed = True
             self._writer.close()

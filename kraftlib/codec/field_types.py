@@ -27,7 +27,7 @@ Read = Callable[[Reader], Any]
 Write = Callable[[Any, bytearray], None]
 
 STRING_MAX: Final = 0x7FFF
-"""Kafka reads and writes no longer string, flexible or not."""
+"""The longest string that Kafka reads and writes, flexible or not."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -40,14 +40,14 @@ class FieldCodec:
     read: Read
     write: Write
     min_size: int
-    """The least number of bytes that a value takes: what a count is checked against."""
+    """The smallest size of a value, which bounds the number of values that fit into the bytes at hand."""
 
     form: str = ""
-    """`struct`'s letter, if neighbours may be read and written together with it."""
+    """Its letter in `struct`, if neighbouring fields may be read and written together with it."""
 
 
 def number_codec(form: str, what: str) -> FieldCodec:
-    """Numbers and booleans, by `struct`'s letter."""
+    """Return the codec of a number or boolean, given its letter in `struct`."""
     packer = struct.Struct(f">{form}")
     unpack_from, pack, size = packer.unpack_from, packer.pack, packer.size
 
@@ -149,7 +149,7 @@ def _is_null(value: object, write_size: Callable[[int, bytearray], None], out: b
 
 
 def string_codec(*, flexible: bool, nullable: bool) -> FieldCodec:
-    """Text."""
+    """Return the codec of text."""
     read_size, write_size = _sizes(flexible=flexible, short=True)
 
     def read(reader: Reader) -> str | None:
@@ -179,7 +179,7 @@ def string_codec(*, flexible: bool, nullable: bool) -> FieldCodec:
 
 
 def bytes_codec(*, flexible: bool, nullable: bool, view: bool, most: int = BYTES_MAX) -> FieldCodec:
-    """Bytes, at most so many, read as a copy, or as a `view` of what was received."""
+    """Return the codec of up to `most` bytes, read as a copy, or as a `view` of what was received."""
     read_size, write_size = _sizes(flexible=flexible)
     take: Callable[[Reader, int], bytes | memoryview] = Reader.take if view else Reader.read_bytes
 
@@ -206,7 +206,7 @@ def bytes_codec(*, flexible: bool, nullable: bool, view: bool, most: int = BYTES
 
 
 def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool, most: int = MAX_ELEMENTS) -> FieldCodec:
-    """Values of one type, as a tuple; when they are read, at most so many."""
+    """Return the codec of a tuple of values of one type. At most `most` of them are read."""
     read_size, write_size = _sizes(flexible=flexible)
     read_element, write_element, min_size, form = element.read, element.write, max(1, element.min_size), element.form
 
@@ -236,7 +236,7 @@ def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool, most: in
 
 
 def nullable_struct_codec(inner: FieldCodec) -> FieldCodec:
-    """A struct that may be missing: one byte says whether it is there (KIP-893)."""
+    """Return the codec of a struct that may be missing: one byte says whether it is there (KIP-893)."""
 
     def read(reader: Reader) -> Any:
         return None if reader.int8() < 0 else inner.read(reader)

@@ -243,7 +243,7 @@ def handle_snapshot_adopted(state: ReplicaState, event: ev.SnapshotAdopted) -> l
     _end_download(state)
     reloads = reload_state(state, event.snapshot_id)
     if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
-        # Whoever stood before what was missing goes on.
+        # Readers that waited before the missing range go on.
         return [*reloads, act.AdvanceHighWatermark(state.high_watermark)]
     return [*reloads, *_commit_snapshot(state, event.snapshot_id)]
 

@@ -60,7 +60,7 @@ def send_begin(state: ReplicaState, role: Leader, voter: Voter) -> list[Action]:
 
 
 def handle_begin_quorum_epoch(state: ReplicaState, event: RequestReceived[BeginQuorumEpochRequest]) -> list[Action]:
-    """Follow the leader that introduces itself, whoever the message was meant for."""
+    """Follow the leader that introduces itself, also if the message was meant for another replica."""
     request = event.request
     refused, actions = _learn_of_leader(state, event)
     if refused is not None:

@@ -1,8 +1,8 @@
 """The responses that this replica gives: the checks that all requests share, and how each response is built.
 
 The checks are Kafka's, in Kafka's order (KIP-595, Vote; KIP-853, Vote). A response about the one partition always names
-the current epoch and leader and, from the versions that have it, where the leader is reached: whoever asks the wrong
-replica learns which one to ask.
+the current epoch and leader and, from the versions that have it, where the leader is reached: a peer that asks the
+wrong replica learns which one to ask.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def fetch(
     judgement: Valid | Diverging | NeedsSnapshot | None = None,
     version: int,
 ) -> FetchResponse:
-    """Answer a Fetch; records are put in by whoever has the bytes. An error answer has no high watermark."""
+    """Answer a Fetch; the caller that has the bytes puts the records in. An error answer has no high watermark."""
     diverging, snapshot_id = NO_DIVERGENCE, NO_SNAPSHOT
     if isinstance(judgement, Diverging):
         diverging = FetchResponse.EpochEndOffset(epoch=judgement.end.epoch, end_offset=judgement.end.offset)
@@ -202,7 +202,7 @@ def fetch_snapshot(
     topic_name: str = METADATA_TOPIC,
     version: int,
 ) -> FetchSnapshotResponse:
-    """Answer a FetchSnapshot; size and bytes are put in by whoever has the file.
+    """Answer a FetchSnapshot; the caller that has the file puts size and bytes in.
 
     Errors carry *empty*, not null, records: Kafka's own fail on the null and reach nobody (KIP-630, FetchSnapshot).
     """

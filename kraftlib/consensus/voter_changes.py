@@ -131,7 +131,8 @@ def handle_probe_response(
 def is_caught_up(state: ReplicaState, progress: Progress | None) -> bool:
     """Whether a replica had everything within the last fetch timeout (KIP-853: the leader waits until it has).
 
-    Kafka takes whoever was caught up once and has fetched within an hour: one that died since would hold up commits.
+    Kafka takes a replica that was caught up once and has fetched within an hour: one that died since would hold up
+    commits.
     """
     caught_up_ms = None if progress is None or not progress.is_proven else progress.last_caught_up_ms
     return caught_up_ms is not None and state.now_ms - caught_up_ms <= state.config.fetch_timeout_ms
@@ -187,7 +188,7 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVo
 
 
 def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId]:
-    """Return those of these voters that live: we ourselves, and whoever has fetched within the time of check quorum.
+    """Return those of these voters that are alive: this one, and those that fetched within the check-quorum time.
 
     A removal counts from its append on. If the live voters are no majority of those that stay, nothing is committed any
     more, the removal included, and nobody can take it back: so it is refused, beyond Kafka, as etcd does. A voter that

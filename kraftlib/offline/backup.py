@@ -6,9 +6,10 @@
     <20>-<10>.checkpoint      the newest one, if there is any
     <20>.log                  segments, Kafka's format; the first may reach back before the checkpoint
 
-It is written under another name (see `scratch`) and renamed when it is durable, so a backup that is there is whole.
-Reading one checks sizes, hashes, every batch, and that checkpoint and log fit together. Restoring makes the directory
-of a *new* replica of a *new* cluster: the old one may still be there, and two clusters of one id must never meet.
+It is written under another name (see `scratch`) and renamed when it is durable, so a backup with the right name is
+whole. Reading one checks sizes, hashes, every batch, and that checkpoint and log fit together. Restoring makes the
+directory of a *new* replica of a *new* cluster: the old one may still be there, and two clusters of one id must never
+meet.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class Manifest:
 
     @property
     def end(self) -> OffsetAndEpoch:
-        """Where the log ends."""
+        """The end of the log."""
         return OffsetAndEpoch(offset=self.end_offset, epoch=self.end_epoch)
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """The sum of the sizes, in bytes."""
         return sum(file.size for file in self.files)
 
     def to_json(self) -> str:
@@ -175,7 +176,7 @@ def _cut(work: Path, end_offset: Offset) -> None:
 
 
 def _content(work: Path, progress: Progress) -> _Content:
-    """Read everything, and say what it comes to. Raises: CorruptBatchError, if it does not fit together."""
+    """Read all files and return what they hold. Raises: CorruptBatchError, if they do not fit together."""
     content = _Content()
     snapshots = list_snapshots(work)
     if snapshots:

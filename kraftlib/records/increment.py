@@ -7,7 +7,7 @@
 
 The file name says what it leads to: `<end offset, 20 digits>-<epoch, 10 digits>.increment`. Batches are those of a
 checkpoint: base offsets count from 0, every epoch is that of the name, every timestamp that of the last record that is
-covered. So equal changes make equal bytes, and whoever can read a batch can read an increment. The base is a checkpoint
+covered. So equal changes make equal bytes, and code that reads a batch can read an increment. The base is a checkpoint
 or another increment; a checkpoint with the increments that lead on from it, in order, is a **chain**.
 
 For a chain to be merged in one pass, its checkpoint must hold its values in the order of their keys, too, each key

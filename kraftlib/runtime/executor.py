@@ -12,8 +12,8 @@ ones before it. Three rules keep the order:
   between the two, leadership cannot be lost.
 
 This module does not use asyncio: everything is a call or a callback on one thread. Any error of the log, the
-election store or the core stops the replica for good (fail-stop): a disk that failed once may lie the second time, and
-a core that is wrong must not vote.
+election store or the core stops the replica for good (fail-stop): a disk that failed once may report success the next
+time although it failed, and a core with a bug must not vote.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Executor:
         self._answer: ev.Event | None = None
         """The last event that came from the disk while the core waited for it."""
         self.is_stopped = False
-        """Whether it has stopped, or failed: results of the disk are dropped."""
+        """Whether it has stopped or failed. Results of the disk are then dropped."""
         self._woken = False
         self._role: Role | None = None
         self._performer = Performer(
@@ -146,7 +146,7 @@ class Executor:
         self._run()
 
     def submit(self, event: ev.Event) -> None:
-        """Tell the core what happened, in the order of these calls."""
+        """Pass an event to the core, in the order of these calls."""
         if not self.is_stopped:
             self._events.append(event)
             self._run()
@@ -248,7 +248,7 @@ class Executor:
             return False
         now_ms = self._clock()
         if self._alarm.is_over(now_ms):
-            # After a pause of the process: is this still the leader? That comes before any new promise.
+            # After a pause of the process the core first finds out whether this is still the leader.
             self._events.append(ev.TimeoutReached())
             return True
         batches = self.appends.drain(now_ms)
@@ -321,10 +321,10 @@ class Executor:
             self._run()
 
     def _may_look_at_damage(self) -> bool:
-        """Whether the core knows all that the log does; the look makes the log know more, and the core hears it next.
+        """Return whether the core has handled the last answer of the disk.
 
-        What was decided before is done by then, to a log that still takes it. What the disk answered last may say which
-        holes there were: the core hears that first, else it would forget what the look finds.
+        That answer may name holes in the log. If the core handled it after the look, it would replace the holes that
+        the look finds.
         """
         return not self._events or self._events[0] is not self._answer
 

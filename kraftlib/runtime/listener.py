@@ -149,7 +149,7 @@ class StateMachineListener(Listener):
                 error.add_note(f"kraftlib: {what}. If no replica can apply it, see `kraftlib skip-record --help`.")
                 raise
             if self._wants_results():
-                # A batch with a skipped record is older than whoever waits for results.
+                # A batch with a skipped record was written before any caller that waits for results now.
                 is_whole = len(results) == batch.last_offset + 1 - batch.base_offset
                 self._deliver(batch.last_offset + 1, batch.base_offset, results if is_whole else ())
 

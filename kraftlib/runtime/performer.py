@@ -272,7 +272,7 @@ class Performer:
         try:
             batches = self._log.read(action.start_offset, action.max_bytes)
         except CorruptBatchError as error:
-            # Whoever asked gets no wrong bytes, and no right ones either: it asks again, and finds another leader.
+            # The follower gets no bytes, so that it gets no wrong ones: it asks again, and finds another leader.
             self._network.respond(action.request_id, None)
             self._turns.damage_found(action.start_offset, error)
             return

@@ -28,7 +28,7 @@ AGAIN_S: Final = 60.0
 def plain_address(text: str) -> str | None:
     """Return a numeric address as it is compared: without its zone, an IPv4 address in IPv6 as IPv4. None: a name.
 
-    It is asked of every connection that is accepted; whoever makes many is seldom new.
+    It is asked of every connection that is accepted; a peer that makes many is seldom new.
     """
     try:
         address = ipaddress.ip_address(text.partition("%")[0])

@@ -235,4 +235,4 @@ def _contents(paths: tuple[Path | None, ...]) -> tuple[bytes, ...]:
     try:
         return tuple(b"" if path is None else hashlib.sha256(path.read_bytes()).digest() for path in paths)
     except OSError:
-        return ()  # whoever reads them next will say so
+        return ()  # the next read of them says so

@@ -1,9 +1,9 @@
 """Passwords that arrive (PLAIN) are checked in one thread of their own: milliseconds of work for each, for anybody.
 
 The event loop never does that work, one thread bounds it to a core, and its queue is short. Wrong passwords cost
-tokens, of their address and of all addresses together; whoever has none left is refused without work, until time has
-given some back. Addresses of voters, and those that have logged in before, are not refused for what others do: else a
-flood of wrong passwords would keep every voter out of a replica that was started again.
+tokens, of their address and of all addresses together; a peer that has none left is refused without work, until time
+has given some back. Addresses of voters, and those that have logged in before, are not refused for what others do: else
+a flood of wrong passwords would keep every voter out of a replica that was started again.
 """
 
 from __future__ import annotations

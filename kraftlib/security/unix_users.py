@@ -81,11 +81,12 @@ def why_not_the_directory(path: str) -> str | None:
 
 
 def why_not_the_server(user: UnixUser, path: str, replicas: Iterable[str] = ()) -> str | None:
-    """Return why whoever listens on the socket `path` is no replica; None if it is trusted.
+    """Return why the process that listens on the socket `path` is no replica; None if it is trusted.
 
     Trusted are our own user, those of `[access] replicas`, and the owner of the directory of the socket if one of
     these, or root, has let it have this directory: it is root, or only they may write in the directories above.
-    Whoever makes a directory in /tmp is its owner, too, and nobody's choice. Raises: OSError, if there is none.
+    Any user can make a directory in /tmp and own it, so that is not the operator's choice. Raises: OSError, if there is
+    none.
     """
     if (reason := why_not_the_directory(path)) is not None:
         return reason

@@ -1,7 +1,7 @@
 """A live quorum behind a stream: an archive that is kept by a thread beside the query.
 
-Several queries may share one archive: whoever gets its lock writes, and the others read; when the writer goes, another
-one takes over.
+Several queries may share one archive: the one that gets its lock writes, and the others read; when the writer ends,
+another one takes over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A Spark session with the settings under which Python data sources are fast, each of them measured.
 
-A data source that is written in Python costs a fixed time per task. By default that is 37 ms of processor and a stall
-of 40 ms on a reused TCP connection; with Unix sockets and a collector that does not look at imported modules again and
-again (`prepare_worker`) it is about what a task of the JVM costs.
+A data source that is written in Python costs a fixed time per task. By default that is 37 ms of processor time and
+a stall of 40 ms on a reused TCP connection. With Unix sockets, and a garbage collector that does not scan imported
+modules again and again (`prepare_worker`), it costs about as much as a task of the JVM.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def session(
 ) -> SparkSession:
     """Return a Spark session, a new one in local mode unless `master`, spark-submit or an active session is there.
 
-    `memory` is the heap of local mode; `config` has the last word on every setting, and spark-submit the one before.
+    `memory` is the heap of local mode; `config` overrides every other setting, and spark-submit the defaults.
     Raises: ConfigError, if there is no Java; KraftError, if a JVM of local mode has not started in time.
     """
     from pyspark import SparkConf, SparkContext
@@ -68,7 +68,7 @@ def session(
         builder = builder.config(key, value)
     if master.startswith("local"):
         check_java()
-        # Workers would else take the first python3 of the PATH, which may lack everything.
+        # Otherwise workers would take the first python3 of the PATH, which may lack all dependencies.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # Of the context only: a session is active in the thread that makes it.
         conf = SparkConf().setMaster(master).setAppName(app_name).setAll(list(settings.items()))
@@ -87,7 +87,7 @@ def submitted() -> dict[str, str]:
 
 
 def started(start: Callable[[], object], timeout_s: float, *, give_up: Callable[[], object]) -> None:
-    """Call `start`, which starts a JVM, and wait for it no longer than `timeout_s`; what it raises is raised here.
+    """Call `start`, which starts a JVM, and wait for it no longer than `timeout_s`. Its errors are raised here.
 
     Raises: KraftError, if the time is over; `give_up` was called then, so that another try begins anew.
     """
@@ -96,7 +96,7 @@ def started(start: Callable[[], object], timeout_s: float, *, give_up: Callable[
     def work() -> None:
         try:
             start()
-        except BaseException as error:  # noqa: BLE001 - of another thread, to be raised in this one
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             failed.append(error)
 
     thread = threading.Thread(target=work, name="kraftlib-spark-start", daemon=True)
@@ -113,7 +113,7 @@ def started(start: Callable[[], object], timeout_s: float, *, give_up: Callable[
 
 
 def _end_jvm() -> None:
-    """End the JVM of this process, if it got so far as to have one."""
+    """End the JVM of this process, if there is one."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -142,11 +142,11 @@ def settings_for(master: str, *, memory: str = LOCAL_MEMORY) -> dict[str, str]:
 
 
 def prepare_worker() -> None:
-    """Take what is imported by now out of the collector's sight, and keep freed memory, once per worker process.
+    """Exempt the modules imported so far from garbage collection, and keep freed memory, once per worker process.
 
-    The worker collects after every task, and numpy and pyarrow alone cost it 25 ms each time. And the arrays of one
-    chunk are freed before those of the next are made: giving their pages back, and taking new ones that the kernel has
-    to clear, would be a tenth of the processor time of a scan.
+    The worker collects garbage after every task, and scanning numpy and pyarrow alone takes 25 ms each time. The arrays
+    of one chunk are freed before those of the next are made: returning their pages, and taking new ones that the kernel
+    has to clear, would take a tenth of the processor time of a scan.
     """
     global _prepared
     if not _prepared:
@@ -157,7 +157,7 @@ def prepare_worker() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep up to so much freed memory; other C libraries have no such setting, or another one."""
+    """Have glibc keep up to KEPT_BYTES of freed memory. Other C libraries have no such setting, or another one."""
     try:
         setting = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no such function; or Windows, where None is no library

@@ -1,10 +1,10 @@
-"""Executors that lack kraftlib get it as an archive: the very package that the driver runs, so of the same version.
+"""Ships kraftlib to executors that lack it, as an archive of the package that the driver runs, so of its version.
 
-A stream through Spark Connect needs kraftlib installed at the server: in PySpark 4.3 what plans streams there is not
-given what the client uploads.
+A stream through Spark Connect needs kraftlib installed at the server: in PySpark 4.3 the process that plans streams
+there does not get what the client uploads.
 
-What kraftlib is built on (attrs, crc32c, lz4, zstandard, numpy, pyarrow) cannot travel this way, since most of it is
-compiled: it has to be where the executors are.
+The dependencies of kraftlib (attrs, crc32c, lz4, zstandard, numpy, pyarrow) cannot be shipped this way, since most of
+them are compiled: they must be installed where the executors run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_PATH: Final = "there is no path"
 
 
 _contexts: Final[WeakSet[Any]] = WeakSet()
-"""Those that have the archive."""
+"""The contexts that have the archive."""
 
 
 def archive(directory: Path) -> Path:
@@ -52,7 +52,7 @@ def archive(directory: Path) -> Path:
 
 
 def ship_to(spark: SparkSession, *, ship: str) -> bool:
-    """Give kraftlib to whatever works for a session, if need be; return whether the format must be registered there.
+    """Give kraftlib to the executors of a session that need it; return whether the format must be registered there.
 
     Raises: ConfigError, if `ship` is neither auto nor never.
     """

@@ -26,8 +26,8 @@ ends the use of the log, and a lost vote is an error of its own.
    files that are to be removed.
 4. *A descriptor belongs to the thread that may close it.* A read opens the file for itself.
 5. *A read that fails looks whether the segments are still those that it began with*, and begins anew if they are not.
-6. *The background, and whoever freezes a snapshot,* may change only what has a lock: the list of snapshots, the reserve
-   and the spare segment.
+6. *The background, and any thread that freezes a snapshot,* may change only what has a lock: the list of snapshots,
+   the reserve and the spare segment.
 
 | what | changed by | looked at by |
 |---|---|---|

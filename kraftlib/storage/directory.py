@@ -250,7 +250,7 @@ def _open_directory(config: RaftConfig, path: Path, reserve: Reserve) -> OpenDir
     try:
         partition = path / names.PARTITION_DIRECTORY
         check_partition(partition, file_mode=file_mode)
-        # Before anything is touched: whoever voted here last may be of a newer release, or may have been forgotten.
+        # Before anything is touched: the votes may be those of a newer release, or lost.
         FileQuorumStateStore(partition, file_mode=file_mode).read()
         log = FileReplicatedLog.open(
             partition,

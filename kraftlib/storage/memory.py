@@ -37,7 +37,7 @@ class MemoryReplicatedLog:
     def __init__(self, *, start_offset: Offset = 0) -> None:
         self._start_offset = self._end_offset = self._flushed_offset = start_offset
         self._batches: list[Batch] = []
-        """An append adds to it; whoever takes any away puts another list in its place: a read may have begun."""
+        """Appends add to it. It is replaced, and never shortened, since a read may have begun."""
         self._epochs = EpochTable()
         self._snapshots: dict[OffsetAndEpoch, bytes] = {}
         self._snapshots_lock = Lock()

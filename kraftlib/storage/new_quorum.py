@@ -2,7 +2,7 @@
 
 Raft has no way from one voter set to a disjoint one, so this is done to the files of a stopped replica, and it is said
 in the log: a batch of a new epoch, beyond every epoch that was seen, with LeaderChange, and, where the voters stand in
-the log, with the kraft.version and the new voters. Whoever held on to the old voters is in an older epoch then, and is
+the log, with the kraft.version and the new voters. A replica with the old voters is in an older epoch then, and is
 fenced. Every new voter that begins with the same log and the same list makes the very same batch.
 """
 

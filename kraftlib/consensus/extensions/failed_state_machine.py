@@ -41,7 +41,7 @@ def handle_state_machine_failed(state: ReplicaState, event: StateMachineFailed) 
 def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[ReplicaKey, ...]) -> Transfer | None:
     """Return the hand-over to the first of `successors` that has everything and lives; None, while there is none.
 
-    Not while another one may catch up, nor in the midst of a voter change: whoever asked for that waits for our answer,
+    Not while another one may catch up, nor in the midst of a voter change: its caller waits for our answer,
     which has its time.
     """
     waits = hand_over_deadline_ms(state) is not None

@@ -1,4 +1,4 @@
-"""Replicas that do not belong together, by a mistake of whoever set them up: none of them is silent.
+"""Replicas that do not belong together, by a mistake of their operator: none of them is silent.
 
 | mistake | seen in | refused with |
 |---|---|---|
@@ -72,8 +72,8 @@ def refusal_detail(state: ReplicaState, request: Any, error: ErrorCode) -> Tagge
 def look_at_asker(state: ReplicaState, event: RequestReceived[Message]) -> ErrorCode:
     """Warn of a request that should not have come here; return an error if its sender counts other static voters.
 
-    That is refused before anything of it is believed, its epoch included. The other mistakes are refused by whoever
-    handles the request, in Kafka's order.
+    That is refused before anything of it is believed, its epoch included. The other mistakes are refused by the replica
+    that handles the request, in Kafka's order.
     """
     request = event.request
     cluster_id = getattr(request, "cluster_id", None)

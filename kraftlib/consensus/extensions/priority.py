@@ -109,7 +109,7 @@ def next_leader(state: ReplicaState, role: Leader) -> Transfer | None:
     """Return the transfer to the voter that is to lead in our place; None while there is none that could.
 
     Not before our epoch is proved: its LeaderChange commits what earlier epochs have left open, and a successor with
-    everything wins its election. Nor in the midst of a voter change: whoever asked for it waits for our answer.
+    everything wins its election. Nor in the midst of a voter change: its caller waits for our answer.
     """
     if state.high_watermark is None or role.change is not None:
         return None

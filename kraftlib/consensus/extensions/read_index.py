@@ -9,8 +9,8 @@ was elected before. Fetches would not do: one may have been sent long before, an
     caller -> another    reads gather -> ReadBarrier to the leader (private) -> offset; then it waits until it has that
 
 One round, or one question, is under way at a time; what is asked meanwhile waits for the next and shares it, so the
-cost follows the round trips and not the readers. A read outlives changes of role: it asks whoever leads, until its
-time is up. See docs/explanation/decisions/0008.
+cost follows the round trips and not the readers. A read outlives changes of role: it asks the leader of the moment,
+until its time is up. See docs/explanation/decisions/0008.
 """
 
 from __future__ import annotations

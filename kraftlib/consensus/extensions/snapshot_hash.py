@@ -21,7 +21,7 @@ from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHa
 
 
 def handle_snapshot_hash(state: ReplicaState, event: RequestReceived[SnapshotHashRequest]) -> list[Action]:
-    """Say what the first bytes of one of our snapshots are; whoever holds it may be asked, leader or not."""
+    """Say what the first bytes of one of our snapshots are; any replica that holds it may be asked, leader or not."""
     request = event.request
     snapshot_id = OffsetAndEpoch(offset=request.end_offset, epoch=request.epoch)
     error = cluster_error(state, request.cluster_id)

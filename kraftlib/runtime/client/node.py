@@ -347,7 +347,7 @@ class Node:
         """Finish appends, transfer leadership, flush, close; after `timeout_ms` close anyhow. Calls share one end."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._shut_down(timeout_ms))
-        # Whoever waits may be cancelled; the end goes on.
+        # A caller may be cancelled while it waits; the end goes on.
         await asyncio.shield(self._closing)
 
     async def _shut_down(self, timeout_ms: int) -> None:

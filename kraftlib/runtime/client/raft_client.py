@@ -223,7 +223,7 @@ class RaftClient(Generic[T]):
     async def propose(self, value: T, *, epoch: Epoch | None = None, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
         """Append one value, wait until the state machine of this replica has applied it, and return its result.
 
-        Forwards as `append` does. `append_one(value, wait="applied")` tells offset and epoch, too.
+        Forwards as `append` does. `append_one(value, wait="applied")` returns offset and epoch, too.
         """
         if not self._has_machine:
             raise ConfigError("propose() returns a state machine's result, and this client has none: use append_one()")
@@ -248,7 +248,7 @@ class RaftClient(Generic[T]):
     ) -> Appender[T]:
         """Return an object that takes many values, one after the other, and says how many have reached `wait`.
 
-        For who appends much: a value costs no future and no task of its own. It appends here and forwards nothing, so
+        For an application that appends many values: none of them costs a future or a task. Nothing is forwarded, so
         this replica must lead. `put` waits while `max_in_flight` values are on their way. `on_settled` is called on the
         client's loop with the offsets of the next values that have reached `wait`, in the order in which they were put;
         the results of the state machine come along if that is "applied". `epoch` is as for `append`.
@@ -284,7 +284,7 @@ class RaftClient(Generic[T]):
     def register(self, listener: Listener) -> None:
         """Feed `listener` from now on: the latest snapshot if there is one, then the log, then new batches.
 
-        Before start() it is taken note of, and fed from the start on.
+        Before start() it is noted, and fed from the start on.
         """
         arguments.check_listener(listener)
         if self._life.is_ahead:

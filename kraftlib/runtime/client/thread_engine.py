@@ -1,6 +1,6 @@
 """Runs the replica in a loop and thread of its own, so that a busy host does not cost the quorum its leader.
 
-What all tasks of one host turn append goes over in one hop, and what a commit settles comes back in one.
+The appends of all tasks in one turn of the host's loop cross to the thread together, and so do their results.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ThreadEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._end_asked: concurrent.futures.Future[int] = concurrent.futures.Future()
-        """The timeout of the first who asked."""
+        """The timeout of the first caller that asked for the end."""
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._outbox: list[_Put] = []
         self._jobs: deque[tuple[Callable[[], None], Callable[[], object]]] = deque()
@@ -97,7 +97,7 @@ class ThreadEngine:
         outbox = self._outbox
         outbox.append((value, epoch, level, future))
         if len(outbox) == 1:
-            # Only at the end of the turn: a hop in its midst would split what belongs together.
+            # At the end of the turn, so that all of its appends cross together.
             host.call_soon(self._send)
         return future
 
@@ -117,7 +117,7 @@ class ThreadEngine:
                     appends.append_one(value, epoch, level, promise)
                 else:
                     appends.append(value, epoch, level, promise)  # type: ignore[arg-type]
-            except Exception as error:  # noqa: BLE001 - it is the caller's, and only his
+            except Exception as error:  # noqa: BLE001 - it concerns this caller alone
                 refused.append((promise, None, error))
         if refused:
             self._post(settle, refused)
@@ -138,7 +138,7 @@ class ThreadEngine:
                 return
             try:
                 result.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - handed to whoever called
+            except BaseException as error:  # noqa: BLE001 - handed to the caller
                 result.set_exception(error)
 
         self._give(run, result.cancel)
@@ -155,7 +155,7 @@ class ThreadEngine:
                 f"or state machine blocks it; {what}"
             ) from None
         except BaseException:
-            result.cancel()  # whoever does not wait for it any more must not have it done
+            result.cancel()  # a caller that no longer waits must not have it done
             raise
 
     def ask(self, function: Callable[[Promise], object]) -> asyncio.Future[Any]:
@@ -230,7 +230,7 @@ class ThreadEngine:
         except RuntimeError:
             if not host.is_closed():
                 raise
-            # The host's loop has ended: nobody waits any more.
+            # The host's loop has ended, and its callers with it.
 
     # --- on the engine's thread --------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class ThreadEngine:
         try:
             with asyncio.Runner(loop_factory=loop_factory(self._config.event_loop)) as runner:
                 runner.run(self._run())
-        except BaseException as raised:  # noqa: BLE001 - whoever starts or ends the engine is told
+        except BaseException as raised:  # noqa: BLE001 - raised by start() and shutdown()
             error = raised
         self._refuse_jobs()
         if not self._started.done():
@@ -267,7 +267,7 @@ class ThreadEngine:
             self._started.set_result(None)
             timeout_ms = await asked
         except asyncio.CancelledError:
-            # Nobody has a hold of this task: the loop is closed, since a callback has ended it.
+            # No other code holds this task, so the loop itself is closing: a callback has ended it.
             if self._node is not None:
                 self._node.fail(RuntimeError("the event loop of the replica was ended by a callback"))
         if self._node is not None:

@@ -153,7 +153,7 @@ async def change_voters(change: VoterChangeRequest, *, ask: Ask, timeout_ms: int
             raise OutcomeUnknownError(f"{message}; {LOOK}") from None
         raise TimedOutError(f"{message}; nothing was changed") from None
     except (ClosedError, asyncio.CancelledError) as error:
-        # It is cancelled when the client ends, or whoever asked has gone.
+        # It is cancelled when the client ends, or its caller no longer waits.
         if not known.in_doubt:
             raise
         raise OutcomeUnknownError(f"{change.what}: {error or 'this client ended'} meanwhile; {LOOK}") from error
@@ -185,7 +185,7 @@ async def _is_done(change: VoterChangeRequest, question: asyncio.Future[Any], as
     if code in LATER:
         return False
     if was_in_doubt and code == change.done:
-        # Whoever says this has committed the voters that it says it of.
+        # A replica that answers this has committed the voters that it names.
         voters = await _voters(ask)
         if voters and change.is_done(voters):
             return True

@@ -92,7 +92,7 @@ class SnapshotChecks:
         if isinstance(error, CorruptBatchError):
             self.note_damaged(snapshot_id, str(error))
         else:
-            # Any other error is for whoever opens it: it has gone meanwhile, or may not be read.
+            # Any other error is raised where the file is opened: it was deleted meanwhile, or may not be read.
             self._sound.add(snapshot_id)
         errors: list[Exception] = []
         for then in waiting:

@@ -117,7 +117,8 @@ class SnapshotSender:
 
         def finished(response: Any, error: BaseException | None) -> None:
             self._hashing -= 1
-            # It went meanwhile, or cannot be read: whoever asks begins at 0 with what the leader names then.
+            # It was deleted meanwhile, or cannot be read: the follower begins at 0 with the snapshot that the leader
+            # names then.
             done(response if error is None else SnapshotHashResponse(error_code=ErrorCode.SNAPSHOT_NOT_FOUND))
 
         self._background.run(work, finished)

@@ -50,7 +50,7 @@ class RecoveredLog:
     is_torn: bool = False
     """Whether the last hole is where what was never acknowledged leaves off; segments behind it were not read."""
     watch: Callable[[Segment, Batch], None] | None = None
-    """Told of every batch that is read. Whoever watches only looks: nothing is synced."""
+    """Told of every batch that is read. A watcher only looks: nothing is synced."""
 
     @property
     def start_offset(self) -> Offset:

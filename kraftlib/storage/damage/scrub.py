@@ -1,6 +1,6 @@
 """Reading everything that is stored, now and then, while others still have what may have rotted here.
 
-A disk tells of a lost sector only to whoever reads it, and nobody reads old segments for months. The scrub reads every
+A disk reports a lost sector only when it is read, and old segments are not read for months. The scrub reads every
 batch of the log and every snapshot, checks each checksum, that offsets follow each other, and of a full segment the
 checksum over all its bytes, if that is known. It works on files of its own opening, so a segment that is deleted
 meanwhile is no damage.

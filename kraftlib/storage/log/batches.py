@@ -12,7 +12,7 @@ from kraftlib.types import Epoch, Offset
 def ensure_continues(batch: Batch, end_offset: Offset, latest_epoch: Epoch) -> None:
     """Check that `batch` may follow a log that ends at `end_offset` in `latest_epoch`.
 
-    Raises: InvariantError. Whoever stamps batches, or takes them from a leader, looks before.
+    Raises: InvariantError. The code that stamps batches, or takes them from a leader, checks before.
     """
     if batch.base_offset != end_offset or batch.epoch < latest_epoch:
         raise InvariantError(f"{batch!r} does not continue a log that ends at {end_offset} in epoch {latest_epoch}")

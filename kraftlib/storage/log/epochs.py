@@ -1,7 +1,7 @@
-"""Which epoch starts where, and `leader-epoch-checkpoint`, the file that says so.
+"""The table of epochs and their first offsets, and `leader-epoch-checkpoint`, its file.
 
-A follower asks "where does your epoch e end?" to find out where its log leaves that of the leader; this table is the
-source of the answer. It is a cache of what the batches say, plus at most one epoch that has no record yet, so it is
+A follower asks "where does your epoch e end?" to find out where its log diverges from that of the leader; this table is
+the source of the answer. It is a cache of what the batches say, plus at most one epoch that has no record yet, so it is
 rebuilt from the batches at every start and the file is written for Kafka and its tools.
 
 The file is text, one `\\n` after every line:
@@ -31,7 +31,8 @@ _ENTRY: Final = re.compile(r"([0-9]{1,10}) ([0-9]{1,19})", re.ASCII)
 class EpochTable:
     """Epochs and their first offsets, ascending in both. Used by the memory log and the file log alike.
 
-    One thread at a time changes it. The entries are replaced and never changed in place: others may look at any time.
+    One thread at a time changes it. The entries are replaced and never changed in place, so other threads may read at
+    any time.
     """
 
     __slots__ = ("_starts", "latest_epoch")
@@ -58,8 +59,9 @@ class EpochTable:
     def assign(self, epoch: Epoch, start_offset: Offset) -> bool:
         """Note that `epoch` starts at `start_offset`; return whether that changed anything.
 
-        Nothing if it is the latest epoch already. Otherwise entries that are not before it in both epoch and offset go,
-        so that an epoch in which nothing was written disappears when the next one starts at the same offset.
+        Nothing changes if it is the latest epoch already. Otherwise entries that are not before it in both epoch and
+        offset are removed, so that an epoch in which nothing was written disappears when the next one starts at the
+        same offset.
         """
         starts = self._starts
         if starts and starts[-1].epoch == epoch and starts[-1].start_offset <= start_offset:
@@ -88,7 +90,7 @@ class EpochTable:
         return len(self._starts) != len(before)
 
     def start_at(self, start_offset: Offset) -> bool:
-        """Let the log begin at `start_offset`: the epoch that it lies in begins there, those before go."""
+        """Let the log begin at `start_offset`: the epoch of that offset begins there, and earlier ones are removed."""
         below = bisect_left(self._starts, start_offset, key=_start_of)
         if not below:
             return False

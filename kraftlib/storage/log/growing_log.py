@@ -210,7 +210,8 @@ class GrowingLog:
         return self.end_offset
 
     def _truncate(self, end_offset: Offset) -> None:
-        # Whoever finds a note of more than there is takes that for damage: it is lowered before anything is cut.
+        # A start that finds a note of more than there is takes that for damage: the note is lowered before anything is
+        # cut.
         mark = self.segments.mark_at(end_offset, self.epochs, self.holes)
         self.sync_point.replace(mark)
         self.forget_prefix()

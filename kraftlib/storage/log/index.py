@@ -7,7 +7,7 @@
 
 An entry is added when more than 4096 bytes were appended since the last one, and a last entry of the time index when
 the segment is closed, so the files are small, sparse and a function of the batches. They are kept in memory while a
-segment grows and written when it is closed; whoever finds none, or one that makes no sense, scans the segment.
+segment grows and written when it is closed; a reader that finds none, or one that makes no sense, scans the segment.
 """
 
 from __future__ import annotations

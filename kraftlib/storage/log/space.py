@@ -17,7 +17,7 @@ class Space:
         self.is_full = False
         """Whether the disk has too little space left for more than what is on its way."""
         self.bytes_appended = 0
-        """Counted by whoever appends."""
+        """The code that appends counts it."""
         self._bytes_at_look = 0
 
     @property

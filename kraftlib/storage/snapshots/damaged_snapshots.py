@@ -4,7 +4,7 @@ Kafka takes a checkpoint for whole if it has the right name, and loads what a da
 only while nothing is known against it. At start header and footer are looked at, which costs no more for a large
 snapshot than for a small one; the rest is read before it is loaded or sent for the first time, and by the scrub.
 
-A damaged file goes to `kraftlib-damaged/`, the last one only: it serves whoever wants to know what his disk did.
+A damaged file goes to `kraftlib-damaged/`, the last one only: it shows an operator what the disk did.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The partial download of a snapshot, which outlives its process.
+"""The partial download of a snapshot, which is kept across restarts.
 
-    00000000000000000042-0000000003.checkpoint.part     what has come; Kafka removes such a file when it starts
-    kraftlib-download.json                              what it is a part of: {"version": 1, "offset": 42, "epoch": 3,
-                                                        "size": 4711}
+    00000000000000000042-0000000003.checkpoint.part     the bytes so far; Kafka removes such a file when it starts
+    kraftlib-download.json                              the snapshot it is part of:
+                                                        {"version": 1, "offset": 42, "epoch": 3, "size": 4711}
 
 Neither is needed to keep data. A part without its note, or with one that cannot be read, is removed at the next start;
-so is one whose snapshot exists already. Whether its bytes make sense is for the caller to say.
+so is one whose snapshot exists already. The caller checks its bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DownloadNote:
 
     snapshot_id: OffsetAndEpoch
     size: int
-    """Of the whole."""
+    """Bytes of the whole snapshot."""
 
 
 class DownloadFiles:
@@ -49,8 +49,8 @@ class DownloadFiles:
         frozen: Callable[[OffsetAndEpoch], None],
         before_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """`frozen` is told when the download has become a snapshot. `before_write` raises StorageError if the space
-        that is left on the disk is not for downloads.
+        """`frozen` is told when the download has become a snapshot. `before_write` raises StorageError if a
+        download may not use the space that is left on the disk.
         """
         self._before_write: Final = before_write
         self._directory: Final = directory
@@ -72,7 +72,7 @@ class DownloadFiles:
         return self._sink(note.snapshot_id, exists=False)
 
     def reopen(self) -> tuple[DownloadNote, FileSnapshotSink] | None:
-        """Return what an earlier life has left, if it can be gone on with; else remove it."""
+        """Return the download of an earlier run, if it can be continued; else remove it."""
         try:
             note = self._read_note()
         except (NoteError, StorageError) as error:

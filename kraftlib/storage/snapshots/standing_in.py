@@ -33,7 +33,7 @@ class StandIns:
 
     def _install(self, snapshot_id: OffsetAndEpoch) -> None:
         log = self._log
-        with self._snapshots.lock:  # before any file goes: whoever reads on the loop meanwhile is sent to the snapshot
+        with self._snapshots.lock:  # before any file goes: a reader on the loop is sent to the snapshot meanwhile
             older = self._snapshots.forget_before(snapshot_id)
             log.be_empty_at(snapshot_id.offset)
         log.restart()
@@ -81,7 +81,7 @@ class StandIns:
         try:
             read_snapshot(self._log.directory, snapshot_id)
         except CorruptBatchError:
-            return False  # whoever reads it next says so
+            return False  # the next read of it says so
         return True
 
     def set_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
