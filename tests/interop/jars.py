@@ -148,7 +148,7 @@ def java_version() -> int:
 
 def say(text: str) -> None:
     """Tell the person at the terminal what goes on."""
-    print(f"interop: {text}", file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 def main(versions: Sequence[str]) -> int:
