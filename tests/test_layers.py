@@ -44,6 +44,7 @@ LAYERS: Final[dict[str, float]] = {
     "coordination": 4.6,  # a state machine and the way in to it; a way in is a client or a replica
     "doctor": 5,
     "recipes": 5,
+    "machines": 5,
     "blocking": 5.5,  # the client and the ways in for threads: a public face of runtime and recipes
     "controller": 5,
     "testing": 5,
@@ -112,6 +113,8 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "coordination/access.py": "protocols; tests/coordination/test_memory_access.py and the tests of each other access",
     "coordination/[hklqs]*.py": "parts of the machine, which tests/coordination/test_machine.py asks for all of them",
     "coordination/messages.py": "declarations; the tests of the machine send all of them",
+    "machines/[lpv]*.py": "parts of Machines; tests/machines/test_machines.py asks for all of them",
+    "machines/messages.py": "declarations; tests/machines/test_machines.py sends all of them, and garbage",
     "proposals/ports.py": "protocols; the fakes of tests/proposals and real replicas keep them",
     "recipes/calls.py": "calls of a session; tests/recipes/test_session.py and test_groups.py make and leave them",
     "recipes/pages.py": "answers put together; tests/recipes/test_map.py and test_groups.py",

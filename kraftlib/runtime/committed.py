@@ -26,6 +26,8 @@ class CommittedRecord(NamedTuple):
     """Ms since 1970: when the leader encoded the batch."""
     value: Any
     """As the serde decoded it."""
+    version: int = 0
+    """The version of the command, for a machine of `kraftlib.machines`; 0 for any other."""
 
 
 class CommittedBatch:

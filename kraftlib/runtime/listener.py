@@ -18,12 +18,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kraftlib.errors import UnsupportedError
 from kraftlib.runtime.committed import BatchReader, CommittedRecord, LoadedSnapshot
 from kraftlib.runtime.disk import Disk, InlineDisk
 from kraftlib.runtime.pace import unhurried
 from kraftlib.types import LeaderAndEpoch, Offset
+
+if TYPE_CHECKING:
+    from kraftlib.runtime.client.service import Companion
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -79,6 +83,9 @@ class StateMachine:
     snapshot_version: int = 0
     """The version of the form of the snapshots. A release that writes the same state as other values has a greater one:
     states are compared only between replicas with the same version."""
+
+    companion: Companion | None = None
+    """Works for it on the replica that runs it, and may propose records, if there is one."""
 
     def apply(self, record: CommittedRecord) -> Any:
         """Change the state by a committed record; the result goes to the caller that proposed it on this replica."""
@@ -146,7 +153,10 @@ class StateMachineListener(Listener):
                 results = [apply(record := each) for each in batch.records]
             except BaseException as error:
                 what = f"{batch!r} cannot be decoded" if record is None else f"it was the record at {record.offset}"
-                error.add_note(f"kraftlib: {what}. If no replica can apply it, see `kraftlib skip-record --help`.")
+                remedy = "If no replica can apply it, see `kraftlib skip-record --help`."
+                if isinstance(error, UnsupportedError):
+                    remedy = "A newer release can apply it: upgrade this replica. It is not one to skip."
+                error.add_note(f"kraftlib: {what}. {remedy}")
                 raise
             if self._wants_results():
                 # A batch with a skipped record was written before any caller that waits for results now.

@@ -181,6 +181,7 @@ class Node:
         self.waiters, self.appends, self.metrics = parts.waiters, parts.appends, parts.metrics
         self.housekeeping = parts.housekeeping
         self._serve_proposals()
+        self._begin_beside(undo)
         logger.info("replica %d of cluster %s listens on %s", config.node_id, opened.cluster_id, self.endpoint)
 
     def _serve_proposals(self) -> None:
@@ -194,6 +195,13 @@ class Node:
             timeout_max_ms=self._config.request_timeout_ms,
         )
         self.router.serve(PrivateApiKey.PROPOSE, server.take)
+
+    def _begin_beside(self, undo: AsyncExitStack) -> None:
+        """Let begin what the application has beside its state machine."""
+        companion = None if self.state_machine is None else self.state_machine.companion
+        if companion is not None:
+            companion.begin(self)
+            undo.callback(companion.end)
         if self._service is not None:
             self._service.begin(self)
             self._controllers.serve(self._service.served)
@@ -381,6 +389,8 @@ class Node:
     async def _close(self) -> None:
         if self._service is not None:
             self._service.end()
+        if self.state_machine is not None and self.state_machine.companion is not None:
+            self.state_machine.companion.end()
         self._assembly.stop()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
         try:

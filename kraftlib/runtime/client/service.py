@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from kraftlib.runtime.client.node import Node
 
 
+class Companion(Protocol):
+    """Works for a state machine on the replica that runs it. All calls come on the loop of the engine."""
+
+    def begin(self, node: Node) -> None:
+        """Begin: the parts of the replica are there, and no record is applied yet. Raises: ConfigError."""
+        ...
+
+    def end(self) -> None:
+        """Stop: the node closes, or does not start."""
+        ...
+
+
 class Service(Protocol):
     """Answers requests of clients beyond those of a replica. All calls come on the loop of the engine."""
 
