@@ -33,6 +33,7 @@ from kraftlib.wire.messages.raft_voters import (
 )
 from kraftlib.wire.messages.read_barrier import ReadBarrierResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
+from kraftlib.wire.messages.state_digest import StateDigestResponse
 from kraftlib.wire.messages.vote import VoteResponse
 from tools.core_fuzz.forged_requests import STRANGER, knows_leader, misplaced, only, with_partition
 
@@ -345,6 +346,20 @@ def _described_by_another(random: chance.Random, host: CoreHost, answer: Any) ->
     )
 
 
+def _of_other_states(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """Say nothing of the own state, or what no state can be."""
+    row = StateDigestResponse.Digest(offset=random.choice((-1, 1)), snapshot_version=0, sha256=b"short")
+    return attrs.evolve(answer, digests=random.choice(((), (row,), (*answer.digests, row))))
+
+
+def _with_another_snapshot(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """Offer a snapshot that nobody has, or that is from before the state was found to be wrong."""
+    log = host.running.state.log
+    offset = random.choice((0, 1, log.start_offset, log.end_offset, log.end_offset + 1_000_000))
+    named = StateDigestResponse.SnapshotId(end_offset=offset, epoch=random.choice((0, host.running.epoch)))
+    return attrs.evolve(answer, snapshot_id=named)
+
+
 COMMON: Final[tuple[Bend, ...]] = (
     _refused, _misplaced, _with_an_error, _of_an_older_epoch, _of_another_leader, of_an_impossible_epoch, _fails,
 )  # fmt: skip
@@ -381,6 +396,7 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     UpdateRaftVoterResponse: (_error, _fails, _of_no_epoch),
     ReadBarrierResponse: (_error, _fails, _read_from_nowhere),
     ElectionPriorityResponse: (_error, _fails),
+    StateDigestResponse: (_error, _fails, _of_other_states, _with_another_snapshot),
     DescribeQuorumResponse: (
         _misplaced, _described_by_another, _with_an_error, _fails, _fetched_at_another_time, _fetched_at_another_time,
     ),

@@ -9,7 +9,8 @@ Raft does not survive a peer that lies about what only it can know, so there is 
   is served by no leader before the next election (KIP-595, Fetch: UNKNOWN_LEADER_EPOCH);
 * a Fetch in the name of a voter from where its log does not end. A stranger, or nobody, may ask from anywhere;
 * a leader of an epoch in which the receiver knows of none yet, or of a newer epoch;
-* a change of a voter's address, and the addition of a disk that is no more.
+* a change of a voter's address, and the addition of a disk that is no more;
+* another state of more voters than one: a majority is believed of what it says of itself.
 
 A receiver could recognise none of these. All others it refuses, or it may do as it is told: no promise hangs on it.
 The full simulator asks another question with fewer requests, of which each has one right answer: `testing.impossible`.
@@ -34,6 +35,7 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 if TYPE_CHECKING:
@@ -382,6 +384,25 @@ def of_another_timeout(random: chance.Random, host: CoreHost, request: Any) -> A
     return attrs.evolve(request, timeout_ms=random.choice((-5, 0, 1, 2**31 - 1)))
 
 
+def of_other_states(random: chance.Random, host: CoreHost, request: Any) -> Any:
+    """Say of a stranger, of nobody, or of the one replica that is lied about, that its state is another one."""
+    states, log = host.world.states, host.running.state.log
+    known = [*host.running.state.digests.own, log.end_offset, random.randint(0, log.end_offset)]
+    offsets = random.sample(known, random.randint(0, min(3, len(known))))
+    rows = [StateDigestRequest.Digest(offset=one, snapshot_version=0, sha256=states.lie_at(one)) for one in offsets]
+    impossible = (
+        StateDigestRequest.Digest(offset=-1, snapshot_version=0, sha256=states.lie_at(0)),
+        StateDigestRequest.Digest(offset=log.end_offset + 1, snapshot_version=0, sha256=b"short"),
+    )
+    snapshot_from = random.choice((-1, 0, 1, *known, log.end_offset + 1))
+    return attrs.evolve(
+        request,
+        replica_id=random.choice((-1, STRANGER, host.number, states.liar, states.liar)),
+        snapshot_from=snapshot_from,
+        digests=(*rows, *random.sample(impossible, random.randint(0, 2))),
+    )
+
+
 COMMON: Final = (_of_another_cluster, _misplaced)
 BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     VoteRequest: (
@@ -418,6 +439,7 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
         _of_an_epoch_nearby("leader_epoch"),
     ),
     ReadBarrierRequest: (_of_another_cluster, of_another_timeout),
+    StateDigestRequest: (_of_another_cluster, of_other_states, of_other_states),
     DescribeQuorumRequest: (_misplaced,),
 }  # fmt: skip
 """What may be changed in each request."""

@@ -165,8 +165,13 @@ class Forger:
             world.arrive(asker.id, host, made_up.vote_for(asker, host.running.epoch, end))
 
     def _deliver_made_up(self, host: CoreHost) -> None:
-        random = self._world.random
-        body = random.choice(made_up.MADE_UP)(random, host)
+        random, states = self._world.random, self._world.states
+        if states.are_compared and states.random.random() < 0.4:
+            failed = [one for one in self._world.up() if one.running.state.machine_failed_ms is not None]
+            host = states.random.choice(failed) if failed and states.random.random() < 0.5 else host
+            body = made_up.state_of_a_replica(states.random, host)
+        else:
+            body = random.choice(made_up.MADE_UP)(random, host)
         if body is not None:
             self._world.count("forged request")
             self._world.arrive(STRANGER, host, body)

@@ -1,7 +1,8 @@
 """The end of a run of the core fuzzer: all is mended, and the quorum must get on.
 
-Within a minute of simulated time somebody leads and commits, everybody that runs has it, and whoever lost something has
-it again (V1, V3). Messages arrive in order from now on, and every flush ends at once.
+Within a minute of simulated time somebody leads and commits, everybody that runs has it, whoever lost something has
+it again, and whoever was quarantined is healed (V1, V3). Messages arrive in order from now on, and every flush ends at
+once.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def _all_have(world: CoreWorld, leader: CoreHost, goal: Offset) -> bool:
         return False
     if any(is_impaired(host) and host.running.is_voter for host in world.hosts.values()):
         return False
+    if any(host.running.state.digests.quarantine is not None for host in world.hosts.values()):
+        return False
     return all((host.running.high_watermark or 0) >= goal for host in world.hosts.values())
 
 
@@ -75,7 +78,8 @@ def _state(world: CoreWorld) -> str:
     parts = []
     for host in world.hosts.values():
         core = host.running
-        flags = f"{'?' * host.store.is_amnesiac}{'!' * host.store.is_damaged}"
+        is_wrong = core.state.digests.quarantine is not None
+        flags = f"{'?' * host.store.is_amnesiac}{'!' * host.store.is_damaged}{'~' * is_wrong}"
         text = f"{host.number} {core.role.value}{flags} of epoch {core.epoch}, log {core.state.log.end}"
         parts.append(f"{text}, high watermark {core.high_watermark}, voters {list(core.voters.ids)}")
     return "; ".join(parts)

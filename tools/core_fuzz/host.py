@@ -26,6 +26,7 @@ from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from tools.core_fuzz.coverage import answer_of, kind_of, situation_of
 from tools.core_fuzz.forged_answers import SPOILED
 from tools.core_fuzz.promises import BrokenPromiseError
@@ -117,6 +118,8 @@ class CoreHost:
         self.voters_since_ms = 0
         self.has_known_voters = False
         self._leaves = False
+        self.asked_for_snapshot = False
+        """Whether the core wants a snapshot, of which the runtime hears when the event is over."""
         self._actions: Mapping[type, Callable[[Any], None]] = {
             act.PersistElection: self._persist_election,
             act.AppendToLog: self._append,
@@ -139,6 +142,9 @@ class CoreHost:
             act.SubmitControl: self._submit_control,
             act.PassReadBarrier: self._pass_read,
             act.ShutdownComplete: self._leave,
+            act.TakeSnapshot: self._take_snapshot,
+            act.QuarantineState: self._quarantine,
+            act.ReloadState: self._reload,
         }
 
     def __str__(self) -> str:
@@ -161,6 +167,7 @@ class CoreHost:
     def new_disk(self) -> None:
         """Be another replica from now on, with an empty disk."""
         self.lost_disks.append((self.key, self.store))
+        self.world.states.replaced(self)
         self.disks += 1
         self.store = CoreStore()
         self.has_known_voters = False
@@ -169,7 +176,7 @@ class CoreHost:
         """Begin a life with what the disk has."""
         world = self.world
         self.life += 1
-        self._leaves = False
+        self._leaves = self.asked_for_snapshot = False
         self.events, self.slow, self.requests, self.reads, self.heard_ms = [], [], {}, {}, {}
         self.writing = {}
         world.may_move(self.number)
@@ -222,6 +229,9 @@ class CoreHost:
         self._hear_the_disk()
         if self._leaves:
             self.world.trouble.end(self)
+        elif self.asked_for_snapshot and self.core is not None:
+            self.asked_for_snapshot = False
+            self.world.take_snapshot(self)
 
     def _leave(self, action: act.ShutdownComplete) -> None:
         self._leaves = True
@@ -315,6 +325,7 @@ class CoreHost:
 
     def _advance(self, action: act.AdvanceHighWatermark) -> None:
         self.world.promises.advanced(self, action.high_watermark)
+        self.world.states.applied(self, action.high_watermark)
         self.high_watermark = action.high_watermark
         self.world.errands.committed(self)
 
@@ -366,6 +377,7 @@ class CoreHost:
         snapshot = self.world.snapshot_of(self, snapshot_id, self.store.downloaded(snapshot_id))
         dropped, had_holes = self.store.batches, self.store.is_damaged
         self.store.install(snapshot_id, snapshot)
+        self.world.states.replaced(self)
         self.world.count("installed snapshot")
         self.world.promises.installed(self, dropped, snapshot_id, had_holes=had_holes)
         self.events.insert(0, ev.SnapshotInstalled(snapshot_id, snapshot.controls))
@@ -387,7 +399,21 @@ class CoreHost:
         self.events.insert(0, adopted)
 
     def _set_aside(self, action: act.SetSnapshotAside) -> None:
-        self.events.insert(0, self.store.set_aside(action.snapshot_id))
+        self.events.append(self.store.set_aside(action.snapshot_id))  # of two, the first one is heard of first
+
+    # --- the state machine -------------------------------------------------------------------------------------------
+
+    def _take_snapshot(self, action: act.TakeSnapshot) -> None:
+        self.asked_for_snapshot = True
+
+    def _quarantine(self, action: act.QuarantineState) -> None:
+        self.world.states.quarantined(self)
+
+    def _reload(self, action: act.ReloadState) -> None:
+        """The next life loads that snapshot, too."""
+        self.world.count("healed replica")
+        self.world.states.replaced(self)
+        self.slow.append(ev.StateHealed(action.snapshot_id))
 
     # --- the network -------------------------------------------------------------------------------------------------
 
@@ -463,5 +489,5 @@ class CoreHost:
             self.heard_ms[letter.source] = self.world.now_ms
         elif isinstance(letter.body, UpdateRaftVoterRequest):
             self.heard_ms[letter.body.voter_id] = self.world.now_ms
-        is_unproven = isinstance(letter.body, FetchRequest) and self.world.oddities.is_unproven()
+        is_unproven = isinstance(letter.body, FetchRequest | StateDigestRequest) and self.world.oddities.is_unproven()
         self.tell(ev.RequestReceived(request_id, letter.body, version, of_observer=is_unproven))

@@ -14,6 +14,7 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.core_fuzz.forged_requests import (
@@ -25,6 +26,7 @@ from tools.core_fuzz.forged_requests import (
     of_another_snapshot,
     of_another_timeout,
     of_more_listeners,
+    of_other_states,
     with_other_successors,
 )
 
@@ -150,6 +152,11 @@ def _piece_of_a_snapshot(random: chance.Random, host: CoreHost) -> Any:
 
 def _read_of_a_stranger(random: chance.Random, host: CoreHost) -> Any:
     return of_another_timeout(random, host, ReadBarrierRequest(cluster_id="fuzz", replica_id=STRANGER))
+
+
+def state_of_a_replica(random: chance.Random, host: CoreHost) -> Any:
+    """Return a StateDigest that says of somebody what is not so."""
+    return of_other_states(random, host, StateDigestRequest(cluster_id="fuzz"))
 
 
 MADE_UP: Final = (

@@ -34,6 +34,7 @@ from tools.core_fuzz.oddities import Oddities, draw_habits
 from tools.core_fuzz.phase import Phase
 from tools.core_fuzz.plots import Plots
 from tools.core_fuzz.promises import BrokenPromiseError, Promises
+from tools.core_fuzz.states import States
 from tools.core_fuzz.store import CoreStore, StoredSnapshot
 from tools.core_fuzz.themes import Theme
 from tools.core_fuzz.trouble import Trouble
@@ -65,6 +66,7 @@ class CoreWorld:
         self.phase = Phase()
         self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
         self.errands = Errands(self, seed)
+        self.states = States(self, seed)
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
         self.dying = 0.0
@@ -203,9 +205,9 @@ class CoreWorld:
             if host.is_full:
                 host.is_full = False
                 host.tell(ev.DiskSpaceChanged(False))
-            if host.core is not None and (
-                host.core.state.shutting_down or host.core.state.machine_failed_ms is not None
-            ):
+            state = None if host.core is None else host.core.state
+            has_failed = state is not None and state.machine_failed_ms is not None and state.digests.quarantine is None
+            if state is not None and (state.shutting_down or has_failed):
                 host.crash()
             if host.core is None:
                 host.start()

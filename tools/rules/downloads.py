@@ -99,6 +99,21 @@ class Downloads:
         if kept.unproven:
             self._wanted.append(act.HashDownload(snapshot_id, kept.position))
 
+    @property
+    def heals(self) -> bool:
+        """Whether what was downloaded is to replace a wrong state, so that it does not matter what the log has."""
+        return self._kept is not None and self._kept.heals
+
+    def heal(self, snapshot_id: OffsetAndEpoch) -> None:
+        """The leader offers this snapshot to a replica whose state is wrong."""
+        state = self._state
+        fills = may_stand_in(state.log, snapshot_id)
+        if self._is_active or self._is_writing or state.log.holes or snapshot_id in state.log.snapshots:
+            return
+        if fills or snapshot_id.offset >= min(state.committed_offset, state.log.end_offset):
+            self._is_active = True
+            self._kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills, heals=True)
+
     def drop(self) -> None:
         """Nobody will want the rest of it."""
         self._is_active = False
@@ -169,7 +184,7 @@ class Downloads:
 
     def _use(self, kept: Download) -> None:
         state = self._state
-        fills = state.filling is not None and may_stand_in(state.log, kept.snapshot_id)
+        fills = (kept.heals or state.filling is not None) and may_stand_in(state.log, kept.snapshot_id)
         if kept.fills != fills:
             self.drop()
             return

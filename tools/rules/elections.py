@@ -137,6 +137,8 @@ class ElectionRules(RuleSet):
         if take is not None:
             take(self, event, actions)
         kinds = self._kinds = set(map(type, actions))
+        if act.QuarantineState in kinds:
+            self.machine_failed(event, actions)
         if act.AdvanceHighWatermark in kinds:
             if isinstance(life.part, Leading) and kind in (ev.RequestReceived, ev.Flushed):
                 life.part.stalled_since_ms, life.setbacks, life.stalls = None, 0, 0
@@ -291,12 +293,16 @@ class ElectionRules(RuleSet):
         """The disk gets on."""
         self.life.flush_waits_since_ms = None
 
-    def machine_failed(self, event: ev.StateMachineFailed, actions: Sequence[act.Action]) -> None:
+    def machine_failed(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """Who cannot serve stands no more."""
         life = self.life
         if life.machine_failed_ms is None:
             life.machine_failed_ms = life.now_ms
         self._stand_no_more()
+
+    def healed(self, event: ev.StateHealed, actions: Sequence[act.Action]) -> None:
+        """Its state is right again: it may stand."""
+        self.life.machine_failed_ms = None
 
     def _stand_no_more(self) -> None:
         life, part = self.life, self.life.part
@@ -378,6 +384,7 @@ TAKEN: Final[Mapping[type, Callable[[ElectionRules, Any, Sequence[act.Action]], 
     ev.RecordsSubmitted: ElectionRules.records,
     ev.Flushed: ElectionRules.flushed,
     ev.StateMachineFailed: ElectionRules.machine_failed,
+    ev.StateHealed: ElectionRules.healed,
     ev.StorageFailed: ElectionRules.storage_failed,
     ev.SnapshotLost: ElectionRules.storage_failed,
     ev.SnapshotInstalled: ElectionRules.replaced,

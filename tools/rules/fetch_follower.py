@@ -32,6 +32,7 @@ from tools.rules.positions import cut, end_of, epoch_before, may_stand_in, witho
 from tools.rules.received import continuing
 from tools.rules.repair import Repair
 from tools.rules.rule_set import RuleSet
+from tools.rules.state_digests import LANE
 
 FETCHING = frozenset({Follower, Unattached})
 """Roles in which somebody is asked."""
@@ -93,6 +94,8 @@ class FetchFollowerRules(RuleSet):
         self._high_watermark: Offset | None = None
         self._reads: dict[int, int] = {}
         """When the ReadBarriers left that are on their way, in ms."""
+        self._compared: dict[int, int] = {}
+        """When the StateDigests left that ask the leader for a snapshot, in ms."""
         self._learned: OffsetAndEpoch | None = None
         """The end of what is committed, as another answer than that to a Fetch has said."""
         self._has_learned = False
@@ -116,8 +119,10 @@ class FetchFollowerRules(RuleSet):
             self._answered = asked = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
             if asked is not None:
                 self._outcome = self._judge(asked, event.response)  # type: ignore[union-attr]
+            self._look_for_offer(event)  # type: ignore[arg-type]
         elif kind is ev.RequestFailed:
             self._answered = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
+            self._compared.pop(event.correlation_id, None)  # type: ignore[union-attr]
         elif kind is ev.LogTruncated:
             self._asking.is_truncating = False
             self._outcome = self._cut_again(event.end_offset)  # type: ignore[union-attr]
@@ -131,6 +136,16 @@ class FetchFollowerRules(RuleSet):
             elif kind is ev.StorageFailed and event.begins_at is not None and not event.holes:  # type: ignore[union-attr]
                 known = state.high_watermark
                 self._outcome = Outcome(advances_to=None if known is None or known > state.log.end_offset else known)
+
+    def _look_for_offer(self, event: ev.ResponseReceived[Any]) -> None:
+        """A replica whose state is wrong loads what the leader offers, unless that is from before it was found so."""
+        quarantine = self.state.digests.quarantine
+        if self._compared.pop(event.correlation_id, None) is None or quarantine is None:
+            return
+        answer = event.response
+        offered = OffsetAndEpoch(offset=answer.snapshot_id.end_offset, epoch=answer.snapshot_id.epoch)
+        if answer.error_code == ErrorCode.NONE and offered.offset >= quarantine.offset:
+            self._downloads.heal(offered)
 
     def _learn(self, event: ev.Event) -> bool:
         """Take note of what an answer other than that to a Fetch says to be committed; whether one was heard now."""
@@ -210,7 +225,8 @@ class FetchFollowerRules(RuleSet):
         batches = continuing(state, records, end_of(log), log.voters)
         if len(records) and not batches:
             return Outcome(is_of_use=False)
-        self._downloads.drop()
+        if not self._downloads.heals:
+            self._downloads.drop()
         end_offset = batches[-1].end_offset if batches else log.end_offset
         reached, known = min(partition.high_watermark, end_offset), self._high_watermark
         # A log that has lost what was committed ends below what it has told, and tells it again when that is back.
@@ -360,18 +376,23 @@ class FetchFollowerRules(RuleSet):
             self._role = role
             self._asked.clear()
             self._reads.clear()
+            self._compared.clear()
         late_ms = state.now_ms - state.config.request_timeout_ms
         if self._asked:
             for correlation_id in [number for number, asked in self._asked.items() if asked.sent_ms <= late_ms]:
                 del self._asked[correlation_id]
         if self._reads:
             self._reads = {number: sent_ms for number, sent_ms in self._reads.items() if sent_ms > late_ms}
+        if self._compared:
+            self._compared = {number: sent_ms for number, sent_ms in self._compared.items() if sent_ms > late_ms}
         for action in actions:
             if type(action) is act.SendRequest and type(action.request) is FetchRequest:
                 question = self._asking.look_at_fetch(action)
                 self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
             elif type(action) is act.SendRequest and type(action.request) is ReadBarrierRequest:
                 self._reads[action.correlation_id] = state.now_ms
+            elif type(action) is act.SendRequest and LANE - action.destination == state.leader_id:
+                self._compared[action.correlation_id] = state.now_ms
         if type(role) in FETCHING and state.shutdown_deadline_ms is None:
             self._asking.look_at_silence(role)  # type: ignore[arg-type]
 

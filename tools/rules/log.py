@@ -217,6 +217,8 @@ class LogRules(RuleSet):
 
     def _created(self, event: ev.SnapshotCreated, now_ms: int) -> None:
         log, snapshot_id = self.log, event.snapshot_id
+        if self.core.state.digests.quarantine is not None:
+            return  # of a wrong state: it is set aside (RD4)
         at_start = [kept for kept in log.snapshots if kept.offset == log.start_offset and kept != snapshot_id]
         if snapshot_id.offset < log.start_offset or (snapshot_id.offset == log.start_offset and at_start):
             return
@@ -253,6 +255,11 @@ class LogRules(RuleSet):
         asked = [action.snapshot_id for action in actions if isinstance(action, act.SetSnapshotAside)]
         if asked != [event.snapshot_id] * self._damage:
             raise BrokenRuleError("RF5", f"{event.snapshot_id} is damaged, and {asked} is set aside")
+
+    def _lose(self, action: act.SetSnapshotAside) -> None:
+        if action.snapshot_id in self.log.snapshots:
+            self._is_rare = True
+            self.log.lose(action.snapshot_id)
 
     def _lost(self, event: ev.SnapshotLost, now_ms: int) -> None:
         self.log.start_offset = event.start_offset
@@ -330,6 +337,7 @@ _DONE: Final[dict[type, Callable[[LogRules, Any], None]]] = {
     act.TruncateLog: LogRules._truncate,
     act.FlushLog: LogRules._flush,
     act.DeleteBefore: LogRules._delete_before,
+    act.SetSnapshotAside: LogRules._lose,
 }
 
 _HEARD: Final[dict[type, Callable[[LogRules, Any, int], None]]] = {

@@ -1,4 +1,4 @@
-"""The rules of the voters, of reads and of what tools ask: one scene, and a judge for each conversation."""
+"""The rules of the voters, of reads, of what tools ask, and of compared states: one scene, a judge for each of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tools.rules.joining import JoinRules
 from tools.rules.read_barriers import ReadRules
 from tools.rules.rule_set import RuleSet, kind_of
 from tools.rules.scene import Scene
+from tools.rules.state_digests import StateDigestRules
 from tools.rules.verdict import SceneRules
 
 JUDGES: Final[tuple[type[SceneRules], ...]] = (
-    InForceRules, ChangeRules, ReadRules, JoinRules, DescribeRules, ForeignRules,
+    InForceRules, ChangeRules, ReadRules, JoinRules, DescribeRules, ForeignRules, StateDigestRules,
 )  # fmt: skip
 
 Listeners = tuple[Sequence[Callable[[Any], None]], Sequence[Callable[[Any], None]]]

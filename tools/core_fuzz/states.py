@@ -1,0 +1,77 @@
+"""What the state machines of a run come to: in some runs replicas compare their states, and one of them errs.
+
+A state is hashed where a log passes certain offsets, as `kraftlib.runtime.digests` does, and the core hears of it some
+time later. At most one replica has a wrong state at a time, and at most one voter is lied about, in another way. So
+where a majority takes two, whoever is right is never quarantined (U4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random as chance
+from typing import TYPE_CHECKING, Final
+
+from kraftlib.consensus import events as ev
+from kraftlib.types import Offset, ReplicaId
+from tools.core_fuzz.promises import BrokenPromiseError
+
+if TYPE_CHECKING:
+    from tools.core_fuzz.host import CoreHost
+    from tools.core_fuzz.world import CoreWorld
+
+COMPARES: Final = 0.35
+"""So many runs compare states."""
+
+
+class States:
+    """The states of all replicas of a run, drawn beside its schedule."""
+
+    def __init__(self, world: CoreWorld, seed: int) -> None:
+        self._world = world
+        self.random = random = chance.Random(f"states of {world.theme.name}/{seed}")
+        self.are_compared = random.random() < COMPARES
+        self._every = random.choice((2, 5, 15))
+        """At how many offsets a state is hashed once."""
+        self._errs = random.choice((0.0, 0.02, 0.1))
+        """How likely a replica errs where its state is hashed, if all others are right."""
+        self._other_form = random.choice((None, None, None, 1, 2, 3))
+        """The replica that writes its state in another form."""
+        self.liar: ReplicaId = random.choice((1, 2, 3))
+        """The replica that is lied about."""
+        self._wrong: dict[ReplicaId, Offset] = {}
+        """From where on a replica has a wrong state."""
+
+    def applied(self, host: CoreHost, high_watermark: Offset) -> None:
+        """A replica takes what is below for committed, and applies it."""
+        if not self.are_compared or host.running.state.machine_failed_ms is not None:
+            return
+        for batch in host.store.batches:
+            is_new = host.high_watermark < batch.end_offset <= high_watermark
+            if is_new and batch.base_offset // self._every != batch.end_offset // self._every:
+                if not self._wrong and self.random.random() < self._errs:
+                    self._world.count("wrong state")
+                    self._wrong[host.number] = batch.end_offset
+                host.slow.append(self.hashed(host, batch.end_offset))
+
+    def hashed(self, host: CoreHost, offset: Offset) -> ev.StateHashed:
+        """Return what a replica is told of its state at an offset."""
+        form = 1 if host.number == self._other_form else 0
+        text = f"{form}/{offset}"
+        if self._wrong.get(host.number, offset + 1) <= offset:
+            text += f" of {host.number}"
+        return ev.StateHashed(offset=offset, snapshot_version=form, sha256=hashlib.sha256(text.encode()).digest())
+
+    def lie_at(self, offset: Offset) -> bytes:
+        """Return a hash of no replica's state."""
+        return hashlib.sha256(f"{offset} of a liar".encode()).digest()
+
+    def quarantined(self, host: CoreHost) -> None:
+        """A replica is found to be wrong. Where one voter is a majority, others are measured by its word."""
+        self._world.count("quarantined replica")
+        host.slow = [event for event in host.slow if type(event) is not ev.StateHashed]
+        if host.number not in self._wrong and host.running.voters.majority > 1:
+            raise BrokenPromiseError("U4", f"{host} is quarantined, and its state is right")
+
+    def replaced(self, host: CoreHost) -> None:
+        """A snapshot, or an empty disk, takes the place of a state."""
+        self._wrong.pop(host.number, None)
