@@ -28,6 +28,7 @@ from tests.consensus.build import (
     follower,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     reply,
     requests,
@@ -65,7 +66,7 @@ def observer(*, own_id: int = 9, directory: bool = True) -> Replica:
 
 def asked(core: Replica) -> list[Any]:
     """What a core waits for."""
-    return list(core.state.connections._outstanding.values())
+    return pending_requests(core)
 
 
 def answer(core: Replica, response: FetchResponse, *, now_ms: int | None = None) -> list[Any]:

@@ -38,6 +38,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     replica,
     reply,
@@ -124,7 +125,7 @@ def test_a_node_learns_from_uncommitted_records_that_it_votes() -> None:
     """testFollowerReadsKRaftBootstrapRecords."""
     core = follower(epoch=5, leader_id=2, own_id=3, log=LogView.build(), bootstrap_servers=(place(2),))
     assert core.role is Role.UNATTACHED
-    (asked,) = core.state.connections._outstanding.values()
+    (asked,) = pending_requests(core)
     reply(core, asked.destination, fetch_response(epoch=5, leader_id=2, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert not core.is_voter
     records = [
@@ -525,7 +526,7 @@ def fetch_until(core: Replica, end_ms: int) -> list[Any]:
     """Let a follower fetch, each answer empty and after half a second; return all that it sends."""
     sent: list[Any] = []
     for now_ms in range(500, end_ms + 1, 500):
-        for outstanding in list(core.state.connections._outstanding.values()):
+        for outstanding in pending_requests(core):
             if isinstance(outstanding.request, FetchRequest):
                 sent += reply(core, 2, fetch_response(epoch=5, leader_id=2, high_watermark=2), now_ms=now_ms)
     return [action for action in sent if isinstance(action, SendRequest)]
@@ -569,7 +570,7 @@ def test_a_newer_leader_in_the_answer_to_an_update_is_followed() -> None:
 def test_an_observer_that_knows_no_voters_finds_the_leader_by_its_answers() -> None:
     """testObserverDiscoversLeaderWithUnknownVoters: empty voter set, endpoints from the answer."""
     core = replica(own_id=9, log=LogView.build(), bootstrap_servers=(place(7),))
-    (asked,) = core.state.connections._outstanding.values()
+    (asked,) = pending_requests(core)
     assert (asked.destination, asked.endpoint) == (-2, place(7))
     reply(core, -2, fetch_response(epoch=5, leader_id=3, error=ErrorCode.FENCED_LEADER_EPOCH))
 
@@ -583,7 +584,7 @@ def test_the_voters_of_a_new_leader_are_those_of_its_log_committed_or_not() -> N
     append_submitted(core, reply(core, 4, supports(0, 1)))
     tell(core, begin_request(epoch=5, leader_id=2), request_id=91)
     core.handle(TimeoutReached(), core.state.now_ms + 2_000)
-    asked = sorted(request.destination for request in core.state.connections._outstanding.values())
+    asked = sorted(request.destination for request in pending_requests(core))
 
     assert (core.role, asked) == (Role.PROSPECTIVE, [2, 3, 4])
     assert partition_of(outstanding_to(core, 4).request).voter_directory_id == key(4).directory_id

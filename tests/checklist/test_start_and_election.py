@@ -31,6 +31,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    pending_requests,
     replica,
     reply,
     requests,
@@ -45,7 +46,7 @@ LONG = (9, 5)
 
 def outstanding(core: Replica, kind: type) -> list[Any]:
     """The requests of a kind that a core waits for, by destination."""
-    found = [request for request in core.state.connections._outstanding.values() if isinstance(request.request, kind)]
+    found = [request for request in pending_requests(core) if isinstance(request.request, kind)]
     return sorted(found, key=lambda request: request.destination)
 
 

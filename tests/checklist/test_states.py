@@ -43,6 +43,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     replica,
     reply,
@@ -448,7 +449,7 @@ def test_the_begin_timer_starts_expired_and_then_runs_half_a_fetch_timeout() -> 
     core = leader(1)
     role = core.state.role_state
     assert isinstance(role, Leader)
-    assert [request.destination for request in core.state.connections._outstanding.values()] == [2, 3]
+    assert [request.destination for request in pending_requests(core)] == [2, 3]
 
     assert role.begin_epoch_due_ms == core.state.now_ms + 1_000
     assert isinstance(outstanding_to(core, 2).request, BeginQuorumEpochRequest)
@@ -504,7 +505,7 @@ def test_an_answer_to_a_binding_vote_is_final() -> None:
 
     tally = core.state.role_state.tally  # type: ignore[union-attr]
     assert (tally.granted, tally.rejected) == ({1}, {2})
-    assert 2 not in [request.destination for request in core.state.connections._outstanding.values()]
+    assert 2 not in [request.destination for request in pending_requests(core)]
 
 
 def test_a_candidate_votes_for_itself_and_strangers_do_not_count() -> None:

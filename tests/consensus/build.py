@@ -148,10 +148,14 @@ def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool, 
     return core.handle(event, core.state.now_ms if now_ms is None else now_ms)
 
 
+def pending_requests(core: Replica) -> list[Any]:
+    """The requests that a core waits for, in the order in which it sent them."""
+    return list(core.state.connections._outstanding.values())
+
+
 def outstanding_to(core: Replica, destination: int) -> Any:
     """The request that a core has outstanding to a destination."""
-    requests = core.state.connections._outstanding.values()
-    return next(request for request in requests if request.destination == destination)
+    return next(request for request in pending_requests(core) if request.destination == destination)
 
 
 def vote_request(

@@ -80,6 +80,7 @@ from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
+from tests.consensus.build import pending_requests
 
 LISTENER = "CONTROLLER"
 VERSIONS = {
@@ -325,7 +326,7 @@ class Script:
         lost = [envelope for envelope in self.wire if {envelope.source, envelope.target} == {int(id), int(peer)}]
         self.wire = [envelope for envelope in self.wire if envelope not in lost]
         assert node.replica is not None
-        for outstanding in list(node.replica.state.connections._outstanding.values()):
+        for outstanding in pending_requests(node.replica):
             if outstanding.destination == int(peer):
                 self.tell(node, RequestFailed(outstanding.correlation_id, Failure.DISCONNECTED))
         self.tell(node, ConnectionLost(int(peer), refused == "yes"))

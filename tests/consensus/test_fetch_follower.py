@@ -49,6 +49,7 @@ from tests.consensus.build import (
     follower,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     reply,
     requests,
@@ -425,7 +426,7 @@ def test_a_late_answer_from_another_address_of_the_leader_cuts_nothing_off() -> 
     core, (asked,) = doubting(1, 1, 1, 1, 1, 2, 2, epoch=3, servers=(Endpoint("balancer", 1),))
     late = fetch_response(epoch=3, leader_id=2, diverging=(5, 1))
     assert (asked.destination, partition_of(asked.request).fetch_offset) == (-2, 7)
-    while not any(one.destination == 2 for one in core.state.connections._outstanding.values()):
+    while not any(one.destination == 2 for one in pending_requests(core)):
         core.handle(TimeoutReached(), core.deadline_ms() or 0)
     reply(core, 2, fetch_response(epoch=3, leader_id=2, diverging=(5, 1)))
     core.handle(LogTruncated(5), core.state.now_ms)

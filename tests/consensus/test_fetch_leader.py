@@ -48,6 +48,7 @@ from tests.consensus.build import (
     outstanding_to,
     park,
     partition_of,
+    pending_requests,
     replica,
     tell,
     vote_request,
@@ -563,7 +564,7 @@ def test_a_search_for_the_leader_that_the_fetch_to_it_has_overtaken_is_no_alarm(
     """It says what its sender had when it did not know the leader yet: as nobody, so that no voter seems to go back."""
     core = follower(1, epoch=5, leader_id=2)
     tell(core, vote_request(epoch=6, replica_id=3))
-    (search,) = [one for one in core.state.connections._outstanding.values() if isinstance(one.request, FetchRequest)]
+    (search,) = [one for one in pending_requests(core) if isinstance(one.request, FetchRequest)]
     elected = leader(1)
     flush(elected)
     tell(elected, fetch_request(epoch=elected.epoch, offset=2, last_epoch=elected.epoch, replica_id=2), version=18)

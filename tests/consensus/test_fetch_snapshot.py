@@ -71,6 +71,7 @@ from tests.consensus.build import (
     log_view,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     replica,
     reply,
@@ -130,7 +131,7 @@ def test_a_snapshot_that_is_gone_is_asked_for_anew_by_fetch() -> None:
         assert due_ms > core.state.now_ms
         actions = core.handle(TimeoutReached(), due_ms)
         asked = [action for action in actions if isinstance(action, SendRequest)]
-        waiting = [request.request for request in core.state.connections._outstanding.values()]
+        waiting = [request.request for request in pending_requests(core)]
 
         assert [type(request) for request in [*waiting] or asked] == [FetchRequest]
 

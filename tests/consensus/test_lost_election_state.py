@@ -26,6 +26,7 @@ from tests.consensus.build import (
     flush,
     outstanding_to,
     partition_of,
+    pending_requests,
     replica,
     reply,
     vote_request,
@@ -73,7 +74,7 @@ def wait(core: Replica, ms: int) -> list[Any]:
 
 
 def is_asked(core: Replica, voter_id: int) -> bool:
-    return any(request.destination == voter_id for request in core.state.connections._outstanding.values())
+    return any(request.destination == voter_id for request in pending_requests(core))
 
 
 def votes(core: Replica, *, epoch: int, pre_vote: bool = False) -> bool:

@@ -18,6 +18,7 @@ from kraftlib.consensus.events import (
     TimeoutReached,
     TransferRequested,
 )
+from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -29,6 +30,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     replica,
     requests,
@@ -53,8 +55,8 @@ def test_an_unattached_voter_stands_after_one_to_two_election_timeouts(seed_epoc
 def test_an_unattached_replica_asks_one_server_at_a_time() -> None:
     """And pauses between answers that help nobody (Kafka's peers ask thousands of times a second)."""
     core = replica(1)
-    assert len(core.state.connections._outstanding) == 1
-    (outstanding,) = core.state.connections._outstanding.values()
+    assert len(pending_requests(core)) == 1
+    (outstanding,) = pending_requests(core)
 
     assert isinstance(outstanding.request, FetchRequest)
     assert core.handle(TimeoutReached(), 5) == []
@@ -77,12 +79,12 @@ def test_a_leader_that_leaves_does_not_say_so_as_fast_as_its_connections_are_clo
     core.handle(ResignRequested(core.epoch), core.state.now_ms)
     began_ms, asked = core.state.now_ms, 0
     while core.role is Role.RESIGNED:
-        for sent in list(core.state.connections._outstanding.values()):
+        for sent in pending_requests(core):
             asked += sent.destination == 3
             core.handle(RequestFailed(sent.correlation_id, Failure.DISCONNECTED), core.state.now_ms)
             core.handle(ConnectionLost(sent.destination, refused=False), core.state.now_ms)
             assert asked < 20, f"told {asked} times within {core.state.now_ms - began_ms} ms"
-        if not core.state.connections._outstanding:
+        if not pending_requests(core):
             core.handle(TimeoutReached(), core.deadline_ms() or 0)
 
     assert asked > 2, "it is told again, after ever longer pauses"
@@ -115,20 +117,23 @@ def test_a_leader_does_not_wait_for_voters_that_left_after_they_heard_it_leaves(
         outstanding = outstanding_to(core, voter_id)
         response = EndQuorumEpochResponse(topics=(end_of_epoch(leader_id=1, epoch=core.epoch),))
         core.handle(ResponseReceived(outstanding.correlation_id, response), core.state.now_ms)
-    assert not core.state.connections._outstanding
+    assert not pending_requests(core)
 
     for voter_id in (2, 3):
         core.handle(ConnectionLost(voter_id, refused=False), core.state.now_ms)
-    actions: list[Any] = []
+    shut_down_without_answers(core, [])
+
+
+def shut_down_without_answers(core: Replica, actions: list[Any]) -> None:
+    """Let every request fail at once, and every timer run out, until the core says that it may be closed."""
     for _ in range(50):
         if ShutdownComplete() in actions:
             break
-        asked = list(core.state.connections._outstanding)
+        asked = pending_requests(core)
         now_ms = core.state.now_ms if asked else core.deadline_ms()
         assert now_ms is not None
-        event = RequestFailed(asked[0], Failure.DISCONNECTED) if asked else TimeoutReached()
+        event = RequestFailed(asked[0].correlation_id, Failure.DISCONNECTED) if asked else TimeoutReached()
         actions = core.handle(event, now_ms)
-
     assert ShutdownComplete() in actions
     assert core.state.now_ms < 3_000
 
@@ -141,18 +146,7 @@ def end_of_epoch(*, leader_id: int, epoch: int) -> EndQuorumEpochResponse.TopicD
 def test_the_last_voter_to_leave_does_not_wait_for_those_that_are_gone() -> None:
     """Nobody is there to take over: three refused connections each say so. Kafka waits out its five seconds."""
     core = leader(1)
-    actions = core.handle(ShutdownRequested(5_000), core.state.now_ms)
-    for _ in range(50):
-        if ShutdownComplete() in actions:
-            break
-        outstanding = list(core.state.connections._outstanding)
-        now_ms = core.state.now_ms if outstanding else core.deadline_ms()
-        assert now_ms is not None
-        event = RequestFailed(outstanding[0], Failure.DISCONNECTED) if outstanding else TimeoutReached()
-        actions = core.handle(event, now_ms)
-
-    assert ShutdownComplete() in actions
-    assert core.state.now_ms < 3_000
+    shut_down_without_answers(core, core.handle(ShutdownRequested(5_000), core.state.now_ms))
 
 
 def test_a_leader_whose_disk_hangs_resigns() -> None:

@@ -30,6 +30,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     replica,
     reply,
@@ -187,7 +188,7 @@ def test_a_leader_that_answers_that_it_leads_no_more_is_as_good_as_one_that_says
 def test_a_restarted_leader_says_that_it_leaves_with_an_empty_list() -> None:
     """As captured from Kafka; it does not know who is caught up."""
     core = replica(1, 1, election=ElectionState(epoch=5, leader_id=1))
-    outstanding = [request.request for request in core.state.connections._outstanding.values()]
+    outstanding = [request.request for request in pending_requests(core)]
 
     assert [type(request) for request in outstanding] == [EndQuorumEpochRequest] * 2
     assert partition_of(outstanding[0]).preferred_candidates == ()

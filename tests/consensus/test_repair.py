@@ -49,6 +49,7 @@ from tests.consensus.build import (
     log_view,
     outstanding_to,
     partition_of,
+    pending_requests,
     replica,
     reply,
     snapshot_chunk,
@@ -270,7 +271,7 @@ def test_records_of_two_leaders_never_meet_in_one_hole() -> None:
     asked = []
     for _ in range(40):
         core.handle(TimeoutReached(), core.deadline_ms() or 0)
-        asked += [one.request for one in core.state.connections._outstanding.values()]
+        asked += [one.request for one in pending_requests(core)]
         core.state.connections.forget()
         if core.role is not Role.UNATTACHED:
             break

@@ -52,6 +52,7 @@ from tests.consensus.build import (
     log_view,
     outstanding_to,
     park,
+    pending_requests,
     place,
     replica,
     tell,
@@ -137,7 +138,7 @@ def test_nothing_that_a_peer_sends_stops_a_replica_or_lowers_its_epoch(role: str
         elif type(step).__name__.endswith("Request"):
             core.handle(RequestReceived(number, step, 1), now_ms)
         else:
-            for outstanding in list(core.state.connections._outstanding.values()):
+            for outstanding in pending_requests(core):
                 if type(outstanding.request).__name__ == "FetchRequest":
                     core.handle(ResponseReceived(outstanding.correlation_id, step), now_ms)
         assert core.epoch >= epoch

@@ -24,6 +24,7 @@ from tests.consensus.build import (
     fetch_response,
     follower,
     outstanding_to,
+    pending_requests,
     place,
     replica,
     reply,
@@ -79,7 +80,7 @@ def test_the_common_part_of_an_answer_follows_the_table(
 def test_an_answer_that_names_the_leader_ends_the_search() -> None:
     """Row 7: the epoch is ours, and we knew no leader."""
     core = replica(1)
-    asked = next(iter(core.state.connections._outstanding.values())).destination
+    asked = pending_requests(core)[0].destination
     reply(core, asked, fetch_response(epoch=1, leader_id=3, error=6))
 
     assert (core.role, core.leader_and_epoch) == (Role.FOLLOWER, LeaderAndEpoch(3, 1))
@@ -122,7 +123,7 @@ def test_a_voter_whose_disk_was_replaced_is_not_asked_in_a_hot_loop() -> None:
 def test_an_answer_that_names_us_as_leader_is_not_believed() -> None:
     """Nobody knows better than we whom we lead: the rest of that answer counts for nothing."""
     core = replica(1)
-    asked = next(iter(core.state.connections._outstanding.values())).destination
+    asked = pending_requests(core)[0].destination
     actions = reply(core, asked, fetch_response(epoch=1, leader_id=1, high_watermark=1))
 
     assert (core.role, core.high_watermark) == (Role.UNATTACHED, None)

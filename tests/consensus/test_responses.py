@@ -48,6 +48,7 @@ from tests.consensus.build import (
     log_view,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     replica,
     tell,
@@ -337,10 +338,7 @@ def test_an_observer_that_knows_no_cluster_serves_them_all() -> None:
     """And names none itself, as Kafka's protocol allows."""
     core = replica(1, own_id=9, cluster_id=None)
 
-    assert (
-        outstanding_to(core, next(iter(core.state.connections._outstanding.values())).destination).request.cluster_id
-        is None
-    )
+    assert outstanding_to(core, pending_requests(core)[0].destination).request.cluster_id is None
     assert cluster_error(core.state, "any") is ErrorCode.NONE
 
 

@@ -35,6 +35,7 @@ from tests.consensus.build import (
     outstanding_to,
     park,
     partition_of,
+    pending_requests,
     replica,
     reply,
     requests,
@@ -81,7 +82,7 @@ def test_who_is_fenced_in_its_own_epoch_follows_the_named_leader_and_asks_it_at_
     "Ok" is no backoff, though the answer is an error.
     """
     core = replica(1, election=ElectionState(epoch=5))
-    asked = next(iter(core.state.connections._outstanding.values())).destination
+    asked = pending_requests(core)[0].destination
     actions = reply(core, asked, fetch_response(epoch=5, leader_id=asked, error=error))
 
     assert core.leader_and_epoch == LeaderAndEpoch(asked, 5)

@@ -39,6 +39,7 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
+    pending_requests,
     place,
     reply,
     requests,
@@ -129,7 +130,7 @@ def test_a_new_leader_whose_own_entry_is_out_of_date_writes_it_anew(
 
 def fail_all(core: Replica) -> None:
     """Let whoever is being asked be unreachable, once."""
-    for correlation_id in list(core.state.connections._outstanding):
+    for correlation_id in [one.correlation_id for one in pending_requests(core)]:
         core.handle(RequestFailed(correlation_id, Failure.DISCONNECTED), core.state.now_ms)
 
 

@@ -32,6 +32,7 @@ from tests.consensus.build import (
     leader,
     log_view,
     partition_of,
+    pending_requests,
     place,
     replica,
     tell,
@@ -102,7 +103,7 @@ def test_a_restarted_candidate_counts_its_own_vote_again() -> None:
     )
 
     assert core.role is Role.CANDIDATE
-    assert len(core.state.connections._outstanding) == 2
+    assert len(pending_requests(core)) == 2
     answer_vote(core, 2, granted=True, pre_vote=False)
     assert (core.role, core.epoch) == (Role.LEADER, 3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -100,3 +100,16 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - what is waited for is in another thread
             await asyncio.sleep(0.002)
+
+
+async def appended_by(clients: Mapping[int, RaftClient[bytes]]) -> int:
+    """Append a record on the replica that leads; return its number."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            for client in clients.values():
+                try:
+                    await client.append_one(b"heard", timeout_ms=0)
+                except (NotLeaderError, OutcomeUnknownError):
+                    continue
+                return client.node_id
+            await asyncio.sleep(0.005)

@@ -35,6 +35,7 @@ from tests.consensus.build import (
     leader,
     log_view,
     outstanding_to,
+    pending_requests,
     voter_set,
 )
 from tests.consensus.extensions.test_state_digests import RIGHT, WRONG, hashed, told
@@ -58,7 +59,7 @@ def quarantined(**more: Any) -> tuple[Replica, list[Any]]:
 
 def offered(core: Replica, snapshot_id: OffsetAndEpoch) -> list[Any]:
     """The leader offers a snapshot, the next time that it is asked; its Fetch is answered by then."""
-    waiting = [one for one in core.state.connections._outstanding.values() if one.destination in (2, lane_to(2))]
+    waiting = [one for one in pending_requests(core) if one.destination in (2, lane_to(2))]
     for one in waiting:
         core.state.connections.take(one.correlation_id)
     core.handle(TimeoutReached(), core.state.now_ms + 2_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
-from kraftlib.errors import NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
@@ -21,7 +19,7 @@ from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.state_digest import StateDigestRequest
 from tests.cli.processes import free_port
-from tests.runtime.quorum import PATIENCE_S, TIMING
+from tests.runtime.quorum import TIMING, appended_by
 from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
 
@@ -72,16 +70,3 @@ async def test_of_three_replicas_one_has_the_certificate_of_another_and_is_not_h
     finally:
         for client in clients.values():
             await client.shutdown(timeout_ms=0)
-
-
-async def appended_by(clients: dict[int, RaftClient[bytes]]) -> int:
-    """Append a record on whoever leads; return who that was."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            for client in clients.values():
-                try:
-                    await client.append_one(b"heard", timeout_ms=0)
-                except (NotLeaderError, OutcomeUnknownError):
-                    continue
-                return client.node_id
-            await asyncio.sleep(0.005)

@@ -16,7 +16,7 @@ import trustme
 
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
-from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import ConfigError
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination
@@ -37,7 +37,7 @@ from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.cli.processes import free_port
 from tests.runtime.net.test_tcp_server import LOOPBACK, Stranger, stranger, tcp, until
-from tests.runtime.quorum import PATIENCE_S, TIMING
+from tests.runtime.quorum import PATIENCE_S, TIMING, appended_by
 from tools.scenarios import handmade as msg
 
 SECRET = "correct horse battery staple"
@@ -410,19 +410,6 @@ async def quorum(sasl: dict[int, SaslConfig | None], **config: Any) -> AsyncIter
             stack.push_async_callback(client.shutdown, timeout_ms=0)
             clients[voter.id] = client
         yield clients
-
-
-async def appended_by(clients: dict[int, RaftClient[bytes]]) -> int:
-    """Append a record on whoever leads; return who that was."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            for client in clients.values():
-                try:
-                    await client.append_one(b"heard", timeout_ms=0)
-                except (NotLeaderError, OutcomeUnknownError):
-                    continue
-                return client.node_id
-            await asyncio.sleep(0.005)
 
 
 def secret_file(directory: Path, text: str = SECRET) -> Path:

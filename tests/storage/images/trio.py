@@ -27,6 +27,7 @@ from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import Destination, Frame
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
+from kraftlib.storage.snapshots.in_memory import MemorySnapshotSource
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
@@ -257,22 +258,5 @@ class _Deaf:
 
 def values_of(data: bytes, epoch: int) -> list[bytes]:
     """Return the values in a snapshot."""
-    with SnapshotReader(Bytes(data), epoch=epoch) as reader:
+    with SnapshotReader(MemorySnapshotSource(data), epoch=epoch) as reader:
         return [bytes(value) for batch in reader.batches() if not batch.is_control for value in batch.values()]
-
-
-class Bytes:
-    """A snapshot in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    def read_at(self, position: int, size: int) -> bytes:
-        return self._data[position : position + size]
-
-    def close(self) -> None:
-        """Nothing to close."""

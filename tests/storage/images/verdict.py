@@ -21,6 +21,7 @@ from kraftlib.storage.directory import OpenDirectory, open_directory
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.interface import RepairableLog
 from kraftlib.storage.log.epochs import EpochTable
+from kraftlib.storage.snapshots.in_memory import MemorySnapshotSource
 from kraftlib.types import ElectionState, EpochStart
 from tests.storage.images.history import History, config_of
 from tests.storage.laid_out import LaidOut
@@ -186,22 +187,5 @@ def _wrong_in_snapshots(log: FileReplicatedLog, history: History, noticed: list[
 
 
 def _records_of(data: bytes, epoch: int) -> list[tuple[int, bytes | None]]:
-    with SnapshotReader(_Bytes(data), epoch=epoch) as reader:
+    with SnapshotReader(MemorySnapshotSource(data), epoch=epoch) as reader:
         return [(record.offset, record.value) for batch in reader.batches() for record in batch.records()]
-
-
-class _Bytes:
-    """A snapshot in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    def read_at(self, position: int, size: int) -> bytes:
-        return self._data[position : position + size]
-
-    def close(self) -> None:
-        """Nothing to close."""
