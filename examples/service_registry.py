@@ -14,7 +14,8 @@ ASGI server, and mounts into a FastAPI application (docs/howto/web-frameworks.md
     GET    /watch/config?prefix=ui/     server-sent events: the state, then each change; Last-Event-ID goes on
     GET    /                            a page for the browser
 
-412 says that the revision was another one, 503 that nothing was changed, 504 that nobody knows: read, then decide.
+412 says that the revision was another one, 400 that a rule was broken, 503 that nothing was changed and that the same
+may be tried again, 504 that nobody knows: read, then decide.
 The replica's directory is made by `kraftlib format -c replica-1.toml`; in place of the file a client of replicas
 elsewhere names their addresses.
 
@@ -41,6 +42,7 @@ from starlette.routing import Route
 
 import kraftlib
 from kraftlib import ConfigError, KraftError, OutcomeUnknownError
+from kraftlib.errors import RefusedError, UnavailableError
 from kraftlib.recipes.kraft import Kraft
 from kraftlib.recipes.map import ABSENT, At, Delete, Entry, MapState, Put, ReplicatedMap
 from kraftlib.recipes.terms import Term
@@ -285,7 +287,7 @@ def application(kraft: Kraft) -> Starlette:
 
 async def failed(request: Request, error: Exception) -> Response:
     """Answer a request that kraftlib could not carry out."""
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError) or (isinstance(error, RefusedError) and not isinstance(error, UnavailableError)):
         return JSONResponse({"error": str(error)}, status_code=400)
     status = 504 if isinstance(error, OutcomeUnknownError) else 503
     return JSONResponse({"error": str(error)}, status_code=status, headers={"Retry-After": "1"})

@@ -7,7 +7,8 @@
     │   └── DiskFullError           the disk of the leader is full
     ├── RecordTooLargeError         nothing was appended; it never will be
     ├── ClosedError                 nothing was appended; the client is shut down
-    ├── RefusedError                nothing was changed: no leader in time, or a command that the machine refuses
+    ├── RefusedError                nothing was changed: the machine, or a replica, refuses the command
+    │   └── UnavailableError        nothing was changed: no leader took the command in time; try again later
     ├── HoldExpiredError            the log no longer waits for this reader: begin with the newest snapshot
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
     │   └── SessionEndedError       the session of the call is over, and with it its ephemeral keys and locks
@@ -94,7 +95,17 @@ class OutcomeUnknownError(KraftError):
 
 
 class RefusedError(KraftError):
-    """Nothing was changed, and nothing will be: no leader was found in time, or the command breaks a rule."""
+    """Nothing was changed, and nothing will be: the command breaks a rule, or `UnavailableError`.
+
+    The same command would be refused again.
+    """
+
+
+class UnavailableError(RefusedError):
+    """Nothing was changed: no leader was found in time, or it has too much to do. The command is in order: try again.
+
+    An HTTP front answers 503 to this one, and 400 to any other RefusedError.
+    """
 
 
 class SessionEndedError(OutcomeUnknownError):

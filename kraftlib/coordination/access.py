@@ -131,9 +131,9 @@ class Access(Protocol):
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have `command` committed and applied, and return the result.
 
-        Raises: RefusedError, if certainly nothing was appended: no leader was found in time, or the command is wrong
-        or too large. OutcomeUnknownError, at the deadline or the end of this access, if it was sent and may be applied
-        still. ClosedError, ReplicaFailedError, before anything is sent.
+        Raises: RefusedError, if certainly nothing was appended: as UnavailableError, if no leader was found in time;
+        else the command is wrong or too large. OutcomeUnknownError, at the deadline or the end of this access, if it
+        was sent and may be applied still. ClosedError, ReplicaFailedError, before anything is sent.
         """
         ...
 

@@ -14,6 +14,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.frames import RequestHead, encode_response
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchResponse
+from kraftlib.wire.messages.state_digest import StateDigestResponse
 from kraftlib.wire_client import UnreachableError
 from tests.cli.canned import Answer, captured, controller, from_table
 from tests.cli.conftest import Command
@@ -69,6 +70,27 @@ def test_replication_is_the_table_of_kafkas_tool(real: Answer, kraftlib: Command
         result = kraftlib("quorum", "status", "--replication", "--bootstrap", endpoint)
 
     assert result.out.splitlines() == [line.replace("|", "\t") for line in REPLICATION]
+
+
+@pytest.mark.parametrize(
+    ("states", "text"),
+    [
+        (StateDigestResponse(agreed_offset=180), "equal at offset 180"),
+        (StateDigestResponse(is_quarantined=True), "the leader is quarantined"),
+        (
+            StateDigestResponse(differing=(3, 10), undecided_offset=190, agreed_offset=180),
+            "replica 3 differs from the majority; replica 10 differs from the majority; "
+            "replicas differ at offset 190, without a majority",
+        ),
+    ],
+)
+def test_status_says_what_the_comparison_of_states_has_found(
+    description: Description, states: StateDigestResponse, text: str
+) -> None:
+    lines = attrs.evolve(description, states=states).status().splitlines()
+
+    assert lines[:-1] == STATUS.splitlines()
+    assert lines[-1] == f"States:                 {text}"
 
 
 def test_json_has_both(real: Answer, kraftlib: Command) -> None:

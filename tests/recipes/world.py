@@ -12,7 +12,7 @@ from kraftlib.coordination.access import Done
 from kraftlib.coordination.commands import decode, encode, encode_command
 from kraftlib.coordination.memory_access import MemoryAccess
 from kraftlib.coordination.messages import Answer, Ask, Expire, Question
-from kraftlib.errors import OutcomeUnknownError, RefusedError
+from kraftlib.errors import OutcomeUnknownError, UnavailableError
 from kraftlib.recipes.face import Recipes
 
 
@@ -33,7 +33,7 @@ class Troubled(MemoryAccess):
                 async with asyncio.timeout(timeout_ms / 1_000):
                     await self.reachable.wait()
             except TimeoutError:
-                raise RefusedError("no leader within the timeout") from None
+                raise UnavailableError("no leader within the timeout") from None
         if self.chance is None:
             return await super().call(command, timeout_ms=timeout_ms)
         for _ in range(self.chance.choice((0, 0, 1, 2))):

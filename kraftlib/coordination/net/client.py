@@ -17,7 +17,15 @@ from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Linearizable
 from kraftlib.coordination.net.connection import Connection, LostError, connected_to
 from kraftlib.coordination.net.watching import Watching
-from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, RefusedError, TimedOutError
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    KraftError,
+    OutcomeUnknownError,
+    RefusedError,
+    TimedOutError,
+    UnavailableError,
+)
 from kraftlib.proposals.outcomes import error_of
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
@@ -130,7 +138,7 @@ class ClientAccess:
                     f"{attempts.reason}; call again with the same bytes"
                 ) from None
             self._check_open(timeout_ms)
-            raise RefusedError(f"nothing was appended within {timeout_ms} ms: {attempts.reason}") from None
+            raise UnavailableError(f"nothing was appended within {timeout_ms} ms: {attempts.reason}") from None
         except KraftError as error:
             if attempts.in_doubt:
                 raise OutcomeUnknownError(f"a repetition was refused ({error}), and the first may be applied") from None

@@ -20,6 +20,7 @@ from kraftlib.errors import (
     RecordTooLargeError,
     RefusedError,
     TimedOutError,
+    UnavailableError,
 )
 from kraftlib.proposals.ports import APPLIED
 from kraftlib.runtime.client.node import Node
@@ -83,7 +84,9 @@ class Service:
             proposed = await self._node.proposals.propose(
                 [command], level=APPLIED, timeout_ms=timeout_ms, repeatable=True
             )
-        except (NotLeaderError, BacklogFullError, RecordTooLargeError, ConfigError) as error:
+        except (NotLeaderError, BacklogFullError) as error:
+            raise UnavailableError(str(error)) from error
+        except (RecordTooLargeError, ConfigError) as error:
             raise RefusedError(str(error)) from error
         return Done(offset=proposed.last_offset, epoch=proposed.epoch, result=proposed.results[0])
 

@@ -9,7 +9,14 @@ import pytest
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.coordination.access import BEFORE_ALL, STALE, AtLeast
 from kraftlib.coordination.net.client import PAUSE_MAX_S, connect
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TimedOutError
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    OutcomeUnknownError,
+    RefusedError,
+    TimedOutError,
+    UnavailableError,
+)
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
@@ -91,8 +98,9 @@ async def test_the_same_bytes_are_applied_once_whoever_repeats_them() -> None:
 
 async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time() -> None:
     async with replicas() as quorum, connect(quorum.servers) as access:
-        with pytest.raises(RefusedError, match="this is no command"):
+        with pytest.raises(RefusedError, match="this is no command") as refused:
             await access.call(b"garbage", timeout_ms=CALL_MS)
+        assert not isinstance(refused.value, UnavailableError), "another attempt is no better"
         with pytest.raises(ConfigError, match="this is no question"):
             await access.query(b"garbage", timeout_ms=CALL_MS)
         large = bytes(PROPOSED_BYTES + 1)
@@ -107,7 +115,7 @@ async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time
         caller = await Caller(access).begin()
         for node_id in (1, 2):
             await quorum.kill(node_id)
-        with pytest.raises((RefusedError, OutcomeUnknownError), match="700 ms"):
+        with pytest.raises((UnavailableError, OutcomeUnknownError), match="700 ms"):
             await access.call(caller.command(addition("sum"), 1), timeout_ms=700)
         with pytest.raises(TimedOutError, match="700 ms"):
             await access.query(question("sum"), timeout_ms=700)
@@ -153,7 +161,7 @@ async def test_replicas_that_all_answer_with_errors_are_asked_ever_more_slowly(
 
 async def test_where_nobody_listens_nothing_was_appended() -> None:
     async with connect("127.0.0.1:1,127.0.0.1:2") as access:
-        with pytest.raises(RefusedError, match=r"within 300 ms: 127\.0\.0\.1:\d cannot be reached"):
+        with pytest.raises(UnavailableError, match=r"within 300 ms: 127\.0\.0\.1:\d cannot be reached"):
             await access.call(b"x", timeout_ms=300)
 
 

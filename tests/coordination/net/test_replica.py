@@ -11,13 +11,20 @@ import pytest
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import STALE, AtLeast
 from kraftlib.coordination.commands import COMMAND_BYTES_MAX, decode
-from kraftlib.coordination.messages import Do, Result, Transact
+from kraftlib.coordination.messages import Do, OpenSession, Result, Transact
 from kraftlib.coordination.net.client import connect
 from kraftlib.coordination.net.replica import open
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TimedOutError
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    OutcomeUnknownError,
+    RefusedError,
+    TimedOutError,
+    UnavailableError,
+)
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
-from tests.coordination.net.ways import CALL_MS, Caller, addition, putting, question, replicas, value
+from tests.coordination.net.ways import CALL_MS, Caller, Replicas, addition, putting, question, replicas, value
 from tests.runtime.quorum import until
 
 
@@ -52,6 +59,17 @@ async def test_refusals_deadlines_and_the_end(engine: str) -> None:
             await waiting
         with pytest.raises(ClosedError):
             await caller.add("sum")
+
+
+async def test_a_replica_without_a_leader_says_that_another_attempt_may_do_better() -> None:
+    alone = Replicas()
+    await alone.start(1)
+    access = alone.running[1]
+    try:
+        with pytest.raises(UnavailableError):
+            await access.call(Caller(access).command(OpenSession(ttl_ms=1_000), 0), timeout_ms=200)
+    finally:
+        await access.client.shutdown(timeout_ms=0)
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
