@@ -28,7 +28,7 @@ what it does not do yet:
   which, and ends."""
 
 
-NUMBERS: Final = [field for field in attrs.fields(ControllerConfig) if isinstance(field.default, int)]
+NUMBERS: Final = [field for field in attrs.fields(ControllerConfig) if type(field.default) is int]
 SECRET_MAX_BYTES: Final = 65_536
 
 
@@ -67,6 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the key of delegation tokens, as Kafka's brokers have it",
     )
+    running.add_argument(
+        "--standard-authorizer",
+        action="store_true",
+        help="judge clients by the rules of kafka-acls; [access] admins are the super users",
+    )
+    running.add_argument(
+        "--allow-everyone-if-no-acl-found", action="store_true", help="with it: allow what no rule is about"
+    )
     status = action("status", help="show the cluster: active controller, brokers, topics, configurations")
     observe.add_arguments(status)
     status.set_defaults(once=True)
@@ -83,6 +91,8 @@ def run(options: argparse.Namespace) -> int:
     own = ControllerConfig(
         **{field.name: getattr(options, field.name) for field in NUMBERS},
         delegation_token_secret_key=_secret_in(options.delegation_token_secret_file),
+        standard_authorizer=options.standard_authorizer,
+        allow_everyone_if_no_acl_found=options.allow_everyone_if_no_acl_found,
     )
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
     run_loop(config, _serve(config, own))

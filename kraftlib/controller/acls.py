@@ -1,7 +1,7 @@
 """CreateAcls, DescribeAcls, DeleteAcls: rules of access, which brokers judge by (KIP-11, KIP-290, KIP-801).
 
-The controller keeps the rules. Who may send requests to the controller itself is said by roles, as for every replica
-(`kraftlib.security.access`).
+The controller keeps the rules. Brokers judge by them, and so does the controller, where `standard_authorizer` is set
+(`access_rules`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import ANYTHING, CLUSTER_NAME, LITERAL, PREFIXED, ResourceType, Rule
 from kraftlib.controller.context import Context
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
 from kraftlib.metadata.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
@@ -27,18 +28,12 @@ from kraftlib.wire.messages.acls import (
 ANY: Final = 1
 """Of any of the enumerations; 0 is what the sender does not know."""
 
-CLUSTER: Final = 4
-CLUSTER_NAME: Final = "kafka-cluster"
 RESOURCE_TYPES: Final = range(1, 8)
-MATCH, LITERAL, PREFIXED = 2, 3, 4
+MATCH: Final = 2
 PATTERN_TYPES: Final = range(1, 5)
 OPERATIONS: Final = range(1, 16)
-DENY, ALLOW = 2, 3
 PERMISSIONS: Final = range(1, 4)
-ANYTHING: Final = "*"
-"""A literal name that fits every resource of its type."""
 
-Rule = AccessControlEntryRecord
 Filter = DeleteAclsRequest.DeleteAclsFilter | DescribeAclsRequest
 
 
@@ -92,7 +87,7 @@ def _are_known(resource_type: int, pattern_type: int, operation: int, permission
 
 def _check(wanted: CreateAclsRequest.AclCreation) -> None:
     what = None
-    if wanted.resource_type == CLUSTER and wanted.resource_name != CLUSTER_NAME:
+    if wanted.resource_type == ResourceType.CLUSTER and wanted.resource_name != CLUSTER_NAME:
         what = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     elif not wanted.resource_name:
         what = "Resource name should not be empty"

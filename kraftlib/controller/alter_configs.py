@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import Operation as Access
+from kraftlib.controller.access_rules import ResourceType
 from kraftlib.controller.config_values import ConfigType, parts_of
 from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.controller.context import Context
@@ -79,7 +81,13 @@ def _alter_all(
         try:
             if named[kind, name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
+            if kind == BROKER_LOGGER and isinstance(request, IncrementalAlterConfigsRequest):
+                context.require(Access.CLUSTER_ACTION, ResourceType.CLUSTER)
             _check_type(kind)
+            if kind == TOPIC:
+                context.require(Access.ALTER_CONFIGS, ResourceType.TOPIC, name)
+            else:
+                context.require(Access.ALTER_CONFIGS, ResourceType.CLUSTER)
             made = _alter(context, kind, name, new_values(resource, context.state.configs.of(kind, name)))
             if len(records) + len(made) > RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of changes per request.")

@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.codec.versions import Versions
+from kraftlib.controller.access_rules import Operation
 from kraftlib.controller.acls import create_acls, delete_acls, describe_acls
 from kraftlib.controller.alter_configs import alter_configs, incremental_alter_configs
 from kraftlib.controller.alter_partition import alter_partition
@@ -49,41 +50,51 @@ class Served:
     role: Role
     forwardable: bool = False
     """Whether a broker forwards it for a client."""
+    needs: Operation | None = None
+    """The operation on the cluster that rules of access must allow (Kafka's ControllerApis); None: they are asked about
+    each resource of the request, or not at all."""
 
 
 SERVED: Final[Mapping[int, Served]] = {
     ApiKey.CREATE_TOPICS: Served(create_topics, Versions(2, 7), Role.ADMIN, forwardable=True),
     ApiKey.DELETE_TOPICS: Served(delete_topics, Versions(1, 6), Role.ADMIN, forwardable=True),
-    ApiKey.DESCRIBE_ACLS: Served(describe_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
-    ApiKey.CREATE_ACLS: Served(create_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
-    ApiKey.DELETE_ACLS: Served(delete_acls, Versions(1, 3), Role.ADMIN, forwardable=True),
+    ApiKey.DESCRIBE_ACLS: Served(describe_acls, Versions(1, 3), Role.ADMIN, needs=Operation.DESCRIBE),
+    ApiKey.CREATE_ACLS: Served(create_acls, Versions(1, 3), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
+    ApiKey.DELETE_ACLS: Served(delete_acls, Versions(1, 3), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
     ApiKey.DESCRIBE_CONFIGS: Served(describe_configs, Versions(1, 4), Role.ADMIN),
     ApiKey.ALTER_CONFIGS: Served(alter_configs, Versions(0, 2), Role.ADMIN, forwardable=True),
     ApiKey.CREATE_DELEGATION_TOKEN: Served(create_delegation_token, Versions(1, 3), Role.CLIENT, forwardable=True),
     ApiKey.RENEW_DELEGATION_TOKEN: Served(renew_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
     ApiKey.EXPIRE_DELEGATION_TOKEN: Served(expire_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
-    ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True),
+    ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served(
-        alter_partition_reassignments, Versions(0, 1), Role.ADMIN, forwardable=True
+        alter_partition_reassignments, Versions(0, 1), Role.ADMIN, forwardable=True, needs=Operation.ALTER
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Served(
-        list_partition_reassignments, Versions(0, 0), Role.CLIENT, forwardable=True
+        list_partition_reassignments, Versions(0, 0), Role.CLIENT, forwardable=True, needs=Operation.DESCRIBE
     ),
-    ApiKey.ALTER_CLIENT_QUOTAS: Served(alter_client_quotas, Versions(0, 1), Role.ADMIN, forwardable=True),
+    ApiKey.ALTER_CLIENT_QUOTAS: Served(
+        alter_client_quotas, Versions(0, 1), Role.ADMIN, forwardable=True, needs=Operation.ALTER_CONFIGS
+    ),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served(
-        alter_user_scram_credentials, Versions(0, 0), Role.ADMIN, forwardable=True
+        alter_user_scram_credentials, Versions(0, 0), Role.ADMIN, forwardable=True, needs=Operation.ALTER
     ),
     ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.BROKER),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Served(assign_replicas_to_dirs, Versions(0, 0), Role.BROKER),
     ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.BROKER),
     ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.BROKER),
-    ApiKey.UNREGISTER_BROKER: Served(unregister_broker, Versions(0, 0), Role.ADMIN, forwardable=True),
+    ApiKey.UNREGISTER_BROKER: Served(
+        unregister_broker, Versions(0, 0), Role.ADMIN, forwardable=True, needs=Operation.ALTER
+    ),
     ApiKey.ALLOCATE_PRODUCER_IDS: Served(allocate_producer_ids, Versions(0, 0), Role.BROKER),
     ApiKey.CONTROLLER_REGISTRATION: Served(register_controller, Versions(0, 0), Role.REPLICA),
 }
 """The APIs on which the controller decides."""
+
+JUDGED: Final = frozenset(key for key, served in SERVED.items() if served.role in (Role.ADMIN, Role.CLIENT))
+"""The APIs of clients, on which rules of access decide where `standard_authorizer` is set."""
 
 ENVELOPE_ROLE: Final = Role.BROKER
 """Brokers send envelopes, and vouch for the client that they name."""

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
 import attrs
 
+from kraftlib.controller.access_rules import CLUSTER_NAME, Operation, ResourceType
 from kraftlib.controller.configs import TOPIC
 from kraftlib.controller.features import Features
 from kraftlib.controller.partitions import Rules
+from kraftlib.controller.results import RefusedError
 from kraftlib.controller.sessions import Sessions
 from kraftlib.controller.state import ClusterState
 from kraftlib.controller.topic_configs import MIN_IN_SYNC, in_force
 from kraftlib.errors import ConfigError
 from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.types import Offset
+from kraftlib.wire.apis import ErrorCode
 
 ANONYMOUS: Final = "User:ANONYMOUS"
+REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
 AT_LEAST_ONE: Final = (
     "num_partitions",
     "default_replication_factor",
@@ -66,6 +74,13 @@ class ControllerConfig:
     delegation_token_expiry_check_interval_ms: int = 3_600_000
     """The time between two looks for tokens whose time is over."""
 
+    standard_authorizer: bool = False
+    """Whether requests of clients are judged by the rules of access, as Kafka's StandardAuthorizer does; principals
+    with the role admin are its super users. Otherwise that role decides alone."""
+
+    allow_everyone_if_no_acl_found: bool = False
+    """The judgement where no rule concerns a resource (`allow.everyone.if.no.acl.found`)."""
+
     def __attrs_post_init__(self) -> None:
         for name in ("no_op_interval_ms", "leader_imbalance_check_interval_ms", "unclean_leader_election_interval_ms"):
             if getattr(self, name) < 0:
@@ -75,6 +90,10 @@ class ControllerConfig:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if self.delegation_token_secret_key == "":
             raise ConfigError("delegation_token_secret_key is empty: leave it out, and there are no delegation tokens")
+        if self.allow_everyone_if_no_acl_found and not self.standard_authorizer:
+            raise ConfigError(
+                "allow_everyone_if_no_acl_found has no effect without standard_authorizer: set both or none"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +104,9 @@ class Caller:
     may_have_tokens: bool = False
     """Whether it is known who asks, and not by a token alone: else nobody may ask for a token (KIP-48)."""
     is_admin: bool = False
-    """Whether it may ask on behalf of others."""
+    """Whether it has the role admin: no rule of access counts for it."""
+    host: str = ""
+    """Its address, as Kafka writes it in rules of access."""
 
 
 NOBODY: Final = Caller()
@@ -114,6 +135,25 @@ class Context:
     def features(self) -> Features:
         """The finalized features."""
         return self.state.features
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the sender may do something to a resource, as far as rules of access judge that here."""
+        caller, config = self.caller, self.config
+        if not config.standard_authorizer or caller.is_admin:
+            return True
+        return self.state.keyed.rules.allow(
+            operation,
+            kind,
+            name,
+            principal=caller.principal,
+            host=caller.host,
+            if_none=config.allow_everyone_if_no_acl_found,
+        )
+
+    def require(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raises: RefusedError with the code of this type of resources, unless the sender may do this."""
+        if not self.allows(operation, kind, name):
+            raise RefusedError(REFUSALS[kind])
 
     def topic_value(self, name: str, key: str) -> str:
         """Return the value of a key that is in force for a topic."""

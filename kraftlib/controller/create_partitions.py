@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import Operation, ResourceType
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_assignments, new_partition
 from kraftlib.controller.placement import place
@@ -26,6 +27,7 @@ def create_partitions(context: Context, request: CreatePartitionsRequest, versio
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            context.require(Operation.ALTER, ResourceType.TOPIC, topic.name)
             made = _extend(context, topic, room=RECORDS_MAX - len(records))
         except RefusedError as refused:
             rows.append(Row(name=topic.name, error_code=refused.code, error_message=refused.message))

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import Operation, ResourceType
 from kraftlib.controller.configs import TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.partitions import NO_LEADER
@@ -19,7 +20,7 @@ from kraftlib.controller.topics import plain_name
 from kraftlib.controller.versions import has_directories
 from kraftlib.metadata.config_records import ConfigRecord
 from kraftlib.metadata.topic_records import ClearElrRecord, PartitionRecord, TopicRecord
-from kraftlib.types import ZERO_UUID
+from kraftlib.types import METADATA_TOPIC, ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -42,6 +43,7 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _check_access(context, topic.name)
             _check_name(context, topic.name, taken)
             made = _create(context, topic)
             if len(records) + len(made) > RECORDS_MAX:
@@ -71,6 +73,13 @@ def check_topic_name(name: str) -> None:
         what = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if what:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {what}")
+
+
+def _check_access(context: Context, name: str) -> None:
+    if name == METADATA_TOPIC:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+    if not context.allows(Operation.CREATE, ResourceType.CLUSTER):
+        context.require(Operation.CREATE, ResourceType.TOPIC, name)
 
 
 def _check_name(context: Context, name: str, taken: dict[str, str]) -> None:
@@ -209,6 +218,13 @@ def clearing(context: Context, changes: Iterable[Message]) -> list[ClearElrRecor
 def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general: Mapping[str, Config]) -> Created:
     own = {config.name: config.value or "" for config in topic.configs}
     head = made[0]
+    if not context.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        return Created(
+            name=topic.name,
+            topic_id=head.topic_id if isinstance(head, TopicRecord) else ZERO_UUID,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     partitions = [record for record in made if isinstance(record, PartitionRecord)]
     return Created(
         name=topic.name,

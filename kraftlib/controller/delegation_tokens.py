@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import attrs
 
+from kraftlib.controller.access_rules import Operation, ResourceType
 from kraftlib.controller.context import Context
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
 from kraftlib.controller.versions import has_delegation_tokens
@@ -85,13 +86,19 @@ def _check_creation(context: Context, request: CreateDelegationTokenRequest, own
     caller = context.caller
     if not caller.may_have_tokens:
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
-    if owner != caller.principal and not caller.is_admin:
+    if owner != caller.principal and not _may_for(context, owner):
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
     _key(context)
     if not has_delegation_tokens(context.features.metadata_version):
         raise RefusedError(ErrorCode.UNSUPPORTED_VERSION)
     if any(row.principal_type != USER for row in request.renewers):
         raise RefusedError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+
+
+def _may_for(context: Context, owner: str) -> bool:
+    if not context.config.standard_authorizer:
+        return context.caller.is_admin
+    return context.allows(Operation.CREATE_TOKENS, ResourceType.USER, owner)
 
 
 def renew_delegation_token(context: Context, request: RenewDelegationTokenRequest, version: int) -> Decision:
@@ -158,12 +165,7 @@ def _find(context: Context, secret: bytes) -> DelegationTokenRecord:
     if not caller.may_have_tokens:
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     key = _key(context)
-    found: Iterator[DelegationTokenRecord] = (
-        token
-        for token in context.state.keyed.delegation_tokens()
-        if hmac.compare_digest(_secret(key, token.token_id), bytes(secret))
-    )
-    token = next(found, None)
+    token = context.state.keyed.tokens.of(bytes(secret), partial(_secret, key))
     if token is None:
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     if _is_over(token, context.wall_ms):

@@ -6,6 +6,7 @@ from collections import Counter
 from uuid import UUID
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import Operation, ResourceType
 from kraftlib.controller.context import Context
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
 from kraftlib.controller.topics import Topic
@@ -33,6 +34,9 @@ def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) 
             if counts[name, topic_id] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             topic = _find(context, name, topic_id)
+            if not _may(context, Operation.DELETE, topic.name):
+                name = topic.name if name is None and _may(context, Operation.DESCRIBE, topic.name) else name
+                raise RefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if topic.topic_id in twice and name is None:
                 continue  # the line of its name says it
             if topic.topic_id in twice:
@@ -50,6 +54,11 @@ def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) 
     return Decision(records, DeleteTopicsResponse(responses=tuple(rows)))
 
 
+def _may(context: Context, operation: Operation, topic: str) -> bool:
+    of_all = context.allows(Operation.DELETE, ResourceType.CLUSTER)
+    return of_all or context.allows(operation, ResourceType.TOPIC, topic)
+
+
 def _find(context: Context, name: str | None, topic_id: UUID) -> Topic:
     """Return the topic. Raises: RefusedError, if there is none, or if it is not said which."""
     if (name is None) == (topic_id == ZERO_UUID):
@@ -62,6 +71,8 @@ def _find(context: Context, name: str | None, topic_id: UUID) -> Topic:
             "This server does not host this topic ID.",
         )
     else:
+        if not _may(context, Operation.DESCRIBE, name):  # else it would show whether the topic exists
+            raise RefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         found, code = topics.named(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         text = "This server does not host this topic-partition."
     if found is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kraftlib.controller.access_rules import Operation, ResourceType
 from kraftlib.controller.broker_configs import SENSITIVE, kind_of
 from kraftlib.controller.config_values import ConfigType, Source
 from kraftlib.controller.configs import BROKER, TOPIC
@@ -40,12 +41,14 @@ def describe_configs(context: Context, request: DescribeConfigsRequest, version:
 def _configs(context: Context, resource: Wanted, *, with_synonyms: bool) -> list[Config]:
     wanted = frozenset(resource.configuration_keys or ())
     if resource.resource_type == TOPIC:
+        context.require(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
         check_topic_name(resource.resource_name)
         if context.state.topics.named(resource.resource_name) is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         keys = [key for key in SETTINGS if key not in HIDDEN and (not wanted or key in wanted)]
         return [_of_topic(context, resource.resource_name, key, with_synonyms=with_synonyms) for key in keys]
     if resource.resource_type == BROKER:
+        context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         name = resource.resource_name
         if name not in ("", str(context.node_id)):
             text = f"Unexpected broker id, expected {context.node_id} or empty string, but received {name[:20]}"

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import AccessRules
 from kraftlib.controller.journal import Journal, Table
 from kraftlib.metadata import security_records as security
 from kraftlib.metadata.config_records import ClientQuotaRecord, ProducerIdsRecord
 
 PRODUCER_IDS: Final = ("producer ids",)
+ACL: Final = "acl"
+TOKEN: Final = "token"
 
 
 def quota_key(entity: Iterable[ClientQuotaRecord.EntityData], key: str) -> tuple[object, ...]:
@@ -27,29 +30,67 @@ def scram_key(user: str, mechanism: int) -> tuple[object, ...]:
     return "scram", user, mechanism
 
 
+def _rule(record: Message | None) -> security.AccessControlEntryRecord | None:
+    return record if isinstance(record, security.AccessControlEntryRecord) else None
+
+
 def _quota(record: ClientQuotaRecord) -> tuple[object, ...]:
     return quota_key(record.entity, record.key)
 
 
 SET: Final[Mapping[type[Message], Callable[[Any], tuple[object, ...]]]] = {
     ProducerIdsRecord: lambda record: PRODUCER_IDS,
-    security.AccessControlEntryRecord: lambda record: ("acl", record.id),
+    security.AccessControlEntryRecord: lambda record: (ACL, record.id),
     security.UserScramCredentialRecord: lambda record: scram_key(record.name, record.mechanism),
-    security.DelegationTokenRecord: lambda record: ("token", record.token_id),
+    security.DelegationTokenRecord: lambda record: (TOKEN, record.token_id),
     ClientQuotaRecord: _quota,
 }
 REMOVED: Final[Mapping[type[Message], Callable[[Any], tuple[object, ...]]]] = {
-    security.RemoveAccessControlEntryRecord: lambda record: ("acl", record.id),
+    security.RemoveAccessControlEntryRecord: lambda record: (ACL, record.id),
     security.RemoveUserScramCredentialRecord: lambda record: scram_key(record.name, record.mechanism),
-    security.RemoveDelegationTokenRecord: lambda record: ("token", record.token_id),
+    security.RemoveDelegationTokenRecord: lambda record: (TOKEN, record.token_id),
 }
+
+
+class Tokens:
+    """Delegation tokens by their secrets. A secret is computed once, when one is first looked for."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, security.DelegationTokenRecord] = {}
+        self._secrets: dict[str, bytes] = {}
+        self._new: dict[str, security.DelegationTokenRecord] = {}
+
+    def change(self, token_id: str, token: Message | None) -> None:
+        """Take a token as it is now; None: it is gone."""
+        self._new.pop(token_id, None)
+        secret = self._secrets.pop(token_id, None)
+        if secret is not None:
+            del self._found[secret]
+        if isinstance(token, security.DelegationTokenRecord):
+            self._new[token_id] = token
+
+    def of(self, secret: bytes, secret_of: Callable[[str], bytes]) -> security.DelegationTokenRecord | None:
+        """Return the token of a secret; `secret_of` computes that of a token id, always the same."""
+        for token_id, token in self._new.items():
+            known = self._secrets[token_id] = secret_of(token_id)
+            self._found[known] = token
+        self._new.clear()
+        return self._found.get(secret)
 
 
 class Keyed:
     """The newest record of each key."""
 
     def __init__(self, journal: Journal) -> None:
-        self.records: Final[Table[tuple[object, ...], Message]] = Table(journal)
+        self.records: Final[Table[tuple[object, ...], Message]] = Table(journal, watch=self._index)
+        self.rules: Final = AccessRules()
+        self.tokens: Final = Tokens()
+
+    def _index(self, key: tuple[object, ...], old: Message | None, new: Message | None) -> None:
+        if key[0] == ACL:
+            self.rules.change(_rule(old), _rule(new))
+        elif key[0] == TOKEN:
+            self.tokens.change(str(key[1]), new)
 
     def replay(self, record: Message) -> None:
         """Take over a record."""

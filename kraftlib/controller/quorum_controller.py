@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import ResourceType
 from kraftlib.controller.apis import SERVED
 from kraftlib.controller.configs import BROKER
 from kraftlib.controller.context import NOBODY, Caller, Context, ControllerConfig
@@ -153,7 +154,10 @@ class QuorumController:
         """Decide on a request of one of the APIs in `kraftlib.controller.apis`."""
         if not self.is_active:
             return Decision(answer=error_answer(request, ErrorCode.NOT_CONTROLLER))
-        return SERVED[request.api_key].decide(self._context(now_ms, next_offset, caller), request, version)
+        served, context = SERVED[request.api_key], self._context(now_ms, next_offset, caller)
+        if served.needs is not None and not context.allows(served.needs, ResourceType.CLUSTER):
+            return Decision(answer=error_answer(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return served.decide(context, request, version)
 
     def tick(self, *, now_ms: int, next_offset: Offset) -> Decision:
         """Decide what time alone makes necessary. Call it several times a second."""

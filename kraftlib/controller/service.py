@@ -25,7 +25,8 @@ import attrs
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
-from kraftlib.controller.apis import FORWARDABLE, ROLES, VERSIONS
+from kraftlib.controller.access_rules import host_text
+from kraftlib.controller.apis import FORWARDABLE, JUDGED, ROLES, VERSIONS
 from kraftlib.controller.bootstrap import read_levels
 from kraftlib.controller.context import ANONYMOUS, Caller, ControllerConfig
 from kraftlib.controller.features import SUPPORTED
@@ -43,7 +44,7 @@ from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.request_handler import Answer
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.security.access import AccessConfig, Role
+from kraftlib.security.access import Role
 from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.types import LeaderAndEpoch, Offset, new_uuid
@@ -91,6 +92,7 @@ class MetadataController(StateMachine):
 
     served: Mapping[int, Versions] = VERSIONS
     roles: Mapping[int, Role] = ROLES
+    judged: frozenset[int] = frozenset()
     forwardable: frozenset[int] = FORWARDABLE
     supported_features: Mapping[str, Versions] = SUPPORTED
     elements_max: int = ELEMENTS_MAX
@@ -100,6 +102,9 @@ class MetadataController(StateMachine):
             raise ConfigError("directory is not set: a controller keeps its log there")
         self._config = attrs.evolve(config, engine="inline", yield_to=(), private_apis=False)
         self._options = controller or ControllerConfig()
+        if self._options.standard_authorizer:
+            self.judged = JUDGED
+            self.roles = {**ROLES, **dict.fromkeys(JUDGED, Role.CLIENT)}
         self._waiting: deque[_Waiting] = deque()
         self._epoch: int | None = None
         self._own_end: Offset = 0
@@ -236,15 +241,13 @@ class MetadataController(StateMachine):
     def _caller(self, peer: Peer) -> Caller:
         """Return who asks: a user, or the subject of a certificate, as Kafka writes it; anonymous otherwise."""
         named = [name.replace("cert:", USER_PREFIX, 1) for name in peer.principals if name.startswith(KNOWN_TO_KAFKA)]
-        principal = next(iter(named), ANONYMOUS)
-        access, config, broker = self._config.access or AccessConfig(), self._config, peer.forwarded_by
-        roles = frozenset().union(*map(access.listed_roles_of, peer.principals))
-        if principal == ANONYMOUS and not (broker or peer).principals:
-            roles |= access.roles_of_nobody(config.listen.host, insecure=config.insecure)
+        users = [name for name in named if name in peer.principals]  # after SASL the user alone counts
+        principal = next(iter((*users, *named)), ANONYMOUS)
         return Caller(
             principal=principal,
-            may_have_tokens=not peer.by_token and (broker is not None or principal != ANONYMOUS),
-            is_admin=Role.ADMIN in roles,
+            may_have_tokens=not peer.by_token and (peer.forwarded_by is not None or principal != ANONYMOUS),
+            is_admin=peer.is_admin,
+            host=host_text(peer.address),
         )
 
     def _carry_out(self, decision: Decision) -> None:

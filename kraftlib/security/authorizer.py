@@ -7,7 +7,7 @@ itself what takes an admin for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -109,6 +109,9 @@ class Authorizer:
     is_voter: Callable[[ReplicaId], bool]
     bound_ids: Callable[[tuple[str, ...]], Iterable[ReplicaId]] = lambda principals: ()
     needed: Mapping[int, Role] = NEEDED
+    judged: Container[int] = ()
+    """The requests of clients that the application judges by rules of its own: a broker may forward them for whoever
+    it names."""
     unnamed_replicas: bool = False
     """Whether a certificate that names no replica may speak as any (`TlsConfig.unnamed_replicas`)."""
     own_user: str | None = attrs.field(factory=own_principal)
@@ -141,13 +144,22 @@ class Authorizer:
         A client without a name has the rights of its broker if that has none either: it could send the same itself.
         Otherwise it has what the lists give to `User:ANONYMOUS`, which is nothing by default.
         """
+        role = self.needed.get(request.api_key)
+        if role in self._vouched_for(principal, broker) or request.api_key in self.judged:
+            return None
+        return _refusal(role, request, (principal,))
+
+    def is_admin(self, principals: tuple[str, ...], *, broker: tuple[str, ...] | None = None) -> bool:
+        """Whether a peer has the role admin; one whom a broker names as its client, if `broker` are its principals."""
+        if broker is None:
+            return Role.ADMIN in (self._grants.get(principals) or self._grant(principals)).roles
+        return Role.ADMIN in self._vouched_for(principals[0], broker)
+
+    def _vouched_for(self, principal: str, broker: tuple[str, ...]) -> frozenset[Role]:
         roles = self.access.roles_of(principal)
         if principal == KAFKAS_NOBODY:
             roles = self.access.listed_roles_of(principal) if broker else self.nobody
-        role = self.needed.get(request.api_key)
-        if role in roles & VOUCHED_FOR:
-            return None
-        return _refusal(role, request, (principal,))
+        return roles & VOUCHED_FOR
 
     def _grant(self, principals: tuple[str, ...]) -> Grant:
         users = tuple(name for name in principals if name.startswith(USER_PREFIX))

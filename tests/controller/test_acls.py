@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kraftlib.controller.acls import ALLOW, ANY, CLUSTER, DENY, LITERAL, MATCH, PREFIXED
+from kraftlib.controller.access_rules import ALLOW, DENY, LITERAL, PREFIXED, ResourceType
+from kraftlib.controller.acls import ANY, MATCH
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from tests.controller.world import World, picture, refolded
@@ -44,7 +45,7 @@ def some_rules() -> World:
         rule("ord", pattern=PREFIXED, principal="User:bob"),
         rule("*", permission_type=DENY),
         rule("readers", kind=GROUP, host="10.0.0.1"),
-        rule("kafka-cluster", kind=CLUSTER, operation=WRITE),
+        rule("kafka-cluster", kind=ResourceType.CLUSTER, operation=WRITE),
     )
     assert create(world, *rules) == [0] * 5
     return world
@@ -90,7 +91,7 @@ def test_a_rule_stands_once() -> None:
     "wrong",
     [
         rule(""),
-        rule("a", kind=CLUSTER),
+        rule("a", kind=ResourceType.CLUSTER),
         rule("a", kind=ANY),
         rule("a", pattern=MATCH),
         rule("a", operation=ANY),

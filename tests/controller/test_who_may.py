@@ -17,13 +17,15 @@ import attrs
 import pytest
 
 from kraftlib.codec.declared import write
-from kraftlib.controller import MetadataController
+from kraftlib.controller import ControllerConfig, MetadataController
+from kraftlib.controller.access_rules import ALLOW, LITERAL, Operation, ResourceType
 from kraftlib.controller.apis import FORWARDABLE, SERVED
 from kraftlib.security.access import AccessConfig
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
 from kraftlib.wire.error_rows import has_error_row
 from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.acls import CreateAclsRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from tests.controller.test_service import ORDERS, Client, formatted, join, until_active
@@ -43,7 +45,7 @@ LOOKS = {
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
 }
-ADMINS = FORWARDABLE & set(SERVED) | LOOKS
+ADMINS = FORWARDABLE & set(SERVED) | {ApiKey.DESCRIBE_ACLS} | LOOKS
 MAY = {
     "broker": BROKERS | LOOKS,
     "archive": LOOKS,
@@ -52,6 +54,7 @@ MAY = {
     "controller": {ApiKey.CONTROLLER_REGISTRATION} | LOOKS,
     "somebody": LOOKS,
 }
+DENIALS = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 ACCESS = AccessConfig(
     replicas=("cert:CN=controller",),
     admins=("cert:CN=ann", "User:ann"),
@@ -179,3 +182,46 @@ async def test_a_peer_that_is_not_let_in_has_a_line(lab: Lab, tmp_path: Path) ->
     (line,) = lab.lines("refused")
     assert (line["request"], line["principals"]) == ("TlsHandshake", [])
     assert "certificate" in line["outcome"].lower()
+
+
+@pytest.fixture
+async def judging(lab: Lab, tmp_path: Path) -> AsyncIterator[Lab]:
+    """The same peers at a controller that judges clients by rules of access."""
+    await lab.controller.close()
+    options = ControllerConfig(standard_authorizer=True)
+    async with MetadataController(lab.controller.client.config, options) as controller:
+        await until_active([controller])
+        yield attrs.evolve(lab, controller=controller)
+
+
+async def test_rules_of_access_judge_clients_and_roles_judge_the_rest(judging: Lab) -> None:
+    """The name of a client is that of its certificate, or what a broker says; `admins` are super users."""
+
+    def rule(principal: str, host: str) -> CreateAclsRequest.AclCreation:
+        return CreateAclsRequest.AclCreation(
+            resource_type=ResourceType.TOPIC, resource_name="orders", resource_pattern_type=LITERAL, host=host,
+            principal=principal, operation=Operation.CREATE, permission_type=ALLOW,
+        )  # fmt: skip
+
+    async def may(common_name: str, request: Any, for_user: str | None = None) -> bool:
+        """Whether a peer, or a user whom it vouches for, gets past the rules: no broker of this cluster serves."""
+        async with judging.client(common_name) as client:
+            answer = await client.ask(request if for_user is None else forwarded(request, for_user))
+            if for_user is not None:
+                version = request.valid_versions.last
+                answer = decode_response(answer.response_data, api_key=request.api_key, version=version)[1]
+        return not any(has_error_row(answer, code) for code in DENIALS)
+
+    rules = CreateAclsRequest(creations=(rule("User:CN=service", "*"), rule("User:ANONYMOUS", "0.0.0.0")))
+    assert not await may("service", rules)
+    assert not await may("broker", rules, "somebody")
+    assert not await may("service", ORDERS)
+    assert await may("ann", rules)
+    assert await may("service", ORDERS)
+    assert not await may("archive", ORDERS)
+    assert await may("ann", ORDERS)
+    assert [await may("broker", ORDERS, name) for name in ("ann", "CN=service", "bob")] == [True, True, False]
+    assert await may("broker", ORDERS, "ANONYMOUS"), "a name like any other: a rule allows it from this host"
+    async with judging.client("service") as client:
+        denied = await client.ask(APIS[ApiKey.BROKER_HEARTBEAT].request())
+        assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -36,8 +36,8 @@ def pair(lab: Lab, request: pytest.FixtureRequest) -> Iterator[tuple[Asked, Aske
     yield from controllers(lab, elr=request.param)
 
 
-def controllers(lab: Lab, *, elr: int) -> Iterator[tuple[Asked, Asked]]:
-    """Start one of Kafka's and one of ours."""
+def controllers(lab: Lab, *, elr: int, judged: bool = False) -> Iterator[tuple[Asked, Asked]]:
+    """Start one of Kafka's and one of ours; `judged`: ours judges clients by rules of access, too."""
     levels = {**controller_levels(lab.release.minor), ELIGIBLE_LEADER_REPLICAS: elr}
     release, places = lab.release, (lab.endpoint(), lab.endpoint())
     quiet = {
@@ -62,6 +62,7 @@ def controllers(lab: Lab, *, elr: int) -> Iterator[tuple[Asked, Asked]]:
     secret = lab.home / "token.key"
     secret.write_text(KEY)
     ours.command += ["--delegation-token-secret-file", str(secret)]
+    ours.command += ["--standard-authorizer"] if judged else []
     for process in (kafka, ours):
         lab.keep(process)
         process.start()

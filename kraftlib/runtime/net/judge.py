@@ -57,6 +57,12 @@ class Judge:
             return attrs.evolve(peer, is_observer=True)
         return peer
 
+    def as_client(self, peer: Peer) -> Peer:
+        """Return the peer with what its roles say of it, for an application that handles its request."""
+        broker = peer.forwarded_by
+        of_broker = None if broker is None else broker.principals
+        return attrs.evolve(peer, is_admin=self.authorizer.is_admin(peer.principals, broker=of_broker))
+
     def _lacks_role(self, peer: Peer, request: Any) -> str | None:
         broker = peer.forwarded_by
         if broker is None:

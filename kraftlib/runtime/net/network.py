@@ -76,6 +76,7 @@ class Network:
         self._served: Final = served
         self._identified: Final = identified
         self._needed: Final[dict[int, Role]] = dict(NEEDED)
+        self._judged: Final[set[int]] = set()
         self._handled: Final[set[int]] = set()
         self._sender: RequestSender | None = None
         self._server: RequestServer | None = None
@@ -121,6 +122,7 @@ class Network:
         """Hand the requests of its APIs to `handler` from now on. Called at most once, after `start`."""
         ensure(self._server is not None and not self._handled, "one handler serves requests, and only after the start")
         self._needed.update(handler.roles)
+        self._judged.update(handler.judged)
         self._handled.update(handler.served)
         if self._server is not None:
             self._server.serve(handler)
@@ -141,6 +143,7 @@ class Network:
             cluster_id=self._cluster_id,
             is_voter=self._is_voter,
             needed=self._needed,
+            judged=self._judged,
             bound_ids=config.sasl.replicas_among if config.sasl is not None else lambda principals: (),
             # With SASL it is the user that counts, not a certificate that names nobody.
             unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas and config.sasl is None,

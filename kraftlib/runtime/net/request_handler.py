@@ -36,6 +36,8 @@ class RequestHandler(Protocol):
     """The versions by API. An API of the replica that stands here too is the application's."""
     roles: Mapping[int, Role]
     """The role that each of these APIs needs."""
+    judged: frozenset[int]
+    """Those of them that the service judges by rules of its own, beside the roles (`Authorizer.judged`)."""
     forwardable: frozenset[int]
     """The APIs, the replica's own included, that may stand in an Envelope."""
     supported_features: Mapping[str, Versions]

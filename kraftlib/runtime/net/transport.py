@@ -41,6 +41,9 @@ class Peer:
     is_observer: bool = False
     """Whether its roles do not let it speak as a voter. The request server says so of a Fetch, a transport does not."""
 
+    is_admin: bool = False
+    """Whether it has the role admin. The request server says so to an application, a transport does not."""
+
     forwarded_by: Peer | None = None
     """The broker that has sent the request in an envelope, and says who its sender is; None: it came from the peer."""
 
