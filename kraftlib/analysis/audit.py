@@ -22,7 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, collapsed, rows_of
+from kraftlib.analysis.audit_findings import Finding
+from kraftlib.analysis.audit_judge import IndexOf, LogJudge
+from kraftlib.analysis.audit_rows import ReplicaRange, collapsed, rows_of
 from kraftlib.analysis.audit_snapshots import metadata_rows, snapshot_findings
 from kraftlib.analysis.audit_stretches import COLUMNS
 from kraftlib.analysis.files import find_replicas

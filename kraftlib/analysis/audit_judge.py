@@ -5,9 +5,6 @@ that most replicas have there is right. Between as many, soundness decides: a ba
 that does not, and one that its own index confirms before one that the index contradicts. Where nothing decides, the
 finding says `undecided` of each.
 
-Long stretches in which nothing changes, on any replica, are one row of many batches (`collapsed`): what is judged,
-and what is reported, does not grow with the log.
-
 The content and the sequence of a replica are judged separately. A batch that is right and breaks a rule of the chain
 has a wrong neighbour (another finding explains it), or it stands in the wrong place: then the sequence is wrong.
 """
@@ -17,115 +14,11 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, Final
 
-import attrs
-
+from kraftlib.analysis.audit_findings import Finding, condensed
+from kraftlib.analysis.audit_rows import Content, ReplicaRange, Row
 from kraftlib.analysis.log_files import Log
 from kraftlib.analysis.marks import IndexMarks
-from kraftlib.records.checksum import crc32c
-
-FINDINGS_MAX: Final = 1_000
-"""Findings of one kind and replica; the last one then stands for all that follow."""
-
-IN_A_ROW: Final[Mapping[str, str]] = {
-    "crc": "their CRCs do not fit",
-    "differs": "other replicas have other ones there",
-    "undecided": "replicas differ, and nothing tells which are right",
-    "chain": "they break a rule of the chain, and no other replica has them as they should be",
-    "offset": "their base offsets are wrong",
-}
-"""Verdicts that a finding gives for several batches at once."""
-RUN_MIN: Final = 64
-"""Shorter runs of batches are judged one by one."""
-
-Content = tuple[int, int | None, int | None, int | None, int | None]
-"""Base offset, last offset, epoch, length, CRC: equal for equal batches."""
-
-
-@attrs.frozen(kw_only=True, order=True)
-class ReplicaRange:
-    """The offsets that one replica of a log has: [start, end). Equal, if it has no record."""
-
-    log: Log = attrs.field(order=lambda log: tuple(map(str, log)))
-    replica: str
-    start: int
-    end: int
-    lag: int = 0
-    """Number of offsets that the most advanced replica has beyond this one."""
-
-
-@attrs.frozen(kw_only=True)
-class Finding:
-    """One thing that is wrong with one replica, over a range of offsets [start_offset, end_offset)."""
-
-    cluster: str | None
-    topic: str | None
-    partition: int | None
-    replica: str
-    kind: str
-    """`crc`, `unreadable`, `missing`, `offset`, `differs`, `chain`, `sequence`, `empty`, `snapshot`; `undecided`, where
-    replicas differ and nothing tells which of them is right."""
-    start_offset: int | None
-    end_offset: int | None
-    segment: str | None
-    position: int | None
-    """Of the first batch of the range."""
-    what: str
-    batches: int = 1
-    """Number of batches of the replica in the range; 0 if the replica lacks them."""
-
-
-@attrs.frozen(kw_only=True)
-class Row:
-    """A batch of one replica, or a place where one should be and cannot be read (`length` is None)."""
-
-    replica: str
-    segment: str
-    position: int
-    base_offset: int | None
-    last_offset: int | None
-    epoch: int | None
-    length: int | None
-    crc: int | None
-    crc_ok: bool | None
-    problem: str | None
-    batches: int = 1
-    """Of several batches in a row, `length` is that of all, and `crc` a sum over what they are."""
-    end: tuple[str, int] | None = None
-    """Segment and position where several batches in a row end."""
-
-    @property
-    def content(self) -> Content:
-        """The fields that must be equal on all replicas."""
-        return self.base_offset or 0, self.last_offset, self.epoch, self.length, self.crc
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether it is a batch whose CRC fits."""
-        return self.length is not None and self.crc_ok is True
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong with it as far as its own replica tells."""
-        return self.is_sound and self.problem is None
-
-    @property
-    def size(self) -> int:
-        """Bytes of a batch."""
-        return self.length or 0
-
-    @property
-    def end_offset(self) -> int | None:
-        """One past its last offset; for what cannot be read, where it begins."""
-        return self.base_offset if self.last_offset is None else self.last_offset + 1
-
-    def leads_to(self, following: Row) -> bool:
-        """Whether nothing stands between the two in the log."""
-        segment, position = self.end or (self.segment, self.position + self.size)
-        return self.length is None or segment != following.segment or position == following.position
-
 
 IndexOf = Callable[[str], IndexMarks | None]
 """Returns the index of a segment, given its path."""
@@ -266,7 +159,7 @@ class _ReplicaReport:
             before = row
         self._conclude(run)
         self._report_missing()
-        return _capped(_merged(self._out))
+        return condensed(self._out)
 
     def _is_displaced(self, row: Row) -> bool:
         """Whether a batch is right and breaks a rule here, which it breaks nowhere else."""
@@ -369,104 +262,3 @@ def _difference(row: Row, right: Content) -> str:
     names = ("base offset", "last offset", "epoch", "length", "CRC")
     pairs = zip(names, row.content, right, strict=True)
     return ", ".join(f"{name} {ours}, it should be {theirs}" for name, ours, theirs in pairs if ours != theirs)
-
-
-def _merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings with those in one that are of one kind and follow each other without a gap."""
-    out: list[Finding] = []
-    for finding in sorted(findings, key=lambda f: (f.kind, f.start_offset is None, f.start_offset or 0)):
-        before = out[-1] if out else None
-        if (
-            before is not None
-            and before.kind == finding.kind
-            and before.batches
-            and finding.batches
-            and before.end_offset is not None
-            and before.end_offset == finding.start_offset
-        ):
-            batches = before.batches + finding.batches
-            out[-1] = attrs.evolve(before, end_offset=finding.end_offset, batches=batches)
-        else:
-            out.append(finding)
-    return [
-        attrs.evolve(finding, what=f"{finding.batches} batches in a row: {IN_A_ROW[finding.kind]}")
-        if finding.batches > 1 and finding.kind in IN_A_ROW
-        else finding
-        for finding in out
-    ]
-
-
-def _capped(findings: Sequence[Finding]) -> list[Finding]:
-    """Return at most `FINDINGS_MAX` of each kind; the last one says how many it stands for."""
-    by_kind: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_kind[finding.kind].append(finding)
-    out: list[Finding] = []
-    for members in by_kind.values():
-        kept, rest = members[: FINDINGS_MAX - 1], members[FINDINGS_MAX - 1 :]
-        out += kept
-        if len(rest) > 1:
-            ends = [finding.end_offset for finding in rest if finding.end_offset is not None]
-            what = f"{len(rest)} more findings of this kind, the first: {rest[0].what}"
-            rest = [
-                attrs.evolve(
-                    rest[0], end_offset=max(ends, default=None), what=what, batches=sum(f.batches for f in rest)
-                )
-            ]
-        out += rest
-    return out
-
-
-def collapsed(rows: Iterable[Row]) -> list[Row]:
-    """Return rows with long runs as one row each: sound batches in a row that the same replicas have.
-
-    A run begins and ends in all replicas where it does in one, so that equal runs stay equal.
-    """
-    by_replica: dict[str, list[Row]] = defaultdict(list)
-    holders: dict[Content, set[str]] = defaultdict(set)
-    for row in sorted(rows, key=lambda row: (row.segment, row.position)):
-        by_replica[row.replica].append(row)
-        if row.is_clean:
-            holders[row.content].add(row.replica)
-    breaks: set[int | None] = set()
-    for own in by_replica.values():
-        breaks |= {own[0].base_offset, own[-1].end_offset}
-        for before, row in pairwise(own):
-            if not _is_run(before, row) or holders[before.content] != holders[row.content]:
-                breaks |= {before.end_offset, row.base_offset}
-    out: list[Row] = []
-    for own in by_replica.values():
-        run: list[Row] = []
-        for row in own:
-            if run and (row.base_offset in breaks or not _is_run(run[-1], row)):
-                out += _as_one(run)
-                run = []
-            run.append(row)
-        out += _as_one(run)
-    return out
-
-
-def _is_run(before: Row, row: Row) -> bool:
-    return before.is_clean and row.is_clean and before.leads_to(row) and before.end_offset == row.base_offset
-
-
-def _as_one(run: Sequence[Row]) -> list[Row]:
-    if len(run) < RUN_MIN:
-        return list(run)
-    first, last = run[0], run[-1]
-    return [
-        attrs.evolve(
-            first,
-            last_offset=last.last_offset,
-            length=sum(row.size for row in run),
-            crc=crc32c(repr([row.content for row in run]).encode()),
-            batches=sum(row.batches for row in run),
-            end=(last.segment, last.position + last.size),
-        )
-    ]
-
-
-def rows_of(table: Any) -> list[Row]:
-    """Return the rows of a table with the columns of an audit."""
-    names = [field.name for field in attrs.fields(Row) if field.name not in ("batches", "end")]
-    return [Row(**row) for row in table.select(names).to_pylist()]

@@ -17,7 +17,8 @@ from typing import Any, Final
 import attrs
 import pyarrow.compute as pc
 
-from kraftlib.analysis.audit_judge import Finding, ReplicaRange
+from kraftlib.analysis.audit_findings import Finding
+from kraftlib.analysis.audit_rows import ReplicaRange
 from kraftlib.analysis.log_files import Kind, Log
 from kraftlib.analysis.metadata_state import metadata_state
 from kraftlib.analysis.reading import options_of, read, read_splits, schema_for

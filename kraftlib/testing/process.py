@@ -16,9 +16,6 @@ import attrs
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
-from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
-from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
 from kraftlib.records.snapshot import SnapshotReader
@@ -32,13 +29,13 @@ from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.disk import InjectedStorageError, SimulatedElections, SimulatedLog
 from kraftlib.testing.incremental import WatchedIncrements
-from kraftlib.testing.judge import BrokenRuleError, Judged
 from kraftlib.testing.network import Port
 from kraftlib.testing.reads import checksum
 from kraftlib.testing.subject import is_incremental, watched
 from kraftlib.testing.surroundings import SimulatedBackground, SimulatedHolds, SimulatedLoop
 from kraftlib.testing.trace import Step
-from kraftlib.types import ElectionState, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.testing.watched_core import WatchedCore
+from kraftlib.types import ElectionState, Epoch, Offset, OffsetAndEpoch
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
@@ -138,7 +135,7 @@ class Process:
             Application(serde=world.subject.serde, state_machine=self.machine, listeners=world.listeners(self)),
             Owner(failed=self._failed, shutdown_complete=self._handed_over),
             endpoints={config.listener_name: node.endpoint},
-            watched=partial(WatchedCore, self),
+            watched=partial(WatchedCore, world, self),
             make_increments=partial(WatchedIncrements, world, self),
         )
         self.replica, self.executor, self.applier = parts.core, parts.executor, parts.applier
@@ -335,78 +332,3 @@ class Process:
 
 def _ignored(*_: object) -> None:
     pass
-
-
-class WatchedCore:
-    """The core as its executor sees it, with a check of every call."""
-
-    def __init__(self, process: Process, replica: Replica) -> None:
-        self._process = process
-        self._replica = replica
-        judge = process._world.judge
-        self._judge: Judged = replica if judge is None else judge(replica)
-        self._checker = process._world.checker
-
-    def deadline_ms(self) -> int | None:
-        """As `Core.deadline_ms`."""
-        deadline_ms = self._replica.deadline_ms()
-        self._checker.asked_when(self._process, deadline_ms)
-        return deadline_ms
-
-    def start(self, now_ms: int) -> Any:
-        """As `Core.start`."""
-        actions = self._judged(self._judge.start, now_ms)
-        self._checker.handled(self._process)
-        return actions
-
-    def handle(self, event: ev.Event, now_ms: int) -> Any:
-        """As `Core.handle`."""
-        process = self._process
-        process.turns += 1
-        process.last_event = event
-        if isinstance(event, ev.SnapshotCreated):
-            process.snapshot_created(event.snapshot_id)
-        elif isinstance(event, ev.SnapshotInstalled | ev.SnapshotAdopted):
-            process.untold.discard(event.snapshot_id)
-        actions = self._judged(self._judge.handle, event, now_ms)
-        if any(isinstance(action, act.QuarantineState) for action in actions):
-            process.machine.quarantined()
-        self._checker.handled(process)
-        return actions if process.doom is None else process.until_doom(actions)
-
-    def _judged(self, step: Callable[..., list[act.Action]], *arguments: Any) -> list[act.Action]:
-        try:
-            return step(*arguments)
-        except BrokenRuleError as broken:
-            self._process._world.violated(broken.rule, f"{self._process.node}: {broken.what}")
-            raise
-
-    @property
-    def voters(self) -> VoterSet:
-        """As `Core.voters`."""
-        return self._replica.voters
-
-    @property
-    def is_indispensable(self) -> bool:
-        """As `Core.is_indispensable`."""
-        return self._replica.is_indispensable
-
-    @property
-    def wants_records(self) -> bool:
-        """As `Core.wants_records`."""
-        return self._replica.wants_records
-
-    @property
-    def leader_and_epoch(self) -> LeaderAndEpoch:
-        """As `Core.leader_and_epoch`."""
-        return self._replica.leader_and_epoch
-
-    @property
-    def role(self) -> Role:
-        """As `Core.role`."""
-        return self._replica.role
-
-    @property
-    def epoch(self) -> Epoch:
-        """The epoch of the core."""
-        return self._replica.epoch

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.config import PRIORITY_MAX
-from kraftlib.testing import histories, liveness
+from kraftlib.testing import draws, histories, liveness
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.drills import DRILLS
 from kraftlib.testing.incremental import INCREMENTAL
@@ -30,15 +29,11 @@ from kraftlib.testing.profiles import Profile, profile_of
 from kraftlib.testing.subject import DEFAULT, Subject
 from kraftlib.testing.trace import Entry, Step
 from kraftlib.testing.world import ListenerFactory, World
-from kraftlib.types import ReplicaId
 
 NO_DRILL: Final = "none"
 
 INCREMENTS_SHARE: Final = 0.2
 """Share of the seeds with a state machine that writes increments."""
-
-DIGESTS_SHARE: Final = 0.3
-"""Share of the seeds whose replicas compare their states."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,15 +98,15 @@ class Simulation:
             observers=observers,
             kraft_version=draw.choice(profile.kraft_versions),
             config={
-                **draw_config(draw, self.pace, odd=profile.odd_configurations),
-                **draw_housekeeping(own, self.pace),
-                **draw_digests(
+                **draws.draw_config(draw, self.pace, odd=profile.odd_configurations),
+                **draws.draw_housekeeping(own, self.pace),
+                **draws.draw_digests(
                     chance.Random(f"digests/{profile.name}/{seed}"),
                     self.pace,
                     odd=profile.odd_configurations and subject in (DEFAULT, INCREMENTAL),
                 ),
             },
-            priorities=draw_priorities(draw, voters + observers) if profile.odd_configurations else {},
+            priorities=draws.draw_priorities(draw, voters + observers) if profile.odd_configurations else {},
             subject=subject,
             snapshot_interval_records=own.choice((5, 10, 30) if subject is INCREMENTAL else (0, 20, 100)),
             listener=listener,
@@ -121,7 +116,7 @@ class Simulation:
             on_entry=on_entry,
         )
         self.world.seed = seed
-        kinds = draw_kinds(draw, profile)
+        kinds = draws.draw_kinds(draw, profile)
         self.nemesis = Nemesis(
             self.world,
             chance.Random(draw.getrandbits(64)),
@@ -135,7 +130,7 @@ class Simulation:
         if profile.odd_configurations:
             workload.values_max = draw.choice((1, 3, 3, 10))
             workload.value_bytes = draw.choice((8, 16, 100, 1_000))
-            draw_environment(draw, self.world)
+            draws.draw_environment(draw, self.world)
             if next(iter(self.world.nodes.values())).config.fetch_max_bytes < 10_000:
                 # One batch a round trip is all that goes through then.
                 delay_us, jitter_us = self.world.link_us
@@ -304,90 +299,6 @@ def message_faults(world: World) -> Counter[str]:
             "message damaged": network.damaged,
         }
     )
-
-
-def draw_housekeeping(draw: chance.Random, pace: float) -> dict[str, int]:
-    """Draw how often replicas look after their logs by themselves: hardly ever in a short run, or all the time."""
-    return {
-        "retention_interval_ms": max(10, round(draw.choice((60_000, 1_000)) * pace)),
-        "scrub_interval_ms": round(draw.choice((0, 1_000, 5_000)) * pace),
-    }
-
-
-def draw_digests(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, int]:
-    """Draw how often replicas compare their states: mostly never."""
-    if not odd or draw.random() >= DIGESTS_SHARE:
-        return {}
-    return {"digest_interval_ms": max(1, round(draw.choice((100, 500, 2_000)) * pace))}
-
-
-def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any]:
-    """Draw the configuration that all nodes share: the defaults at this pace, now and then with odd limits."""
-
-    def paced(default_ms: int, least: int = 1) -> int:
-        return max(least, round(default_ms * pace))
-
-    config: dict[str, Any] = {
-        "election_timeout_ms": paced(1_000),
-        "election_backoff_max_ms": paced(1_000),
-        "fetch_timeout_ms": paced(2_000),
-        "fetch_max_wait_ms": paced(500),
-        "request_timeout_ms": paced(2_000),
-        "retry_backoff_ms": paced(20, 2),
-        "leader_loss_stagger_ms": paced(30, 2),
-        "priority_takeover_ms": paced(2_000),
-    }
-    if odd:
-        config["auto_join"] = draw.random() < 0.2
-        if draw.random() < 0.4:
-            config["retention_bytes"] = draw.choice((0, 500, 5_000, 50_000))
-        if draw.random() < 0.3:
-            config["fetch_max_bytes"] = draw.choice((1, 100, 1_000, 10_000))
-        if draw.random() < 0.5:
-            config["snapshot_max_bytes"] = draw.choice((40, 100, 300))  # several chunks even for a small state
-        if draw.random() < 0.2:
-            config["append_linger_ms"] = draw.choice((1, 5, 25))
-        if draw.random() < 0.1:
-            config["batch_max_bytes"] = 1_024
-        if draw.random() < 0.1:
-            config["backlog_max_bytes"] = 4_096
-        if draw.random() < 0.2:
-            config["fetch_max_wait_ms"] = paced(draw.choice((50, 200, 1_000)))
-        if draw.random() < 0.1:
-            # Not below twice the wait, else an idle Fetch is given up right before its answer.
-            config["request_timeout_ms"] = max(paced(draw.choice((1_000, 4_000))), 2 * config["fetch_max_wait_ms"])
-    return config
-
-
-def draw_priorities(draw: chance.Random, count: int) -> dict[ReplicaId, int]:
-    """Draw the nodes with an election priority: mostly none."""
-    if draw.random() >= 0.15:
-        return {}
-    return {number: draw.choice((0, 0, 1, 50, PRIORITY_MAX)) for number in range(1, count + 1)}
-
-
-def draw_environment(draw: chance.Random, world: World) -> None:
-    """Draw how far apart the nodes are, and how fast their disks."""
-    delay_us = int(10 ** draw.uniform(1.7, 3.3))
-    world.link_us = (delay_us, delay_us * draw.choice((0, 1, 4)) + 10)
-    world.disk_spread_us = draw.choice((50, 400, 400, 5_000))
-    inline = draw.random() < 0.1
-    for source in world.nodes:
-        for target in world.nodes:
-            if source != target:
-                world.make_ordinary(world.network.link(source, target))
-    for node in world.nodes.values():
-        node.disk.spread_us = world.disk_spread_us
-        node.disk.inline = inline
-
-
-def draw_kinds(draw: chance.Random, profile: Profile) -> list[str]:
-    """Draw what may go wrong in this run."""
-    if not profile.faults:
-        return []
-    share = draw.uniform(*profile.share)
-    kinds = [name for name in profile.faults if draw.random() < share]
-    return kinds or [draw.choice(profile.faults)]
 
 
 def simulate(

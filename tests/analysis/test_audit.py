@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraftlib.analysis.audit import Audit, audit
-from kraftlib.analysis.audit_judge import FINDINGS_MAX, Finding
+from kraftlib.analysis.audit_findings import FINDINGS_MAX, Finding
 from kraftlib.analysis.headers import walk
 from kraftlib.errors import ConfigError
 from kraftlib.records.batch import encode_batch

@@ -6,7 +6,9 @@ import attrs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kraftlib.analysis.audit_judge import RUN_MIN, Finding, LogJudge, ReplicaRange, Row, collapsed
+from kraftlib.analysis.audit_findings import Finding
+from kraftlib.analysis.audit_judge import LogJudge
+from kraftlib.analysis.audit_rows import RUN_MIN, ReplicaRange, Row, collapsed
 
 LOG = ("c", "t", 0)
 COUNT = 5 * RUN_MIN

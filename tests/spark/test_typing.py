@@ -11,7 +11,7 @@ PROGRAM = """
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from kraftlib import spark as kraft
-from kraftlib.analysis.audit_judge import Finding
+from kraftlib.analysis.audit_findings import Finding
 from kraftlib.spark.jobs.audit import audit
 from kraftlib.spark.jobs.compact import compact, metadata
 from kraftlib.spark.jobs.history import history

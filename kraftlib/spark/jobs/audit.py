@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded, index_of, scope_of
-from kraftlib.analysis.audit_judge import Finding, IndexOf, LogJudge, ReplicaRange, Row, collapsed, rows_of
+from kraftlib.analysis.audit_findings import Finding
+from kraftlib.analysis.audit_judge import IndexOf, LogJudge
+from kraftlib.analysis.audit_rows import ReplicaRange, Row, collapsed, rows_of
 from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
 from kraftlib.analysis.log_files import Log

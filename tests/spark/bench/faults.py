@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from kraftlib.analysis import audit as twin
-from kraftlib.analysis.audit_judge import Finding
+from kraftlib.analysis.audit_findings import Finding
 from kraftlib.records.batch import encode_batch
 from kraftlib.spark.jobs.audit import audit
 from kraftlib.types import OffsetAndEpoch
